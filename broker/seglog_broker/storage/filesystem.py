@@ -1,0 +1,366 @@
+"""The seam: the only module of the storage engine that touches files.
+
+Everything above speaks to a ``FileSystem`` that came in as an argument, so that ``forgetful`` can stand here instead:
+a disk that loses what was never synced, stops after operation N, and fails on demand. The operations are therefore as
+few and as small as they can be, each is one system call, and none retries: ``write_all`` does that for its callers.
+
+Paths are ``str`` with ``/``; positions and sizes are bytes. Every method may raise ``OSError`` with its ``errno``.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+import stat as stat_module
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+PAGE_PROBE_INTERVAL: Final = 128 * 1024
+"""Bytes between two probes of ``File.is_cached``: readahead brings pages in by such windows, so one byte speaks for
+its window."""
+
+
+class FileStat(NamedTuple):
+    """What the storage engine asks of a file."""
+
+    size: int
+    mtime_ms: int
+    is_directory: bool
+
+
+class File(Protocol):
+    """An open file. Not closed by the garbage collector: whoever opened it closes it."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened under; a later rename does not change it."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for ``sendfile``; valid until ``close``."""
+        ...
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after the other at ``position``; the count may be short."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Return when the bytes, and the size needed to read them back, survive a power cut."""
+        ...
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether [position, position + size) can probably be read without waiting for the disk."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. A second close does nothing."""
+        ...
+
+
+class Map(Protocol):
+    """A read-only view of a file's first bytes. ``data`` must not be kept beyond a call: a map with views cannot close."""
+
+    @property
+    def data(self) -> Buffer | mmap.mmap:
+        """The mapped bytes, addressable by ``struct.unpack_from``."""
+        ...
+
+    def close(self) -> None:
+        """Unmap. A second close does nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock; the process that holds it is the only broker on the directory."""
+
+    def release(self) -> None:
+        """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
+        ...
+
+
+class FileSystem(Protocol):
+    """A file system as the storage engine sees it."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """Open an existing file, or with ``create`` one that may be new; created files are writable."""
+        ...
+
+    def map(self, path: str, size: int) -> Map:
+        """Map the first ``size`` > 0 bytes of a file; ValueError when the file is shorter."""
+        ...
+
+    def stat(self, path: str) -> FileStat:
+        """Size, time of last change, kind; FileNotFoundError when there is nothing."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; FileExistsError when it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Move within one file system, replacing a file of that name in one step."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; FileNotFoundError when there is none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and everything below it."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory survive a power cut."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes an unprivileged writer may still use on the file system that holds ``path``."""
+        ...
+
+
+def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every byte of ``buffers`` at ``position``, however short the single counts are; return how many.
+
+    Raises OSError with what was written so far left in the file: only the caller knows where the old end was.
+    """
+    total = sum(len(buffer) for buffer in buffers)
+    done = file.pwritev(buffers, position)
+    while done < total:
+        rest, skip = [], done
+        for buffer in buffers:
+            if skip >= len(buffer):
+                skip -= len(buffer)
+            else:
+                rest.append(memoryview(buffer)[skip:])
+                skip = 0
+        done += file.pwritev(rest, position + done)
+    return total
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """The whole of a small file."""
+    file = fs.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_file_atomically(fs: FileSystem, path: str, content: bytes) -> None:
+    """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
+
+    ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten.
+    """
+    temporary = f"{path}.tmp"
+    file = fs.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [content], 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_directory(parent(path))
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in."""
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+
+
+class _PosixFile:
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def pread(self, size: int, position: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # Linux reads at most 2 GiB a call and may be interrupted between pages
+        got = len(data)
+        while got < size and (data := os.pread(self._descriptor, size - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._descriptor, buffers, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def fdatasync(self) -> None:
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+        else:
+            os.fdatasync(self._descriptor)
+
+    def is_cached(self, position: int, size: int) -> bool:
+        if not hasattr(os, "RWF_NOWAIT"):
+            return False
+        probe = [bytearray(1)]
+        last = position + size - 1
+        for at in (*range(position, last, PAGE_PROBE_INTERVAL), last):
+            try:
+                os.preadv(self._descriptor, probe, at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True  # this file system cannot tell (overlay, tmpfs on old kernels): assume it is fast
+        return True
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class _PosixMap:
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self._mapped = mapped
+
+    @property
+    def data(self) -> mmap.mmap:
+        return self._mapped
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+_locked_directories: set[tuple[int, int]] = set()
+"""(device, inode) of every lock file this process holds. POSIX record locks do not exclude their own process."""
+
+
+class _PosixLock:
+    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+        self._descriptor = descriptor
+        self._identity = identity
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            _locked_directories.discard(self._identity)
+            os.close(descriptor)
+
+
+class PosixFileSystem:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """Open; the descriptor is not inherited by child processes."""
+        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
+        return _PosixFile(path, os.open(path, flags, 0o644))
+
+    def map(self, path: str, size: int) -> Map:
+        """Map read-only and shared."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _PosixMap(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        finally:
+            os.close(descriptor)
+
+    def stat(self, path: str) -> FileStat:
+        """As stat(2)."""
+        found = os.stat(path)
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
+
+    def exists(self, path: str) -> bool:
+        """As stat(2) sees it."""
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Sorted, so that a log opens in the same order everywhere."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """One level only."""
+        os.mkdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """As rename(2)."""
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        """As unlink(2)."""
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Not atomic: what a crash leaves is removed by the next call."""
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """As fsync(2) on the directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> Lock:
+        """A whole-file POSIX record lock, the kind Java takes, so that Kafka and seglog exclude each other.
+
+        Closing *any* descriptor of the file would drop it, so this process never opens the file a second time: the set
+        is asked first, by inode.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            known = os.stat(path)
+            if (known.st_dev, known.st_ino) in _locked_directories:
+                raise BlockingIOError(f"this process already holds {path}")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held, found = os.fstat(descriptor), os.stat(path)
+            if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
+                raise BlockingIOError(f"{path} was replaced while it was being locked")
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, PermissionError):  # POSIX lets a held lock answer EACCES as well as EAGAIN
+                raise BlockingIOError(str(error)) from error
+            raise
+        identity = (held.st_dev, held.st_ino)
+        _locked_directories.add(identity)
+        return _PosixLock(descriptor, identity)
+
+    def free_bytes(self, path: str) -> int:
+        """As statvfs(3): what is left for an unprivileged writer."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize

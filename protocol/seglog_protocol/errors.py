@@ -1,0 +1,424 @@
+"""The one error table: wire code <-> exception, whose fault it is, and whether trying again can help.
+
+Every error answers three questions. *Whose fault*: the branch of the tree. *Where*: facts, kept as attributes and sent
+along on the wire. *What now*: the message, one sentence for a person, and ``retriable`` for a program.
+
+    SeglogError
+    |- ProtocolError   bytes that are no message: LocalProtocolError (we made them), RemoteProtocolError (they came in)
+    |- RequestError    the request cannot be served as asked: the asker's fault
+    |- StorageError    the broker's own disk or files are in the way: the broker's fault
+    `- ClientError     never on the wire: raised by the client about its own connection and calls
+
+Wire codes are Kafka's names where Kafka has the same error; ``kafka_code`` is Kafka's number for it, for the Kafka-wire
+listener, and -1 (UNKNOWN_SERVER_ERROR) where Kafka has no such thing. Bugs stay ``assert``, ``TypeError`` and
+``ValueError``, and crash.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+Fact = Any  # what msgpack can carry: int, str, bool, None, bytes, and lists and maps of them
+
+
+class SeglogError(Exception):
+    """Anything seglog raises on purpose.
+
+    ``facts`` are given as keywords and readable as attributes; each class declares the ones it promises, with a
+    default, so that a peer of another version that leaves one out does not turn an error into an AttributeError.
+    """
+
+    code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    kafka_code: ClassVar[int] = -1
+    retriable: bool = False
+
+    def __init__(self, message: str, **facts: Fact) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+        for name, value in facts.items():
+            if _declares(type(self), name):
+                setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the facts when an error crosses a process boundary."""
+        return (_rebuild, (type(self), self.message, self.facts))
+
+
+def _declares(cls: type, name: str) -> bool:
+    """Whether ``name`` is a fact the class promises; facts of a newer peer stay in ``facts`` and touch nothing else."""
+    return any(name in vars(base).get("__annotations__", ()) for base in cls.__mro__ if base is not SeglogError)
+
+
+def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact]) -> SeglogError:
+    return cls(message, **facts)
+
+
+# --- Protocol ---------------------------------------------------------------------------------------------------------
+
+
+class ProtocolError(SeglogError):
+    """Bytes that do not form what the protocol allows."""
+
+    code = "INVALID_REQUEST"
+    kafka_code = 42
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to send something the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something the protocol does not allow; the connection cannot go on."""
+
+
+class FrameTooLargeError(RemoteProtocolError):
+    """A frame announces more bytes than the limit; nothing of it has been read."""
+
+    code = "FRAME_TOO_LARGE"
+    size: int = -1
+    limit: int = -1
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
+
+
+class RequestError(SeglogError):
+    """The request cannot be served as asked."""
+
+    code = "INVALID_REQUEST"
+    kafka_code = 42
+
+
+class InvalidRequestError(RequestError):
+    """A field is missing, unknown, or not of its type or range."""
+
+    field: str = ""
+
+
+class UnsupportedApiError(RequestError):
+    """No such api."""
+
+    code = "UNSUPPORTED_API"
+    kafka_code = 35
+    api: str = ""
+
+
+class UnsupportedVersionError(RequestError):
+    """The api exists, but not in that version."""
+
+    code = "UNSUPPORTED_VERSION"
+    kafka_code = 35
+    api: str = ""
+    minimum: int = -1
+    maximum: int = -1
+
+
+class UnknownTopicError(RequestError):
+    """No topic of that name; ``nearest`` is the most similar one there is, or empty."""
+
+    code = "UNKNOWN_TOPIC"
+    kafka_code = 3
+    topic: str = ""
+    nearest: str = ""
+
+
+class UnknownPartitionError(RequestError):
+    """The topic exists but has no such partition; it has ``partitions``, numbered from 0."""
+
+    code = "UNKNOWN_PARTITION"
+    kafka_code = 3
+    topic: str = ""
+    partition: int = -1
+    partitions: int = -1
+
+
+class InvalidTopicError(RequestError):
+    """Not a possible topic name."""
+
+    code = "INVALID_TOPIC_EXCEPTION"
+    kafka_code = 17
+    topic: str = ""
+
+
+class TopicExistsError(RequestError):
+    """A topic of that name exists already."""
+
+    code = "TOPIC_ALREADY_EXISTS"
+    kafka_code = 36
+    topic: str = ""
+
+
+class InvalidPartitionsError(RequestError):
+    """Not a possible number of partitions."""
+
+    code = "INVALID_PARTITIONS"
+    kafka_code = 37
+
+
+class InvalidConfigError(RequestError):
+    """An unknown configuration key or a value outside its range; ``key`` names it."""
+
+    code = "INVALID_CONFIG"
+    kafka_code = 40
+    key: str = ""
+
+
+class PolicyViolationError(RequestError):
+    """The topic's own rules forbid it."""
+
+    code = "POLICY_VIOLATION"
+    kafka_code = 44
+
+
+class OffsetOutOfRangeError(RequestError):
+    """The offset lies outside [earliest, latest]; ``latest`` is the end, where the next record will go.
+
+    ``reason`` says why: "below_log_start" or "beyond_end".
+    """
+
+    code = "OFFSET_OUT_OF_RANGE"
+    kafka_code = 1
+    topic: str = ""
+    partition: int = -1
+    requested: int = -1
+    earliest: int = -1
+    latest: int = -1
+    reason: str = ""
+
+
+class InvalidRecordError(RequestError):
+    """A record batch that cannot be appended as it is; ``record`` is the index of the bad record, -1 for the header."""
+
+    code = "INVALID_RECORD"
+    kafka_code = 87
+    record: int = -1
+
+
+class InvalidTimestampError(RequestError):
+    """A timestamp outside what the topic allows; ``record`` is the index of the bad record, -1 for the header."""
+
+    code = "INVALID_TIMESTAMP"
+    kafka_code = 32
+    record: int = -1
+    timestamp: int = -1
+
+
+class UnsupportedMagicError(InvalidRecordError):
+    """A batch in a format other than Kafka's magic 2."""
+
+    magic: int = -1
+
+
+class CorruptBatchError(RequestError):
+    """The bytes of a sent batch do not match their checksum or their own lengths. Sending it again may help."""
+
+    code = "CORRUPT_MESSAGE"
+    kafka_code = 2
+    retriable = True
+
+
+class MessageTooLargeError(RequestError):
+    """A batch is larger than ``max.message.bytes`` of its topic."""
+
+    code = "MESSAGE_TOO_LARGE"
+    kafka_code = 10
+    size: int = -1
+    limit: int = -1
+
+
+class RecordListTooLargeError(RequestError):
+    """A batch is larger than ``segment.bytes`` of its topic, so no segment could hold it."""
+
+    code = "RECORD_LIST_TOO_LARGE"
+    kafka_code = 18
+    size: int = -1
+    limit: int = -1
+
+
+class RequestCancelledError(RequestError):
+    """The asker cancelled this request."""
+
+    code = "REQUEST_CANCELLED"
+
+
+class BrokerStoppingError(RequestError):
+    """The broker is shutting down; connect again."""
+
+    code = "BROKER_STOPPING"
+    kafka_code = 8
+    retriable = True
+
+
+# --- Storage ----------------------------------------------------------------------------------------------------------
+
+
+class StorageError(SeglogError):
+    """The broker's own files or disk are in the way."""
+
+    code = "KAFKA_STORAGE_ERROR"
+    kafka_code = 56
+
+
+class CorruptRecordError(StorageError):
+    """Stored or received bytes do not hold what their format promises.
+
+    ``path`` and ``position`` (bytes) say where; [``start_offset``, ``next_offset``) is the range that cannot be read,
+    as far as it is known (-1 unknown); reading may go on at ``next_offset``.
+    """
+
+    code = "CORRUPT_RECORD"
+    kafka_code = 2
+    topic: str = ""
+    partition: int = -1
+    path: str = ""
+    position: int = -1
+    start_offset: int = -1
+    next_offset: int = -1
+
+
+class DecompressionError(CorruptRecordError):
+    """A compressed block is no valid stream of its codec."""
+
+
+class DecompressedTooLargeError(CorruptRecordError):
+    """A compressed block opens to more than ``decompressed_batch_bytes_max`` bytes."""
+
+    code = "DECOMPRESSED_TOO_LARGE"
+    limit: int = -1
+
+
+class PartitionReadOnlyError(StorageError):
+    """An earlier write or fsync failed; nothing more is appended to this partition until an operator has looked."""
+
+    code = "PARTITION_READ_ONLY"
+    topic: str = ""
+    partition: int = -1
+    reason: str = ""
+
+
+class PartitionOfflineError(StorageError):
+    """The partition's directory could not be opened; other partitions are served."""
+
+    code = "PARTITION_OFFLINE"
+    topic: str = ""
+    partition: int = -1
+    reason: str = ""
+
+
+class LogDirectoryError(StorageError):
+    """The log directory cannot be used: locked, foreign, of a newer format, not writable."""
+
+    code = "LOG_DIRECTORY"
+    path: str = ""
+
+
+class UnknownServerError(StorageError):
+    """The broker met a bug of its own; its log has the traceback."""
+
+    code = "UNKNOWN_SERVER_ERROR"
+    kafka_code = -1
+
+
+class UnknownCodeError(SeglogError):
+    """An error whose code this version does not know; it still says whether trying again can help."""
+
+    wire_code: str = ""
+
+
+# --- Client (never on the wire) ---------------------------------------------------------------------------------------
+
+
+class ClientError(SeglogError):
+    """Raised by the client about its own connection and calls."""
+
+    code = "CLIENT"
+
+
+class NotReachableError(ClientError):
+    """No broker answered at ``server`` within the time given."""
+
+    server: str = ""
+
+
+class ConnectionLostError(ClientError):
+    """The connection broke while a call was waiting; what it asked may or may not have happened."""
+
+    retriable = True
+    server: str = ""
+
+
+class ClientClosedError(ClientError):
+    """The object was closed by its owner."""
+
+
+class ClientTimeoutError(ClientError, TimeoutError):
+    """No answer within the time given; the connection stays usable."""
+
+
+class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
+    """Records that were not acknowledged; ``failures`` lists (topic, partition, record count, cause)."""
+
+    failures: list[tuple[str, int, int, Exception]]
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
+    RemoteProtocolError,
+    FrameTooLargeError,
+    InvalidRequestError,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+    UnknownTopicError,
+    UnknownPartitionError,
+    InvalidTopicError,
+    TopicExistsError,
+    InvalidPartitionsError,
+    InvalidConfigError,
+    PolicyViolationError,
+    OffsetOutOfRangeError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    CorruptBatchError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    RequestCancelledError,
+    BrokerStoppingError,
+    StorageError,
+    CorruptRecordError,
+    DecompressedTooLargeError,
+    PartitionReadOnlyError,
+    PartitionOfflineError,
+    UnknownServerError,
+)
+"""Every error a broker may answer with. Where two share a code, the last one is what the code decodes to."""
+
+BY_CODE: Final[Mapping[str, type[SeglogError]]] = {error.code: error for error in WIRE_ERRORS}
+
+_RESERVED: Final = frozenset({"code", "message", "retriable"})
+
+
+def error_to_wire(error: SeglogError) -> dict[str, Fact]:
+    """The error as a reply carries it: ``{"code", "message", "retriable", ...facts}``."""
+    wire = {name: value for name, value in error.facts.items() if name not in _RESERVED}
+    return wire | {"code": error.code, "message": error.message, "retriable": error.retriable}
+
+
+def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
+    """The exception for a reply's error map.
+
+    A code of a newer broker becomes UnknownCodeError with its own ``retriable``; a map without a code is a
+    RemoteProtocolError, returned, not raised.
+    """
+    code, message = wire.get("code"), wire.get("message")
+    if not isinstance(code, str) or not isinstance(message, str):
+        return RemoteProtocolError("the broker answered with an error that has no code or no message")
+    facts = {name: value for name, value in wire.items() if isinstance(name, str) and name not in _RESERVED}
+    known = BY_CODE.get(code)
+    error: SeglogError
+    if known is None:
+        error = UnknownCodeError(f"{message} [{code}]", **(facts | {"wire_code": code}))
+    else:
+        error = known(message, **facts)
+    error.retriable = wire.get("retriable") is True
+    return error
