@@ -413,7 +413,7 @@ def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
     code, message = wire.get("code"), wire.get("message")
     if not isinstance(code, str) or not isinstance(message, str):
         return RemoteProtocolError("the broker answered with an error that has no code or no message")
-    facts = {name: value for name, value in wire.items() if isinstance(name, str) and name not in _RESERVED}
+    facts = {name: value for name, value in wire.items() if name not in _RESERVED}
     known = BY_CODE.get(code)
     error: SeglogError
     if known is None:

@@ -8,6 +8,7 @@ Paths are ``str`` with ``/``; positions and sizes are bytes. Every method may ra
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -18,6 +19,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+BUFFERS_PER_WRITE: Final = 1024
+"""IOV_MAX of Linux and macOS: with more buffers pwritev fails as a whole, so it is given the first of them."""
 
 PAGE_PROBE_INTERVAL: Final = 128 * 1024
 """Bytes between two probes of ``File.is_cached``: readahead brings pages in by such windows, so one byte speaks for
@@ -74,7 +78,7 @@ class File(Protocol):
 
 
 class Map(Protocol):
-    """A read-only view of a file's first bytes. ``data`` must not be kept beyond a call: a map with views cannot close."""
+    """A read-only view of a file's first bytes; ``data`` must not outlive a call: a map with views cannot close."""
 
     @property
     def data(self) -> Buffer | mmap.mmap:
@@ -151,18 +155,21 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
 
     Raises OSError with what was written so far left in the file: only the caller knows where the old end was.
     """
-    total = sum(len(buffer) for buffer in buffers)
-    done = file.pwritev(buffers, position)
-    while done < total:
-        rest, skip = [], done
-        for buffer in buffers:
-            if skip >= len(buffer):
-                skip -= len(buffer)
-            else:
-                rest.append(memoryview(buffer)[skip:])
-                skip = 0
-        done += file.pwritev(rest, position + done)
-    return total
+    rest: list[Buffer] = [buffer for buffer in buffers if len(buffer)]
+    done = 0
+    while rest:
+        count = file.pwritev(rest, position + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "a write took no byte and gave no reason", file.path)
+        done += count
+        first = 0
+        while first < len(rest) and count >= len(rest[first]):
+            count -= len(rest[first])
+            first += 1
+        del rest[:first]
+        if count:
+            rest[0] = memoryview(rest[0])[count:]
+    return done
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
@@ -223,7 +230,7 @@ class _PosixFile:
         return b"".join(parts)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(self._descriptor, buffers, position)
+        return os.pwritev(self._descriptor, buffers[:BUFFERS_PER_WRITE], position)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
@@ -299,7 +306,7 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def stat(self, path: str) -> FileStat:
-        """As stat(2)."""
+        """What stat says."""
         found = os.stat(path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
 
@@ -316,11 +323,11 @@ class PosixFileSystem:
         os.mkdir(path)
 
     def rename(self, old: str, new: str) -> None:
-        """As rename(2)."""
+        """Replaces a file of the new name in one step."""
         os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        """As unlink(2)."""
+        """Open descriptors of the file stay usable."""
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:

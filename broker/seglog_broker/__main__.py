@@ -1,0 +1,167 @@
+"""``seglogd``: the daemon's command line, signals and exit codes. Nothing else in the broker touches signals.
+
+Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import trio
+
+    from seglog_broker.config import BrokerConfig
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+PLATFORMS: Final = ("linux", "darwin")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal comes. Returns the exit code."""
+    if sys.platform not in PLATFORMS:
+        return _refuse(f"seglog does not run on {sys.platform}: use Linux, or macOS for development.", EXIT_FAILED)
+    options = _parse(argv)
+    if options.version:
+        from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
+
+        print(f"seglogd {VERSION}")  # noqa: T201 - what was asked for
+        return EXIT_OK
+
+    from seglog_broker.config import load_config, read_config_file  # noqa: PLC0415
+    from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
+
+    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or None
+    try:
+        text = None if file_name is None else read_config_file(file_name)
+        config, warnings = load_config(text, file_name or "", os.environ, _flags(options))
+    except InvalidConfigError as error:
+        return _refuse(error.message, EXIT_USAGE)
+    return _run(config, warnings)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="seglogd",
+        description="Serve a seglog broker until a signal stops it.",
+        epilog="Keys and their defaults are in docs/CONFIG.md. A flag is stronger than the environment (SEGLOG_...), "
+        "and that is stronger than the file. The `seglog` command talks to a running broker.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file with configuration (or SEGLOG_CONFIG)")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    parser.add_argument("--data", metavar="DIR", help="log.dir, where the data is kept")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="seglog.listen, where clients connect")
+    parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
+    parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    return parser.parse_args(argv)
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    """Every option as ``key=value``; the named ones come last and win over ``--set``."""
+    named = {
+        "log.dir": options.data,
+        "seglog.listen": options.listen,
+        "seglog.log.format": options.log_format,
+        "seglog.log.level": options.log_level,
+    }
+    return [*options.set, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _refuse(sentence: str, code: int) -> int:
+    print(f"seglogd: {sentence}", file=sys.stderr)  # noqa: T201 - the one sentence the operator gets
+    return code
+
+
+# --- Serving ----------------------------------------------------------------------------------------------------------
+
+
+def _run(config: "BrokerConfig", warnings: Sequence[str]) -> int:
+    """Serve with a checked configuration."""
+    import structlog  # noqa: PLC0415
+    import trio  # noqa: PLC0415
+
+    from seglog_broker import logs  # noqa: PLC0415
+
+    logs.configure(config.seglog_log_format, config.seglog_log_level)
+    log = structlog.get_logger()
+    for warning in warnings:
+        log.warning("configuration_doubted", reason=warning)
+    try:
+        trio.run(_serve, config)
+    except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
+        sentence = _sentence(error)
+        if sentence is None:
+            log.critical("broker_crashed", exc_info=error)
+        elif config.seglog_log_format == "json":
+            log.critical("broker_failed", reason=sentence)
+        else:
+            return _refuse(sentence, EXIT_FAILED)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def _serve(config: "BrokerConfig") -> None:
+    import trio  # noqa: PLC0415
+
+    from seglog_broker.offload import Offload  # noqa: PLC0415
+    from seglog_broker.server import serve  # noqa: PLC0415
+    from seglog_broker.storage.clock import SystemClock  # noqa: PLC0415
+    from seglog_broker.storage.filesystem import PosixFileSystem  # noqa: PLC0415
+
+    with trio.CancelScope() as scope, _stopping_on_signals(scope):  # before loading starts
+        await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload())
+
+
+@contextmanager
+def _stopping_on_signals(scope: "trio.CancelScope") -> Iterator[None]:
+    """SIGTERM or SIGINT cancel ``scope``; a second one ends the process there and then.
+
+    Plain handlers rather than trio's ``open_signal_receiver``: that one is heard by a task, and while a large
+    directory is being loaded no task runs, yet an impatient operator's second Ctrl-C has to work. Ending at once is
+    safe: it is the crash that recovery is made for.
+    """
+    import trio  # noqa: PLC0415
+
+    token = trio.lowlevel.current_trio_token()
+    received: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        token.run_sync_soon(scope.cancel)
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = [signal.signal(number, handle) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+def _sentence(error: BaseException) -> str | None:
+    """What to tell the operator, or None when it is a bug."""
+    from seglog_protocol.errors import SeglogError  # noqa: PLC0415
+
+    if isinstance(error, BaseExceptionGroup):
+        sentences = [_sentence(inner) for inner in error.exceptions]
+        return None if None in sentences else sentences[0]
+    if isinstance(error, SeglogError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: {error.filename}." if error.filename else f"{error}."
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""Configuration of the broker and of its topics: Kafka's keys, checked, each value with its origin.
+
+``load_config`` makes the one ``BrokerConfig`` of a process out of file, environment and flags, and
+``BrokerConfig.topic_config`` makes a ``TopicConfig`` for each topic. docs/CONFIG.md is written from the same tables by
+``python -m seglog_broker.config``.
+"""
+
+from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.config.keys import Described, Effect, Origin, OriginKind
+from seglog_broker.config.sources import load_config, read_config_file
+from seglog_broker.config.topic_config import TopicConfig
+from seglog_broker.config.topic_overrides import validate_topic_config
+from seglog_broker.config.values import split_address
+
+__all__ = [
+    "BrokerConfig",
+    "Described",
+    "Effect",
+    "Origin",
+    "OriginKind",
+    "TopicConfig",
+    "load_config",
+    "read_config_file",
+    "split_address",
+    "validate_topic_config",
+]

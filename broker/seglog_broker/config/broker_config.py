@@ -1,0 +1,536 @@
+"""The broker keys: Kafka's names, types, defaults and ranges, and the few that are ours, which begin with ``seglog.``.
+
+Broker keys that only give a topic key its default (``log.retention.hours``) are no attributes here: they are the
+``synonyms`` of the topic keys, and what they say is in ``topic_defaults``.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from seglog_broker.config.keys import (
+    DEFAULT_ORIGIN,
+    Described,
+    Effect,
+    Key,
+    Origin,
+    Synonym,
+    keys_of,
+)
+from seglog_broker.config.topic_config import NO_CLEANER, NO_FLUSHER, NO_REPLICAS, TOPIC_KEYS, TopicConfig
+from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
+from seglog_broker.config.values import (
+    LONG_MAX,
+    Address,
+    Boolean,
+    Directory,
+    Double,
+    Int,
+    Long,
+    Raw,
+    Text,
+    Words,
+)
+
+NO_IDEMPOTENCE: Final = "producer ids are kept as they were sent, and nothing is checked by them yet"
+NO_GROUPS: Final = "there are no consumer groups yet"
+NO_TRANSACTIONS: Final = "there are no transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The configuration of the daemon, complete. Attributes are the keys' names with ``_`` for ``.``, in their units.
+
+    Made by ``load_config``, which checks; nothing is checked on construction.
+    """
+
+    seglog_listen: Annotated[
+        str,
+        Key(
+            "seglog.listen",
+            Address(),
+            Effect.NOW,
+            "Address of the native protocol.",
+            "Use 0.0.0.0:9192 to be reached from other machines; without authentication, only on a network you trust.",
+        ),
+    ] = "127.0.0.1:9192"
+    seglog_http_listen: Annotated[
+        str,
+        Key(
+            "seglog.http.listen",
+            Address(optional=True),
+            Effect.NOT_YET,
+            "Address of health, metrics and console over HTTP; empty for none.",
+            "To be watched by other programs; 127.0.0.1:9193 is the usual one.",
+            note="there is no HTTP listener yet",
+            holds="",
+        ),
+    ] = ""
+    listeners: Annotated[
+        tuple[str, ...],
+        Key(
+            "listeners",
+            Words(),
+            Effect.NOT_YET,
+            "Addresses of the Kafka wire protocol, such as PLAINTEXT://127.0.0.1:9092; empty for none.",
+            "To be reached by Kafka clients.",
+            note="Kafka's wire protocol is not spoken yet",
+            holds=(),
+        ),
+    ] = ()
+    log_dir: Annotated[
+        str,
+        Key(
+            "log.dir",
+            Directory(),
+            Effect.NOW,
+            "The one directory that holds everything; log.dirs is another name for it.",
+            "Always, outside of trying things out.",
+            synonyms=(Synonym("log.dirs"), Synonym("log.dir")),
+        ),
+    ] = "./data"
+    num_partitions: Annotated[
+        int,
+        Key(
+            "num.partitions",
+            Int(1),
+            Effect.NOW,
+            "Partitions of a new topic that names no number.",
+            "Raise it when several consumers are to share the work on most topics.",
+        ),
+    ] = 1
+    delete_topic_enable: Annotated[
+        bool,
+        Key(
+            "delete.topic.enable",
+            Boolean(),
+            Effect.NOW,
+            "Whether topics can be deleted at all.",
+            "Set it to false where no one should be able to.",
+        ),
+    ] = True
+    auto_create_topics_enable: Annotated[
+        bool,
+        Key(
+            "auto.create.topics.enable",
+            Boolean(),
+            Effect.NOT_YET,
+            "Whether a Kafka client's first use of a topic makes it.",
+            "Set it to false to have typing errors refused.",
+            note="topics are made by request only",
+            holds=False,
+        ),
+    ] = True
+    socket_request_max_bytes: Annotated[
+        int,
+        Key(
+            "socket.request.max.bytes",
+            Int(1),
+            Effect.NOW,
+            "Largest request in bytes; a larger one is refused before it is read.",
+            "Lower it to bound the memory one connection can take.",
+        ),
+    ] = 104_857_600
+    fetch_max_bytes: Annotated[
+        int,
+        Key(
+            "fetch.max.bytes",
+            Int(1024),
+            Effect.NOW,
+            "Most bytes of batches in one answer to a fetch; one batch is sent even when it is larger.",
+            "Seldom; clients ask for less.",
+        ),
+    ] = 57_671_680
+    seglog_fetch_max_wait_ms_max: Annotated[
+        int,
+        Key(
+            "seglog.fetch.max.wait.ms.max",
+            Int(0),
+            Effect.NOW,
+            "Most milliseconds a fetch may wait for new records; a longer wish is cut to this.",
+            "Lower it when something between client and broker ends quiet connections sooner.",
+        ),
+    ] = 300_000
+    seglog_connections_max: Annotated[
+        int,
+        Key(
+            "seglog.connections.max",
+            Int(1),
+            Effect.NOW,
+            "Most connections at a time.",
+            "Together with the limit on open files of the process, which must be higher.",
+        ),
+    ] = 10_000
+    seglog_handles_max: Annotated[
+        int,
+        Key(
+            "seglog.handles.max",
+            Int(1),
+            Effect.NOW,
+            "Most segment files and index maps kept open at a time.",
+            "Raise it when readers go back and forth over more segments than that.",
+        ),
+    ] = 512
+    seglog_log_format: Annotated[
+        str,
+        Key(
+            "seglog.log.format",
+            Text(("console", "json")),
+            Effect.NOW,
+            "How the daemon writes its own log: for people, or one JSON object per line.",
+            "Choose json where machines collect it.",
+        ),
+    ] = "console"
+    seglog_log_level: Annotated[
+        str,
+        Key(
+            "seglog.log.level",
+            Text(("debug", "info", "warning", "error")),
+            Effect.NOW,
+            "The least level the daemon writes to its own log.",
+            "Choose debug to follow single requests.",
+        ),
+    ] = "info"
+    log_initial_task_delay_ms: Annotated[
+        int,
+        Key(
+            "log.initial.task.delay.ms",
+            Long(0),
+            Effect.NOW,
+            "Milliseconds between the start and the first run of the background tasks.",
+            "Seldom.",
+        ),
+    ] = 30_000
+    log_flush_offset_checkpoint_interval_ms: Annotated[
+        int,
+        Key(
+            "log.flush.offset.checkpoint.interval.ms",
+            Int(0),
+            Effect.NOW,
+            "Milliseconds between two checkpoints of what is known to be on disk, where recovery begins after a crash.",
+            "Lower it for a faster start after a crash.",
+        ),
+    ] = 60_000
+    log_flush_start_offset_checkpoint_interval_ms: Annotated[
+        int,
+        Key(
+            "log.flush.start.offset.checkpoint.interval.ms",
+            Int(0),
+            Effect.NOT_YET,
+            "Milliseconds between two checkpoints of the log start offsets.",
+            "Seldom.",
+        ),
+    ] = 60_000
+    log_flush_scheduler_interval_ms: Annotated[
+        int,
+        Key(
+            "log.flush.scheduler.interval.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds between two looks for partitions whose flush.ms has passed; also a default of flush.ms.",
+            "Together with flush.ms.",
+            note=NO_FLUSHER,
+            holds=LONG_MAX,
+        ),
+    ] = LONG_MAX
+    log_retention_check_interval_ms: Annotated[
+        int,
+        Key(
+            "log.retention.check.interval.ms",
+            Long(1),
+            Effect.NOT_YET,
+            "Milliseconds between two looks for segments to delete.",
+            "Lower it when the retention of a topic is shorter.",
+            note="nothing is deleted by age or size yet",
+        ),
+    ] = 300_000
+    num_recovery_threads_per_data_dir: Annotated[
+        int,
+        Key(
+            "num.recovery.threads.per.data.dir",
+            Int(1),
+            Effect.NOT_YET,
+            "Partitions that are recovered at a time after a crash.",
+            "Raise it on fast disks with many partitions.",
+            note="partitions are recovered one after the other",
+            holds=1,
+        ),
+    ] = 2
+    log_dir_failure_timeout_ms: Annotated[
+        int,
+        Key(
+            "log.dir.failure.timeout.ms",
+            Long(1),
+            Effect.NEVER,
+            "Milliseconds a broker may go on without telling its cluster of a failed directory.",
+            "Never here.",
+            note="there is no cluster to tell",
+        ),
+    ] = 30_000
+    cordoned_log_dirs: Annotated[
+        tuple[str, ...],
+        Key(
+            "cordoned.log.dirs",
+            Words(),
+            Effect.NEVER,
+            "Log directories that get no new partitions.",
+            "Never here.",
+            note="there is exactly one log directory",
+            holds=(),
+        ),
+    ] = ()
+    replica_high_watermark_checkpoint_interval_ms: Annotated[
+        int,
+        Key(
+            "replica.high.watermark.checkpoint.interval.ms",
+            Long(),
+            Effect.NEVER,
+            "Milliseconds between two checkpoints of what all replicas have.",
+            "Never here.",
+            note=NO_REPLICAS,
+        ),
+    ] = 5000
+    log_cleaner_enable: Annotated[
+        bool,
+        Key(
+            "log.cleaner.enable",
+            Boolean(),
+            Effect.NOT_YET,
+            "Whether compacted topics are compacted.",
+            "Never; Kafka 5 has it always on.",
+            note=NO_CLEANER,
+            holds=False,
+        ),
+    ] = True
+    log_cleaner_threads: Annotated[
+        int,
+        Key(
+            "log.cleaner.threads",
+            Int(0),
+            Effect.NOT_YET,
+            "Partitions that are compacted at a time.",
+            "Raise it when compaction falls behind.",
+            note=NO_CLEANER,
+        ),
+    ] = 1
+    log_cleaner_dedupe_buffer_size: Annotated[
+        int,
+        Key(
+            "log.cleaner.dedupe.buffer.size",
+            Long(1_048_577),
+            Effect.NOT_YET,
+            "Bytes of memory for the keys of a round of compaction; each cleaner thread must have more than 1 MiB.",
+            "Raise it for topics with very many keys.",
+            note=NO_CLEANER,
+        ),
+    ] = 134_217_728
+    log_cleaner_io_buffer_load_factor: Annotated[
+        float,
+        Key(
+            "log.cleaner.io.buffer.load.factor",
+            Double(),
+            Effect.NOT_YET,
+            "Share of the memory for keys that is filled before a round begins.",
+            "Seldom.",
+            note=NO_CLEANER,
+        ),
+    ] = 0.9
+    log_cleaner_io_buffer_size: Annotated[
+        int,
+        Key(
+            "log.cleaner.io.buffer.size",
+            Int(0),
+            Effect.NOT_YET,
+            "Bytes of the cleaner's buffers for reading and writing.",
+            "Seldom.",
+            note=NO_CLEANER,
+        ),
+    ] = 524_288
+    log_cleaner_io_max_bytes_per_second: Annotated[
+        float,
+        Key(
+            "log.cleaner.io.max.bytes.per.second",
+            Double(),
+            Effect.NOT_YET,
+            "Most bytes per second that compaction reads and writes.",
+            "Lower it when compaction disturbs producers and consumers.",
+            note=NO_CLEANER,
+        ),
+    ] = sys.float_info.max
+    log_cleaner_backoff_ms: Annotated[
+        int,
+        Key(
+            "log.cleaner.backoff.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds the cleaner sleeps when there is nothing to do.",
+            "Seldom.",
+            note=NO_CLEANER,
+        ),
+    ] = 15_000
+    producer_id_expiration_ms: Annotated[
+        int,
+        Key(
+            "producer.id.expiration.ms",
+            Int(1),
+            Effect.NOT_YET,
+            "Milliseconds after which an idempotent producer that was quiet is forgotten.",
+            "Raise it when producers may be away for longer and then retry.",
+            note=NO_IDEMPOTENCE,
+        ),
+    ] = 86_400_000
+    producer_id_expiration_check_interval_ms: Annotated[
+        int,
+        Key(
+            "producer.id.expiration.check.interval.ms",
+            Int(1),
+            Effect.NOT_YET,
+            "Milliseconds between two looks for producers to forget.",
+            "Seldom.",
+            note=NO_IDEMPOTENCE,
+        ),
+    ] = 600_000
+    offsets_retention_minutes: Annotated[
+        int,
+        Key(
+            "offsets.retention.minutes",
+            Int(1),
+            Effect.NOT_YET,
+            "Minutes for which the committed offsets of an abandoned group are kept.",
+            "Raise it for groups that run seldom.",
+            note=NO_GROUPS,
+        ),
+    ] = 10_080
+    offsets_retention_check_interval_ms: Annotated[
+        int,
+        Key(
+            "offsets.retention.check.interval.ms",
+            Long(1),
+            Effect.NOT_YET,
+            "Milliseconds between two looks for committed offsets to forget.",
+            "Seldom.",
+            note=NO_GROUPS,
+        ),
+    ] = 600_000
+    offsets_topic_num_partitions: Annotated[
+        int,
+        Key(
+            "offsets.topic.num.partitions",
+            Int(1),
+            Effect.NOT_YET,
+            "Partitions of the topic that holds committed offsets.",
+            "Seldom.",
+            note=NO_GROUPS,
+        ),
+    ] = 50
+    offsets_topic_segment_bytes: Annotated[
+        int,
+        Key(
+            "offsets.topic.segment.bytes",
+            Int(1),
+            Effect.NOT_YET,
+            "Segment size of the topic that holds committed offsets.",
+            "Seldom.",
+            note=NO_GROUPS,
+        ),
+    ] = 104_857_600
+    transaction_partition_verification_enable: Annotated[
+        bool,
+        Key(
+            "transaction.partition.verification.enable",
+            Boolean(),
+            Effect.NEVER,
+            "Whether a partition must belong to a transaction before it is written to in one.",
+            "Never here.",
+            note=NO_TRANSACTIONS,
+        ),
+    ] = True
+    transaction_max_timeout_ms: Annotated[
+        int,
+        Key(
+            "transaction.max.timeout.ms",
+            Int(1),
+            Effect.NEVER,
+            "Longest time in milliseconds a transaction may ask for.",
+            "Never here.",
+            note=NO_TRANSACTIONS,
+        ),
+    ] = 900_000
+    transaction_state_log_num_partitions: Annotated[
+        int,
+        Key(
+            "transaction.state.log.num.partitions",
+            Int(1),
+            Effect.NEVER,
+            "Partitions of the topic that holds the state of transactions.",
+            "Never here.",
+            note=NO_TRANSACTIONS,
+        ),
+    ] = 50
+    transaction_state_log_segment_bytes: Annotated[
+        int,
+        Key(
+            "transaction.state.log.segment.bytes",
+            Int(1),
+            Effect.NEVER,
+            "Segment size of the topic that holds the state of transactions.",
+            "Never here.",
+            note=NO_TRANSACTIONS,
+        ),
+    ] = 104_857_600
+    topic_defaults: TopicConfig = field(default_factory=TopicConfig, kw_only=True)
+    """What a topic has that sets nothing for itself."""
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
+    """Where each value that is no default came from, by broker key."""
+
+    def topic_config(self, overrides: Mapping[str, Raw]) -> TopicConfig:
+        """A topic's configuration: its own overrides, over the broker's defaults for topics, over Kafka's defaults.
+
+        Raises InvalidConfigError for an unknown key or a value outside its range.
+        """
+        return apply_overrides(self.topic_defaults, overrides)
+
+    def validate_topic_config(self, overrides: Mapping[str, Raw]) -> tuple[dict[str, str], list[str]]:
+        """``topic_overrides.validate_topic_config`` against the defaults of this broker."""
+        return validate_topic_config(overrides, self.topic_defaults)
+
+    def origin(self, name: str) -> Origin:
+        """Where the value of a broker key came from.
+
+        For a key that gives topics a default, and for one with several names, it is the origin of the setting the key
+        is a name of. Raises KeyError when there is no such key.
+        """
+        if name in BROKER_NAMES:
+            return self.origins.get(BROKER_NAMES[name].name, DEFAULT_ORIGIN)
+        return self.topic_defaults.origin(TOPIC_DEFAULT_NAMES[name][0].name)
+
+    def describe(self) -> list[Described]:
+        """Every setting with its value and origin: the broker's own, then its defaults for topics.
+
+        Those stand under their strongest broker name (``log.retention.ms``, whichever unit was used to set it).
+        """
+        lines = []
+        for key in BROKER_KEYS.values():
+            origin = self.origin(key.name)
+            lines.append(Described(key.name, key.text(getattr(self, key.attribute)), origin, origin == DEFAULT_ORIGIN))
+        for line in self.topic_defaults.describe():
+            synonyms = TOPIC_KEYS[line.key].synonyms
+            if synonyms:
+                lines.append(line._replace(key=synonyms[0].name))
+        return lines
+
+
+BROKER_KEYS: Final[Mapping[str, Key]] = keys_of(BrokerConfig, topic=False)
+"""Every key of the broker's own, by its name."""
+
+BROKER_NAMES: Final[Mapping[str, Key]] = {synonym.name: key for key in BROKER_KEYS.values() for synonym in key.names}
+"""Every name a key of the broker's own may be written under."""
+
+TOPIC_DEFAULT_NAMES: Final[Mapping[str, tuple[Key, Synonym]]] = {
+    synonym.name: (key, synonym) for key in TOPIC_KEYS.values() for synonym in key.synonyms
+}
+"""Every broker key that gives a topic key its default."""
+
+CONFIG_NAMES: Final = frozenset(BROKER_NAMES) | frozenset(TOPIC_DEFAULT_NAMES)
+"""Every name that may stand in the broker's configuration."""

@@ -1,0 +1,195 @@
+"""What a configuration key is: its name, kind, range, effect and meaning, and where a value of it came from.
+
+The keys themselves stand in ``topic_config`` and ``broker_config`` as annotations of the attributes that hold their
+values, so name, type, default and meaning of a setting are written in one place, once:
+
+    segment_ms: Annotated[int, Key("segment.ms", Long(1), Effect.NOW, "...", "...")] = 604_800_000
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, NoReturn
+
+from seglog_broker.config.values import Kind, Raw, Value, Whole, shown
+from seglog_protocol.errors import InvalidConfigError
+
+
+class Effect(StrEnum):
+    """Whether setting a key changes anything."""
+
+    NOW = "now"
+    NOT_YET = "not yet"
+    """Accepted, checked and kept; a later version acts on it."""
+    NEVER = "never on one node"
+    """Accepted and checked so that Kafka's configurations can be used as they are."""
+
+
+class OriginKind(StrEnum):
+    """Who said so, weakest first."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from.
+
+    ``where`` names file and key, the variable, the flag, or the topic key; it is empty for a default.
+    """
+
+    kind: OriginKind
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.where}".rstrip()
+
+
+DEFAULT_ORIGIN: Final = Origin(OriginKind.DEFAULT)
+
+
+class Setting(NamedTuple):
+    """One value as somebody wrote it."""
+
+    name: str
+    raw: Raw
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """Another name for a key, perhaps in another unit.
+
+    ``factor`` multiplies a value into the key's own unit. ``kind`` is the kind of what is written, None for the key's
+    own. ``off_below_zero`` is Kafka's rule for broker-wide retention: anything negative means -1, and 0 is refused.
+    """
+
+    name: str
+    factor: int = 1
+    kind: Kind | None = None
+    off_below_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key.
+
+    ``synonyms`` are other names for the setting, strongest first; for a topic key they are the broker's keys for its
+    default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
+    are other names at topic level, stronger than ``name``. ``holds`` is the value that describes what the broker does
+    anyway while the key has no effect, so setting it needs no warning. ``note`` is the rest of the truth about the
+    effect: why there is none, or what is still missing. ``attribute`` and ``default`` come from the class that
+    carries the key.
+    """
+
+    name: str
+    kind: Kind
+    effect: Effect
+    doc: str
+    when: str
+    note: str = ""
+    holds: Value | None = None
+    synonyms: tuple[Synonym, ...] = ()
+    aliases: tuple[str, ...] = ()
+    is_topic_key: bool = False
+    attribute: str = ""
+    default: Value = ""
+
+    @property
+    def scope(self) -> str:
+        """``topic``, ``broker``, or ``both``: a topic key whose default can be set for the broker."""
+        if not self.is_topic_key:
+            return "broker"
+        return "both" if self.synonyms else "topic"
+
+    @property
+    def names(self) -> tuple[Synonym, ...]:
+        """The names a broker key can be written under, strongest first."""
+        return self.synonyms or (Synonym(self.name),)
+
+    def parse(self, setting: Setting, synonym: Synonym | None = None) -> Value:
+        """The value of a setting, in this key's own unit.
+
+        Raises InvalidConfigError naming the valid range.
+        """
+        kind = self.kind if synonym is None or synonym.kind is None else synonym.kind
+        try:
+            value = kind.parse(setting.raw)
+            if synonym is not None and isinstance(value, int) and not isinstance(value, bool):
+                value = _converted(value, synonym)
+        except ValueError as error:
+            refuse(setting, str(error))
+        return value
+
+    def text(self, value: Value) -> str:
+        """A value of this key as Kafka writes it."""
+        return self.kind.text(value)
+
+    def warning(self, setting: Setting, value: Value) -> str | None:
+        """The sentence to say when ``setting`` gave this key the value ``value`` and little or nothing follows."""
+        if value == self.holds or (self.effect is Effect.NOW and not self.note):
+            return None
+        because = f": {self.note}" if self.note else ""
+        degree = {
+            Effect.NOW: "takes effect in part only",
+            Effect.NOT_YET: "is accepted but has no effect yet",
+            Effect.NEVER: "is accepted but never has an effect here",
+        }[self.effect]
+        return f"{setting.name}{_place(setting)} {degree}{because}."
+
+
+class Described(NamedTuple):
+    """One line of a description: the key, its value as Kafka writes it, who said so, and whether that was nobody."""
+
+    key: str
+    value: str
+    origin: Origin
+    is_default: bool
+
+
+def keys_of(cls: type[Any], *, topic: bool) -> Mapping[str, Key]:
+    """The keys that annotate the attributes of a dataclass, by name, in the order of the class."""
+    found = {}
+    for field in dataclasses.fields(cls):
+        for key in getattr(field.type, "__metadata__", ()):
+            bound = dataclasses.replace(key, attribute=field.name, default=field.default, is_topic_key=topic)
+            found[key.name] = bound
+    return found
+
+
+def refuse(setting: Setting, why: str) -> NoReturn:
+    """Raise InvalidConfigError for a value; ``why`` is the second half of the sentence, "must be ..."."""
+    raise InvalidConfigError(
+        f"{setting.name} = {shown(setting.raw)}{_place(setting)} cannot be used: it {why}.", key=setting.name
+    )
+
+
+def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
+    """The known name most like ``name``, or empty when none is."""
+    import difflib  # noqa: PLC0415 - a correct configuration never needs it
+
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)), "")
+
+
+def _place(setting: Setting) -> str:
+    """Where it was written, for a sentence; a topic's own setting needs no more than its key."""
+    return "" if setting.origin.kind is OriginKind.TOPIC else f" ({setting.origin})"
+
+
+def _converted(value: int, synonym: Synonym) -> int:
+    if synonym.off_below_zero:
+        if value == 0:
+            raise ValueError("must be at least 1, or negative to keep records for ever; 0 is possible for a topic only")
+        if value < 0:
+            return -1
+    return value * synonym.factor
+
+
+def hours(name: str, minimum: int | None = None, *, off_below_zero: bool = False) -> Synonym:
+    """A synonym in hours for a key in milliseconds."""
+    return Synonym(name, 3_600_000, Whole(32, minimum), off_below_zero)

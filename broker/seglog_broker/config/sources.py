@@ -1,0 +1,205 @@
+"""Where the broker's configuration comes from: a TOML file, the environment, flags; the later ones are stronger.
+
+Pure: the text of the file, the environment and the flags come in as values. ``read_config_file`` is the one function
+that touches a disk.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from seglog_broker.config.broker_config import (
+    BROKER_KEYS,
+    BROKER_NAMES,
+    CONFIG_NAMES,
+    BrokerConfig,
+)
+from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
+from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
+from seglog_broker.config.topic_overrides import check_together, small_segment_warning
+from seglog_broker.config.values import Raw, Value
+from seglog_protocol.errors import InvalidConfigError
+
+ENVIRONMENT_PREFIX: Final = "SEGLOG_"
+
+OTHER_VARIABLES: Final = frozenset({"SEGLOG_SERVER", "SEGLOG_REQUIRE", "SEGLOG_CONFIG", "SEGLOG_SHARED"})
+"""Variables with our prefix that are no configuration of the broker."""
+
+REMOVED_BROKER_KEYS: Final = frozenset(
+    {
+        "log.message.format.version",
+        "log.message.downconversion.enable",
+        "log.message.timestamp.difference.max.ms",
+    }
+)
+"""Broker keys that Apache Kafka 4 no longer has."""
+
+CLEANER_BUFFER_BYTES_MIN: Final = 1_048_576
+"""Each cleaner thread needs more than this."""
+
+Layer = Mapping[str, Setting]
+
+
+def load_config(
+    file_text: str | None, file_name: str, environ: Mapping[str, str], flags: Sequence[str]
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration, and the warnings to show: sentences about what was set in vain.
+
+    ``file_text`` is TOML, or None when there is no file; ``flags`` are ``key=value``, and of two for one key the last
+    counts. A flag is stronger than the environment, that is stronger than the file, and within one of them the
+    stronger name of a setting counts (``log.retention.ms`` before ``log.retention.hours``).
+
+    Raises InvalidConfigError for anything that cannot be used, whether something stronger hides it or not. A variable
+    ``SEGLOG_...`` that is no key is a warning only: it may be meant for another version, or another program.
+    """
+    variables, warnings = _from_environment(environ)
+    layers = [_from_flags(flags), variables, {} if file_text is None else _from_file(file_text, file_name)]
+    topic_values, topic_origins = _resolve(((key, key.synonyms) for key in TOPIC_KEYS.values()), layers, warnings)
+    values, origins = _resolve(((key, key.names) for key in BROKER_KEYS.values()), layers, warnings)
+    defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
+    config = BrokerConfig(**values, topic_defaults=defaults, origins=origins)  # type: ignore[arg-type] # as above
+    check_together(defaults)
+    _check_cleaner(config)
+    return config, list(dict.fromkeys(warnings))
+
+
+def read_config_file(path: str) -> str:
+    """The text of a configuration file. Raises InvalidConfigError when it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfigError(f"The configuration file {path} cannot be read: {error.strerror}.", key="") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfigError(f"The configuration file {path} is not UTF-8 text.", key="") from error
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a key: ``log.dir`` -> ``SEGLOG_LOG_DIR``, ``seglog.listen`` -> ``SEGLOG_LISTEN``."""
+    return ENVIRONMENT_PREFIX + name.removeprefix("seglog.").upper().replace(".", "_")
+
+
+# --- Sources ----------------------------------------------------------------------------------------------------------
+
+
+def _from_file(text: str, file_name: str) -> Layer:
+    import tomllib  # noqa: PLC0415 - most starts have no file
+
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also what int() says to thousands of digits
+        raise InvalidConfigError(f"{file_name} is not valid TOML: {error}.", key="") from error
+    layer = {}
+    for name, raw in document.items():
+        if isinstance(raw, dict):
+            _refuse_table(name, raw, file_name)
+        layer[name] = _known(Setting(name, raw, Origin(OriginKind.FILE, f'{file_name}: "{name}"')))
+    return layer
+
+
+def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
+    names = {variable_of(name): name for name in CONFIG_NAMES}
+    short_names = frozenset(variable.removeprefix(ENVIRONMENT_PREFIX) for variable in names)  # all begin alike
+    layer: dict[str, Setting] = {}
+    warnings = []
+    for variable, raw in sorted(environ.items()):
+        name = names.get(variable)
+        if name is not None:
+            layer[name] = Setting(name, raw, Origin(OriginKind.ENVIRONMENT, variable))
+        elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in OTHER_VARIABLES:
+            nearest = nearest_name(variable.removeprefix(ENVIRONMENT_PREFIX), short_names)
+            hint = f"; did you mean {ENVIRONMENT_PREFIX}{nearest}?" if nearest else "."
+            warnings.append(f"The environment variable {variable} is no configuration key and was ignored{hint}")
+    return layer, warnings
+
+
+def _from_flags(flags: Iterable[str]) -> Layer:
+    layer = {}
+    for flag in flags:
+        name, equals, raw = (part.strip() for part in flag.partition("="))
+        if not equals or not name:
+            raise InvalidConfigError(
+                f"--set {flag} cannot be used: write --set key=value, for example --set log.dir=./data.", key=name
+            )
+        layer[name] = _known(Setting(name, raw, Origin(OriginKind.FLAG, f"--set {name}")))
+    return layer
+
+
+# --- Resolving --------------------------------------------------------------------------------------------------------
+
+
+def _resolve(
+    wanted: Iterable[tuple[Key, tuple[Synonym, ...]]], layers: Sequence[Layer], warnings: list[str]
+) -> tuple[dict[str, Value], dict[str, Origin]]:
+    """The values that were set, by attribute, and their origins, by key; ``layers`` and names come strongest first."""
+    values: dict[str, Value] = {}
+    origins: dict[str, Origin] = {}
+    for key, synonyms in wanted:
+        found = [[(layer[name.name], name) for name in synonyms if name.name in layer] for layer in layers]
+        parsed = [[(setting, key.parse(setting, name)) for setting, name in layer] for layer in found]
+        strongest = next((layer for layer in parsed if layer), None)
+        if strongest is None:
+            continue
+        (setting, value), *hidden = strongest
+        values[key.attribute], origins[key.name] = value, setting.origin
+        warnings += _warnings(key, setting, value)
+        warnings += [
+            f"{weaker.name} ({weaker.origin}) has no effect beside {setting.name}, which is the stronger name for the "
+            "same setting."
+            for weaker, other in hidden
+            if other != value and BROKER_KEYS.get(weaker.name, key) is key  # else it has a use of its own
+        ]
+    return values, origins
+
+
+def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
+    own = BROKER_NAMES.get(setting.name)
+    if own is not None and own is not key and own.effect is not Effect.NOW:
+        return []  # the same words would be said once more for the key itself
+    warning = key.warning(setting, value)
+    return ([] if warning is None else [warning]) + small_segment_warning(key, setting, value)
+
+
+def _check_cleaner(config: BrokerConfig) -> None:
+    threads = max(config.log_cleaner_threads, 1)
+    if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
+        raise InvalidConfigError(
+            f"log.cleaner.dedupe.buffer.size = {config.log_cleaner_dedupe_buffer_size} cannot be used: it must be more "
+            f"than {CLEANER_BUFFER_BYTES_MIN} for each of the {threads} of log.cleaner.threads.",
+            key="log.cleaner.dedupe.buffer.size",
+        )
+
+
+# --- Refusing ---------------------------------------------------------------------------------------------------------
+
+
+def _known(setting: Setting) -> Setting:
+    name = setting.name
+    if name in CONFIG_NAMES:
+        return setting
+    if name in REMOVED_BROKER_KEYS:
+        hint = "it was removed in Apache Kafka 4."
+    elif name in TOPIC_NAMES:
+        default = next((synonym.name for synonym in TOPIC_NAMES[name].synonyms), "")
+        hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
+    else:
+        nearest = nearest_name(name, CONFIG_NAMES)
+        hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the keys there are."
+    raise InvalidConfigError(f"{name} ({setting.origin}) is no broker configuration key: {hint}", key=name)
+
+
+def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoReturn:
+    inner: Raw = table
+    path = [name]
+    while isinstance(inner, Mapping) and inner:
+        first = next(iter(inner))
+        path.append(first)
+        inner = inner[first]
+    key = ".".join(path)
+    if isinstance(inner, Mapping):
+        refuse(Setting(key, {}, Origin(OriginKind.FILE, file_name)), "must be a value; a table holds no configuration")
+    raise InvalidConfigError(
+        f'{file_name} holds a table "{name}", but configuration keys are flat and stand in quotes: write "{key}" = ... '
+        "at the top of the file.",
+        key=key,
+    )

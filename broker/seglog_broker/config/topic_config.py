@@ -1,0 +1,468 @@
+"""The topic keys: Kafka's names, types, defaults and ranges, with what each one does here.
+
+Ours: ``segment.bytes`` may be as small as 1024, ``internal.segment.bytes`` is another name for it, and
+``segment.index.bytes`` is at least 24. Every other range is that of Apache Kafka 4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from seglog_broker.config.keys import (
+    DEFAULT_ORIGIN,
+    Described,
+    Effect,
+    Key,
+    Origin,
+    Synonym,
+    hours,
+    keys_of,
+)
+from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Text, Words
+
+SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
+"""Apache Kafka 4 refuses a smaller ``segment.bytes``."""
+
+NO_RETENTION: Final = "nothing is deleted by age or size yet"
+NO_CLEANER: Final = "compaction does not run yet"
+NO_FLUSHER: Final = "there is no flush by count or time yet; produce with ack=disk to have records on disk"
+NO_RECOMPRESSION: Final = "batches are stored as they were sent"
+NO_REPLICAS: Final = "one node has no replicas"
+NO_TIERS: Final = "there is no remote storage"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The configuration of one topic, complete: what the topic does not set is the broker's default.
+
+    Attributes are Kafka's names with ``_`` for ``.``, in Kafka's units. Nothing is checked on construction (tests of
+    the storage engine use smaller values than a user may), ``BrokerConfig.topic_config`` checks.
+    """
+
+    cleanup_policy: Annotated[
+        tuple[str, ...],
+        Key(
+            "cleanup.policy",
+            Words(("compact", "delete")),
+            Effect.NOW,
+            "What happens to old segments: deleted when they expire, compacted to the last record of each key, or both;"
+            " with compact, a record without a key is refused.",
+            "Choose compact for topics that hold the latest state of each key.",
+            note="compact refuses records without a key, but nothing is compacted or deleted yet",
+            holds=(),
+            synonyms=(Synonym("log.cleanup.policy"),),
+        ),
+    ] = ("delete",)
+    segment_bytes: Annotated[
+        int,
+        Key(
+            "segment.bytes",
+            Int(1024),
+            Effect.NOW,
+            "Size in bytes at which a new segment file is begun.",
+            "Lower it to delete or compact in smaller steps; below 1048576 Apache Kafka 4 would refuse the value.",
+            synonyms=(Synonym("log.segment.bytes"),),
+            aliases=("internal.segment.bytes",),
+        ),
+    ] = 1_073_741_824
+    segment_ms: Annotated[
+        int,
+        Key(
+            "segment.ms",
+            Long(1),
+            Effect.NOW,
+            "Age in milliseconds at which a new segment is begun although the current one is not full.",
+            "Lower it when a quiet topic must expire or be compacted on time; raise it to load old events in bulk.",
+            synonyms=(Synonym("log.roll.ms"), hours("log.roll.hours", 1)),
+        ),
+    ] = 604_800_000
+    segment_jitter_ms: Annotated[
+        int,
+        Key(
+            "segment.jitter.ms",
+            Long(0),
+            Effect.NOW,
+            "Most milliseconds that are taken off segment.ms at random, anew for each segment.",
+            "Raise it when many partitions begin segments at the same moment.",
+            synonyms=(Synonym("log.roll.jitter.ms"), hours("log.roll.jitter.hours", 0)),
+        ),
+    ] = 0
+    segment_index_bytes: Annotated[
+        int,
+        Key(
+            "segment.index.bytes",
+            Int(24),
+            Effect.NOW,
+            "Size in bytes at which an index file is full and a new segment is begun.",
+            "Seldom; raise it when segments are large and index.interval.bytes is small.",
+            synonyms=(Synonym("log.index.size.max.bytes"),),
+        ),
+    ] = 10_485_760
+    index_interval_bytes: Annotated[
+        int,
+        Key(
+            "index.interval.bytes",
+            Int(0),
+            Effect.NOW,
+            "Bytes of batches between two entries of the indexes.",
+            "Lower it for shorter scans per seek, at the price of larger indexes.",
+            synonyms=(Synonym("log.index.interval.bytes"),),
+        ),
+    ] = 4096
+    preallocate: Annotated[
+        bool,
+        Key(
+            "preallocate",
+            Boolean(),
+            Effect.NEVER,
+            "Whether a new segment file takes its full size on disk at once.",
+            "Never.",
+            note="seglog does not pre-allocate files",
+            holds=False,
+            synonyms=(Synonym("log.preallocate"),),
+        ),
+    ] = False
+    flush_messages: Annotated[
+        int,
+        Key(
+            "flush.messages",
+            Long(1),
+            Effect.NOT_YET,
+            "Records after which a partition is flushed to disk.",
+            "Seldom; acks at level disk are the better tool.",
+            note=NO_FLUSHER,
+            holds=LONG_MAX,
+            synonyms=(Synonym("log.flush.interval.messages"),),
+        ),
+    ] = LONG_MAX
+    flush_ms: Annotated[
+        int,
+        Key(
+            "flush.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds after which a partition is flushed to disk.",
+            "To bound what a power loss takes from producers that do not ask for ack=disk.",
+            note=NO_FLUSHER,
+            holds=LONG_MAX,
+            synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+        ),
+    ] = LONG_MAX
+    retention_ms: Annotated[
+        int,
+        Key(
+            "retention.ms",
+            Long(-1),
+            Effect.NOT_YET,
+            "Age in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
+            "Set it to how long the events are of use; -1 to keep history.",
+            note=NO_RETENTION,
+            holds=-1,
+            synonyms=(
+                Synonym("log.retention.ms", 1, Long(), off_below_zero=True),
+                Synonym("log.retention.minutes", 60_000, Int(), off_below_zero=True),
+                hours("log.retention.hours", off_below_zero=True),
+            ),
+        ),
+    ] = 604_800_000
+    retention_bytes: Annotated[
+        int,
+        Key(
+            "retention.bytes",
+            Long(),
+            Effect.NOT_YET,
+            "Size in bytes of a partition above which its oldest segments are deleted; -1 sets no limit.",
+            "Set it to bound the disk: partitions times this number, and a segment each.",
+            note=NO_RETENTION,
+            holds=-1,
+            synonyms=(Synonym("log.retention.bytes"),),
+        ),
+    ] = -1
+    file_delete_delay_ms: Annotated[
+        int,
+        Key(
+            "file.delete.delay.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds between taking a file out of the log and removing it from the disk.",
+            "Seldom; raise it to have time for second thoughts.",
+            note="files of a deleted topic are removed at once",
+            holds=0,
+            synonyms=(Synonym("log.segment.delete.delay.ms"),),
+        ),
+    ] = 60_000
+    max_message_bytes: Annotated[
+        int,
+        Key(
+            "max.message.bytes",
+            Int(0),
+            Effect.NOW,
+            "Largest record batch in bytes, as it is sent; a larger one is refused.",
+            "Raise it for large records, and never above segment.bytes.",
+            synonyms=(Synonym("message.max.bytes"),),
+        ),
+    ] = 1_048_588
+    message_timestamp_type: Annotated[
+        str,
+        Key(
+            "message.timestamp.type",
+            Text(("CreateTime", "LogAppendTime")),
+            Effect.NOW,
+            "Whether a record keeps the producer's timestamp or gets the broker's time of appending.",
+            "Choose LogAppendTime when the producers' clocks cannot be trusted.",
+            synonyms=(Synonym("log.message.timestamp.type"),),
+        ),
+    ] = "CreateTime"
+    message_timestamp_before_max_ms: Annotated[
+        int,
+        Key(
+            "message.timestamp.before.max.ms",
+            Long(0),
+            Effect.NOW,
+            "Most milliseconds a producer's timestamp may lie in the past; an older record is refused.",
+            "Lower it to keep late or broken clocks out; leave it to load history.",
+            synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
+        ),
+    ] = LONG_MAX
+    message_timestamp_after_max_ms: Annotated[
+        int,
+        Key(
+            "message.timestamp.after.max.ms",
+            Long(0),
+            Effect.NOW,
+            "Most milliseconds a producer's timestamp may lie in the future; a later record is refused.",
+            "Raise it when records carry planned times rather than past ones.",
+            synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
+        ),
+    ] = 3_600_000
+    compression_type: Annotated[
+        str,
+        Key(
+            "compression.type",
+            Text(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+            Effect.NOT_YET,
+            "Codec that batches are stored in; producer keeps each batch as it was sent.",
+            "To have one codec whatever the producers use; it costs the broker CPU time.",
+            note=NO_RECOMPRESSION,
+            holds="producer",
+            synonyms=(Synonym("compression.type"),),
+        ),
+    ] = "producer"
+    compression_gzip_level: Annotated[
+        int,
+        Key(
+            "compression.gzip.level",
+            Int(1, 9, also=-1),
+            Effect.NOT_YET,
+            "Level for compression.type=gzip; -1 is the codec's own default.",
+            "Together with compression.type.",
+            note=NO_RECOMPRESSION,
+            synonyms=(Synonym("compression.gzip.level"),),
+        ),
+    ] = -1
+    compression_lz4_level: Annotated[
+        int,
+        Key(
+            "compression.lz4.level",
+            Int(1, 17),
+            Effect.NOT_YET,
+            "Level for compression.type=lz4.",
+            "Together with compression.type.",
+            note=NO_RECOMPRESSION,
+            synonyms=(Synonym("compression.lz4.level"),),
+        ),
+    ] = 9
+    compression_zstd_level: Annotated[
+        int,
+        Key(
+            "compression.zstd.level",
+            Int(-131_072, 22),
+            Effect.NOT_YET,
+            "Level for compression.type=zstd.",
+            "Together with compression.type.",
+            note=NO_RECOMPRESSION,
+            synonyms=(Synonym("compression.zstd.level"),),
+        ),
+    ] = 3
+    min_cleanable_dirty_ratio: Annotated[
+        float,
+        Key(
+            "min.cleanable.dirty.ratio",
+            Double(0, 1),
+            Effect.NOT_YET,
+            "Share of a compacted partition that must be new before it is compacted again.",
+            "Lower it to waste less disk, raise it to compact less often.",
+            note=NO_CLEANER,
+            synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
+        ),
+    ] = 0.5
+    min_compaction_lag_ms: Annotated[
+        int,
+        Key(
+            "min.compaction.lag.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds a record stays untouched by compaction; at most max.compaction.lag.ms.",
+            "Raise it when readers must see every change within that time.",
+            note=NO_CLEANER,
+            synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
+        ),
+    ] = 0
+    max_compaction_lag_ms: Annotated[
+        int,
+        Key(
+            "max.compaction.lag.ms",
+            Long(1),
+            Effect.NOW,
+            "Milliseconds after which a replaced record should be gone from a compacted topic.",
+            "Lower it where old values must disappear by a certain time.",
+            note="it shortens segment.ms of a compacted topic, but nothing is compacted yet",
+            holds=LONG_MAX,
+            synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
+        ),
+    ] = LONG_MAX
+    delete_retention_ms: Annotated[
+        int,
+        Key(
+            "delete.retention.ms",
+            Long(0),
+            Effect.NOT_YET,
+            "Milliseconds a tombstone stays in a compacted topic for readers that are behind.",
+            "Raise it when readers of the whole topic may take longer than that.",
+            note=NO_CLEANER,
+            synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
+        ),
+    ] = 86_400_000
+    min_insync_replicas: Annotated[
+        int,
+        Key(
+            "min.insync.replicas",
+            Int(1),
+            Effect.NEVER,
+            "Replicas that must have a record before it is acknowledged.",
+            "Never here.",
+            note=NO_REPLICAS,
+            holds=1,
+            synonyms=(Synonym("min.insync.replicas"),),
+        ),
+    ] = 1
+    unclean_leader_election_enable: Annotated[
+        bool,
+        Key(
+            "unclean.leader.election.enable",
+            Boolean(),
+            Effect.NEVER,
+            "Whether a replica that is behind may become leader.",
+            "Never here.",
+            note=NO_REPLICAS,
+            holds=False,
+            synonyms=(Synonym("unclean.leader.election.enable"),),
+        ),
+    ] = False
+    leader_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        Key(
+            "leader.replication.throttled.replicas",
+            Words(),
+            Effect.NEVER,
+            "Replicas whose replication is slowed down on the leader.",
+            "Never here.",
+            note=NO_REPLICAS,
+            holds=(),
+        ),
+    ] = ()
+    follower_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        Key(
+            "follower.replication.throttled.replicas",
+            Words(),
+            Effect.NEVER,
+            "Replicas whose replication is slowed down on the follower.",
+            "Never here.",
+            note=NO_REPLICAS,
+            holds=(),
+        ),
+    ] = ()
+    remote_storage_enable: Annotated[
+        bool,
+        Key(
+            "remote.storage.enable",
+            Boolean(),
+            Effect.NEVER,
+            "Whether closed segments are copied to remote storage.",
+            "Never here.",
+            note=NO_TIERS,
+            holds=False,
+        ),
+    ] = False
+    remote_log_copy_disable: Annotated[
+        bool,
+        Key(
+            "remote.log.copy.disable",
+            Boolean(),
+            Effect.NEVER,
+            "Whether copying to remote storage is paused.",
+            "Never here.",
+            note=NO_TIERS,
+            holds=False,
+        ),
+    ] = False
+    remote_log_delete_on_disable: Annotated[
+        bool,
+        Key(
+            "remote.log.delete.on.disable",
+            Boolean(),
+            Effect.NEVER,
+            "Whether the remote copy is deleted when remote storage is switched off.",
+            "Never here.",
+            note=NO_TIERS,
+            holds=False,
+        ),
+    ] = False
+    local_retention_ms: Annotated[
+        int,
+        Key(
+            "local.retention.ms",
+            Long(-2),
+            Effect.NEVER,
+            "Age at which a segment that is in remote storage is deleted here; -2 is retention.ms.",
+            "Never here.",
+            note=NO_TIERS,
+            holds=-2,
+            synonyms=(Synonym("log.local.retention.ms"),),
+        ),
+    ] = -2
+    local_retention_bytes: Annotated[
+        int,
+        Key(
+            "local.retention.bytes",
+            Long(-2),
+            Effect.NEVER,
+            "Size above which segments that are in remote storage are deleted here; -2 is retention.bytes.",
+            "Never here.",
+            note=NO_TIERS,
+            holds=-2,
+            synonyms=(Synonym("log.local.retention.bytes"),),
+        ),
+    ] = -2
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
+    """Where each value that is no default came from, by topic key."""
+
+    def origin(self, name: str) -> Origin:
+        """Where the value of a topic key came from. Raises KeyError when there is no such key."""
+        return self.origins.get(TOPIC_NAMES[name].name, DEFAULT_ORIGIN)
+
+    def describe(self) -> list[Described]:
+        """Every topic key with its value and origin, in the order of the tables."""
+        lines = []
+        for key in TOPIC_KEYS.values():
+            origin = self.origin(key.name)
+            lines.append(Described(key.name, key.text(getattr(self, key.attribute)), origin, origin == DEFAULT_ORIGIN))
+        return lines
+
+
+TOPIC_KEYS: Final[Mapping[str, Key]] = keys_of(TopicConfig, topic=True)
+"""Every topic key by its name."""
+
+TOPIC_NAMES: Final[Mapping[str, Key]] = {name: key for key in TOPIC_KEYS.values() for name in (key.name, *key.aliases)}
+"""Every name a topic may use, with the key it means."""

@@ -1,0 +1,108 @@
+"""What a topic sets for itself: checking it, keeping it, and laying it over the broker's defaults."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NoReturn
+
+from seglog_broker.config.keys import Key, Origin, OriginKind, Setting, nearest_name
+from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_NAMES, TopicConfig
+from seglog_broker.config.values import Raw, Value
+from seglog_protocol.errors import InvalidConfigError
+
+REMOVED_TOPIC_KEYS = frozenset(
+    {"message.format.version", "message.downconversion.enable", "message.timestamp.difference.max.ms"}
+)
+"""Topic keys that Apache Kafka 4 no longer has."""
+
+
+def apply_overrides(defaults: TopicConfig, overrides: Mapping[str, Raw]) -> TopicConfig:
+    """The defaults with a topic's own values over them.
+
+    Raises InvalidConfigError for an unknown key or a value outside its range, but not for values that do not go
+    together: those were checked when they were set, and a topic must open although the defaults moved since.
+    """
+    chosen = _read(overrides)
+    values: dict[str, Value] = {key.attribute: value for key, _, value in chosen.values()}
+    origins = {name: setting.origin for name, (_, setting, _) in chosen.items()}
+    return dataclasses.replace(defaults, **values, origins={**defaults.origins, **origins})  # type: ignore[arg-type] # each value is of its key's kind
+
+
+def validate_topic_config(
+    overrides: Mapping[str, Raw], defaults: TopicConfig | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Check what a topic wants to set.
+
+    Returns the overrides as they are to be kept (canonical names, Kafka's text form, sorted by name) and the warnings
+    to show. ``defaults`` are the broker's, for checks of values that must go together.
+
+    Raises InvalidConfigError for an unknown key, a value outside its range, or values that contradict each other.
+    """
+    chosen = _read(overrides)
+    warnings = []
+    for key, setting, value in chosen.values():
+        warning = key.warning(setting, value)
+        if warning is not None:
+            warnings.append(warning)
+        warnings += small_segment_warning(key, setting, value)
+        shadowed = [name for name in (*key.aliases, key.name) if name in overrides and name != setting.name]
+        warnings += [
+            f"{name} has no effect beside {setting.name}, which is the stronger name for the same setting."
+            for name in shadowed
+            if key.parse(_setting(name, overrides[name])) != value
+        ]
+    check_together(apply_overrides(defaults or TopicConfig(), overrides))
+    return {name: chosen[name][0].text(chosen[name][2]) for name in sorted(chosen)}, warnings
+
+
+def check_together(config: TopicConfig) -> None:
+    """Raise InvalidConfigError when values contradict each other."""
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidConfigError(
+            f"min.compaction.lag.ms = {config.min_compaction_lag_ms} cannot be used: it must be at most "
+            f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}.",
+            key="min.compaction.lag.ms",
+        )
+
+
+def small_segment_warning(key: Key, setting: Setting, value: Value) -> list[str]:
+    """The warning for a segment size that is possible here but not in Kafka; empty when there is nothing to say."""
+    if key.name != "segment.bytes" or not isinstance(value, int) or value >= SEGMENT_BYTES_MIN_KAFKA:
+        return []
+    smallest = SEGMENT_BYTES_MIN_KAFKA
+    return [
+        f"{setting.name} = {value} works here, but Apache Kafka 4 would refuse it: its smallest value is {smallest}."
+    ]
+
+
+def _setting(name: str, raw: Raw) -> Setting:
+    return Setting(name, raw, Origin(OriginKind.TOPIC, name))
+
+
+def _read(overrides: Mapping[str, Raw]) -> dict[str, tuple[Key, Setting, Value]]:
+    """The strongest setting of each key, by the key's canonical name; every value is checked, strongest or not."""
+    chosen: dict[str, tuple[Key, Setting, Value]] = {}
+    for name, raw in overrides.items():
+        key = TOPIC_NAMES.get(name)
+        if key is None:
+            _refuse_unknown(name)
+        setting = _setting(name, raw)
+        value = key.parse(setting)
+        if key.name not in chosen or name in key.aliases:
+            chosen[key.name] = (key, setting, value)
+    return chosen
+
+
+def _refuse_unknown(name: str) -> NoReturn:
+    broker_names = {
+        synonym.name: key.name for key in TOPIC_NAMES.values() for synonym in key.synonyms if synonym.name != key.name
+    }
+    nearest = nearest_name(name, TOPIC_NAMES)
+    if name in REMOVED_TOPIC_KEYS:
+        hint = "it was removed in Apache Kafka 4."
+    elif name in broker_names:
+        hint = f"it is the broker's default for the topic key {broker_names[name]}."
+    elif nearest:
+        hint = f"did you mean {nearest}?"
+    else:
+        hint = "docs/CONFIG.md lists the keys there are."
+    raise InvalidConfigError(f"{name} is no topic configuration key: {hint}", key=name)

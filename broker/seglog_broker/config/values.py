@@ -1,0 +1,293 @@
+"""Kinds of configuration value: what may be written, what a program gets, and how it is written back.
+
+Every kind reads the same value from text (flags, environment, command line) and from a typed value (TOML, msgpack), so
+``"4096"`` and ``4096`` are one setting. ``parse`` raises ``ValueError`` whose message is the second half of a sentence,
+"must be ..."; whoever knows the key and where it was written puts the first half in front. The text that ``text``
+writes is Kafka's: ``true``, ``-1``, ``compact,delete``.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+Value = bool | int | float | str | tuple[str, ...]
+"""What a program gets."""
+
+Raw = object
+"""What was written: text, or any value TOML or msgpack can hold. Nothing is assumed of it."""
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_SHOWN_MAX: Final = 60  # characters of a refused value that a message repeats
+
+
+class Kind(Protocol):
+    """One kind of value with its valid range."""
+
+    @property
+    def type_name(self) -> str:
+        """Kafka's name of the type: boolean, int, long, double, string, list."""
+        ...
+
+    @property
+    def valid(self) -> str:
+        """The valid values in a few words, for a table; empty when the type says all."""
+        ...
+
+    def parse(self, raw: Raw) -> Value:
+        """The value written as ``raw``. Raises ValueError ("must be ...") when it is none of this kind."""
+        ...
+
+    def text(self, value: Value) -> str:
+        """The value as Kafka writes it; ``parse(text(value)) == value``."""
+        ...
+
+
+def shown(raw: Raw) -> str:
+    """A refused value as a message repeats it, cut to a bearable length."""
+    text = raw if isinstance(raw, str) else repr(raw)
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+
+
+class Boolean:
+    """``true`` or ``false``, in any case when written as text, as in Kafka."""
+
+    type_name = "boolean"
+    valid = ""
+
+    def parse(self, raw: Raw) -> bool:
+        """See Kind."""
+        if isinstance(raw, bool):
+            return raw
+        word = raw.strip().lower() if isinstance(raw, str) else ""
+        if word not in {"true", "false"}:
+            raise ValueError("must be true or false")
+        return word == "true"
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from ``minimum`` to ``maximum``, both included, or the one value ``also``.
+
+    A limit of None is the limit of Kafka's own type: 32 bits (``Int``) or 64 (``Long``).
+    """
+
+    bits: int
+    minimum: int | None = None
+    maximum: int | None = None
+    also: int | None = None
+
+    @property
+    def type_name(self) -> str:
+        """See Kind."""
+        return "int" if self.bits == 32 else "long"
+
+    @property
+    def valid(self) -> str:
+        """See Kind."""
+        if self.minimum is None:
+            return ""
+        limits = f"≥ {self.minimum}" if self.maximum is None else f"{self.minimum} to {self.maximum}"
+        return limits if self.also is None else f"{limits}, or {self.also}"
+
+    def parse(self, raw: Raw) -> int:
+        """See Kind."""
+        highest = 2 ** (self.bits - 1) - 1
+        low = -highest - 1 if self.minimum is None else self.minimum
+        high = highest if self.maximum is None else self.maximum
+        value: int | None = None
+        if isinstance(raw, int) and not isinstance(raw, bool):
+            value = raw
+        elif isinstance(raw, str) and _WHOLE.fullmatch(raw.strip()):
+            value = int(raw)
+        if value is None or not (low <= value <= high or value == self.also):
+            also = "" if self.also is None else f", or {self.also}"
+            raise ValueError(f"must be a whole number from {low} to {high}{also}")
+        return value
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return str(value)
+
+
+def Int(minimum: int | None = None, maximum: int | None = None, *, also: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
+    """A whole number of 32 bits."""
+    return Whole(32, minimum, maximum, also)
+
+
+def Long(minimum: int | None = None, maximum: int | None = None) -> Whole:  # noqa: N802 - reads as the kind it makes
+    """A whole number of 64 bits."""
+    return Whole(64, minimum, maximum)
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    """A finite number, in [``minimum``, ``maximum``] where both are given."""
+
+    minimum: float = -math.inf
+    maximum: float = math.inf
+
+    type_name = "double"
+
+    @property
+    def valid(self) -> str:
+        """See Kind."""
+        return f"{self.minimum:g} to {self.maximum:g}" if math.isfinite(self.maximum) else ""
+
+    def parse(self, raw: Raw) -> float:
+        """See Kind."""
+        value = math.nan
+        if isinstance(raw, (int, float, str)) and not isinstance(raw, bool) and "_" not in str(raw):
+            try:
+                value = float(raw)
+            except (ValueError, OverflowError):
+                value = math.nan
+        if not math.isfinite(value) or not self.minimum <= value <= self.maximum:
+            raise ValueError(f"must be a number from {self.valid}" if self.valid else "must be a finite number")
+        return value
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return repr(value).replace("e+", "E").replace("e", "E")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text; one of ``choices`` where there are any, in exactly that spelling."""
+
+    choices: tuple[str, ...] = ()
+
+    type_name = "string"
+
+    @property
+    def valid(self) -> str:
+        """See Kind."""
+        return ", ".join(self.choices)
+
+    def parse(self, raw: Raw) -> str:
+        """See Kind."""
+        if not isinstance(raw, str):
+            raise ValueError(f"must be one of {self.valid}" if self.choices else "must be text")  # noqa: TRY004 - bad input, no bug
+        value = raw.strip()
+        if self.choices and value not in self.choices:
+            raise ValueError(f"must be one of {self.valid}")
+        return value
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A list of words, comma separated when written as text; each one of ``choices`` where there are any.
+
+    An empty list is possible. A word written twice counts once.
+    """
+
+    choices: tuple[str, ...] = ()
+
+    type_name = "list"
+
+    @property
+    def valid(self) -> str:
+        """See Kind."""
+        return f"of {', '.join(self.choices)}" if self.choices else ""
+
+    def parse(self, raw: Raw) -> tuple[str, ...]:
+        """See Kind."""
+        words = split_list(raw)
+        if words is None or "" in words:
+            raise ValueError("must be a list of words with commas between them")
+        if self.choices and not set(words) <= set(self.choices):
+            raise ValueError(f"must be a list {self.valid}")
+        return tuple(dict.fromkeys(words))
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+class Directory:
+    """The path of exactly one directory, where Kafka takes a list of them."""
+
+    type_name = "string"
+    valid = "one path"
+
+    def parse(self, raw: Raw) -> str:
+        """See Kind."""
+        paths = split_list(raw)
+        if paths is not None and len(paths) > 1:
+            raise ValueError(
+                f"must name exactly one directory, not {len(paths)}: seglog keeps everything in one log directory; "
+                "put several disks behind one file system, or run one seglogd for each"
+            )
+        if not paths or not paths[0] or "\0" in paths[0]:
+            raise ValueError("must be the path of a directory")
+        return paths[0]
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``HOST:PORT`` to listen on; port 0 is any free one, an IPv6 address stands in brackets.
+
+    With ``optional`` the empty text stands for "do not listen".
+    """
+
+    optional: bool = False
+
+    type_name = "string"
+
+    @property
+    def valid(self) -> str:
+        """See Kind."""
+        return "HOST:PORT or empty" if self.optional else "HOST:PORT"
+
+    def parse(self, raw: Raw) -> str:
+        """See Kind."""
+        value = raw.strip() if isinstance(raw, str) else None
+        if value is None or (value == "" and not self.optional):
+            raise ValueError(f"must be {self.valid}, for example 127.0.0.1:9192")
+        if value:
+            split_address(value)
+        return value
+
+    def text(self, value: Value) -> str:
+        """See Kind."""
+        return str(value)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``"127.0.0.1:9192"`` -> ``("127.0.0.1", 9192)``, ``"[::1]:0"`` -> ``("::1", 0)``.
+
+    Raises ValueError ("must be ...") when it is no such address.
+    """
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("must be HOST:PORT, with an IPv6 address in brackets as in [::1]:9192")
+    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError("must be HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:9192")
+    return host, int(port)
+
+
+def split_list(raw: Raw) -> list[str] | None:
+    """The words of a list, without the spaces around them; None when it is neither text nor a list of texts."""
+    if isinstance(raw, str):
+        return [word.strip() for word in raw.split(",")] if raw.strip() else []
+    if isinstance(raw, Sequence) and not isinstance(raw, (bytes, bytearray)):
+        return [str(word).strip() for word in raw] if all(isinstance(word, str) for word in raw) else None
+    return None

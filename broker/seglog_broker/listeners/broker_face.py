@@ -1,0 +1,131 @@
+"""What a listener knows of the broker: the narrow face that ``broker.Broker`` shows it, and tests put a double behind.
+
+A listener turns bytes into these calls and their results into bytes; it keeps no state of any partition.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.offload import Offload
+from seglog_broker.storage.filesystem import File
+from seglog_protocol.messages import (
+    Ack,
+    AppendReply,
+    AppendRequest,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    DeleteTopicRequest,
+    FetchReply,
+    FetchRequest,
+    HelloReply,
+    OffsetsReply,
+    OffsetsRequest,
+    TopicsReply,
+    TopicsRequest,
+)
+
+
+class Pending(Protocol):
+    """An append that has been written and may still wait for its ack."""
+
+    @property
+    def ack(self) -> Ack:
+        """What was asked for."""
+        ...
+
+    @property
+    def reply(self) -> AppendReply | None:
+        """The answer, when nothing is left to wait for."""
+        ...
+
+    async def wait(self) -> AppendReply:
+        """The answer, when every partition has reached the ack asked for, or has failed."""
+        ...
+
+
+class Slice(Protocol):
+    """``size`` bytes from ``position`` of an open segment file."""
+
+    @property
+    def file(self) -> File:
+        """Open for as long as the answer it belongs to."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Bytes from the start of the file."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+
+class Answer(Protocol):
+    """The answer to a fetch, and a lease on every file it names; leaving it gives the leases back."""
+
+    @property
+    def reply(self) -> FetchReply:
+        """The header's part."""
+        ...
+
+    @property
+    def slices(self) -> Sequence[Slice]:
+        """The payload, in order."""
+        ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> object: ...
+
+
+class BrokerFace(Protocol):
+    """The requests a broker serves. Every method may raise SeglogError; OSError means the disk is in the way."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Limits and addresses."""
+        ...
+
+    @property
+    def offload(self) -> Offload:
+        """Where blocking reads go."""
+        ...
+
+    def hello(self) -> HelloReply:
+        """Who answers."""
+        ...
+
+    def append(self, request: AppendRequest, payload: memoryview, /) -> Pending:
+        """Write the batches in ``payload``; errors of single partitions stand in the reply."""
+        ...
+
+    def fetch_now(self, request: FetchRequest, /) -> Answer | None:
+        """The answer, or None when it would have to wait."""
+        ...
+
+    async def fetch(self, request: FetchRequest, /) -> Answer:
+        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled."""
+        ...
+
+    def offsets(self, request: OffsetsRequest, /) -> OffsetsReply:
+        """Look up offsets."""
+        ...
+
+    def topics(self, request: TopicsRequest, /) -> tuple[TopicsReply, bytes]:
+        """The reply and its payload."""
+        ...
+
+    async def create_topic(self, request: CreateTopicRequest, /) -> CreateTopicReply:
+        """Create a topic."""
+        ...
+
+    async def delete_topic(self, request: DeleteTopicRequest, /) -> DeleteTopicReply:
+        """Delete a topic."""
+        ...

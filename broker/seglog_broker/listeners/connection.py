@@ -1,0 +1,349 @@
+"""One native connection, from its first bytes to its last: hello, requests, replies, parting.
+
+Three kinds of task, all in the connection's own nursery: one reads and serves; one answers appends that wait for
+their ack, in their order; and one for each fetch that waits for records. A failure of any of them ends the connection
+and nothing else.
+"""
+
+import contextlib
+import socket
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.listeners.acks import AckQueue
+from seglog_broker.listeners.broker_face import Answer, BrokerFace, Pending
+from seglog_broker.listeners.first_bytes import hint_for
+from seglog_broker.listeners.parting import PART_SECONDS, part
+from seglog_broker.listeners.replies import as_seglog_error, encode_parting, encode_reply
+from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    InvalidRequestError,
+    RemoteProtocolError,
+    SeglogError,
+)
+from seglog_protocol.frames import Frame, FrameReader, encode_frame_prefix
+from seglog_protocol.messages import (
+    PROTOCOL_NAME,
+    AppendReply,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchRequest,
+    HelloReply,
+    HelloRequest,
+    Message,
+    OffsetsRequest,
+    Request,
+    TopicsRequest,
+    decode_request,
+    reply_header,
+    request_id_of,
+)
+
+HELLO_SECONDS: Final = 10
+"""A connection that has not said hello by then is closed."""
+
+HELLO_BYTES_MAX: Final = 64 * 1024
+"""Largest frame before hello: nobody is waited for who announces more, most likely in another protocol."""
+
+FIRST_BYTES: Final = 16
+"""Kept of the very beginning, to tell who is calling when it is not a seglog client."""
+
+FETCHES_IN_FLIGHT_MAX: Final = 100
+"""Fetches of one connection that wait, for records or for their turn to be sent. One more is refused: to stop reading
+would keep everything else behind a long poll."""
+
+FRAMES_A_TURN: Final = 32
+"""Small pipelined requests served before others get their turn."""
+
+log = structlog.get_logger()
+
+
+class Connection:
+    """Serves ``sock``, a connected non-blocking socket, and closes it."""
+
+    def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
+        self._broker = broker
+        self._sock = sock
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._sender = Sender(sock, broker.offload)
+        self._acks = AckQueue(self._sender)
+        self._acks_running = False
+        self._fetches = 0
+        self._waiting: set[trio.CancelScope] = set()  # around each fetch that waits for records
+        self._stopping = False
+        self._parting: bytes | None = None  # the last thing to say
+        self._log = log.bind(peer=peer)
+
+    async def run(self) -> None:
+        """Serve until the peer leaves, breaks the protocol, or ``stop`` is called. Raises nothing but Cancelled."""
+        try:
+            if await self._greet():
+                async with trio.open_nursery() as nursery:
+                    await self._read_requests(nursery)
+                    self._end_waiting()
+                    self._acks.finish()
+            await self._part()
+        except* OSError as lost:
+            self._log.debug("connection_lost", error=str(lost.exceptions[0]))
+        except* FileShrankError as shrank:
+            self._log.error("fetch_cut_short", error=str(shrank.exceptions[0]))
+        except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
+            self._log.error("connection_crashed", exc_info=bug)
+        finally:
+            self._sock.close()
+
+    def stop(self) -> None:
+        """Begin to end: read nothing more, answer what is under way, waiting fetches at once."""
+        self._stopping = True
+        self._end_waiting()
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RD)  # wakes the reading task
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> memoryview | None:
+        """Receive something into the reader; a view of it for whoever is curious, or None at the end."""
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            if self._stopping:
+                return None
+            buffer = self._reader.get_buffer()
+            try:
+                size = self._sock.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            if size == 0:
+                return None
+            self._reader.received(size)
+            return buffer[:size]
+
+    async def _greet(self) -> bool:
+        """Read up to the first good hello and answer it; False when the connection is to end instead."""
+        first = b""
+        try:
+            with trio.move_on_after(HELLO_SECONDS):
+                while True:
+                    received = await self._receive()
+                    if received is None:
+                        return False
+                    if len(first) < FIRST_BYTES:
+                        first += bytes(received[: FIRST_BYTES - len(first)])
+                    frame = self._reader.next_frame()
+                    if frame is not None:
+                        good = self._answer_hello(frame)
+                        if good is not None:
+                            await self._sender.flush()
+                            return good
+                        await self._sender.flush()
+        except RemoteProtocolError:
+            pass
+        hint = hint_for(first)
+        self._log.info("connection_refused", reason="not the seglog protocol", kind=hint.kind, first=first.hex(" "))
+        self._parting = hint.answer
+        return False
+
+    def _answer_hello(self, frame: Frame) -> bool | None:
+        """Answer what should be a hello. True: it is; False: hang up; None: try again, it can be corrected."""
+        request_id = request_id_of(frame.header)
+        reply: HelloReply | SeglogError
+        good: bool | None = True
+        try:
+            reply = self._hello(_first_request(frame))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            reply = as_seglog_error(error, HelloRequest.api)
+            good = False if getattr(error, "field", "") in {"api", "protocol"} else None
+        self._sender.queue(encode_reply(request_id, reply))
+        if good:
+            self._reader.frame_bytes_max = self._broker.config.socket_request_max_bytes
+        return good
+
+    def _hello(self, request: HelloRequest) -> HelloReply:
+        if request.protocol != PROTOCOL_NAME:
+            raise InvalidRequestError(
+                f"this broker speaks the protocol {PROTOCOL_NAME!r}, not {request.protocol!r}", field="protocol"
+            )
+        return self._broker.hello()
+
+    async def _read_requests(self, nursery: trio.Nursery) -> None:
+        """Serve requests as they come; return when there are no more to serve."""
+        served = 0
+        try:
+            while True:
+                frame = self._reader.next_frame()
+                if frame is None:
+                    await self._sender.flush()
+                    if await self._receive() is None:
+                        return
+                    served = 0
+                    continue
+                if frame.header.get("api") == AppendRequest.api:
+                    if not self._append(frame, nursery):
+                        return
+                    if self._acks.is_full:
+                        await self._sender.flush()
+                        await self._acks.wait_shortened()
+                else:
+                    await self._serve(frame, nursery)
+                served += 1
+                if served == FRAMES_A_TURN:
+                    served = 0
+                    await self._sender.flush()
+                    await trio.lowlevel.checkpoint()
+        except RemoteProtocolError as error:
+            self._log.warning("connection_refused", reason=error.message)
+            self._parting = encode_parting(error)
+
+    # --- Serving ------------------------------------------------------------------------------------------------------
+
+    def _append(self, frame: Frame, nursery: trio.Nursery) -> bool:
+        """Apply an append, and answer it now or in its turn. False: one that is not answered failed, hang up."""
+        header = frame.header
+        request_id = request_id_of(header)
+        try:
+            request = decode_request(header)
+            assert isinstance(request, AppendRequest)
+            pending = self._broker.append(request, frame.payload)
+            outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            outcome = as_seglog_error(error, AppendRequest.api)
+        if header.get("ack") == "none":
+            return not self._failed_unanswered(outcome)
+        if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)):
+            self._sender.queue(encode_reply(request_id, outcome))
+            return True
+        if not self._acks_running:
+            self._acks_running = True
+            nursery.start_soon(self._acks.run)
+        self._acks.add(request_id, outcome, len(frame.payload))
+        return True
+
+    def _failed_unanswered(self, outcome: Pending | AppendReply | SeglogError) -> bool:
+        """Whether an append with ack ``none`` failed: ending the connection is the only way to tell its sender."""
+        errors: list[SeglogError] = []
+        if isinstance(outcome, SeglogError):
+            errors = [outcome]
+        elif isinstance(outcome, AppendReply):
+            errors = [result.error for result in outcome.partitions if result.error is not None]
+        if errors:
+            self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
+        return bool(errors)
+
+    async def _serve(self, frame: Frame, nursery: trio.Nursery) -> None:
+        """Serve anything but an append."""
+        request_id = request_id_of(frame.header)
+        try:
+            request = _request_without_payload(frame)
+            if isinstance(request, FetchRequest):
+                answer = self._broker.fetch_now(request)
+                if answer is None:
+                    self._start_waiting(request_id, request, nursery)
+            else:
+                answer = None
+                reply, payload = await self._result(request)
+                self._sender.queue(encode_reply(request_id, reply, payload))
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            answer = None
+            self._sender.queue(encode_reply(request_id, as_seglog_error(error, str(frame.header.get("api")))))
+        if answer is not None:
+            await self._send_answer(request_id, answer)
+
+    async def _result(self, request: Request) -> tuple[Message, bytes]:
+        """The reply to a request, and its payload."""
+        broker = self._broker
+        match request:
+            case OffsetsRequest():
+                return broker.offsets(request), b""
+            case TopicsRequest():
+                return broker.topics(request)
+            case CreateTopicRequest():
+                return await broker.create_topic(request), b""
+            case DeleteTopicRequest():
+                return await broker.delete_topic(request), b""
+            case HelloRequest():
+                return self._hello(request), b""
+        raise NotImplementedError(request.api)
+
+    # --- Fetching -----------------------------------------------------------------------------------------------------
+
+    def _start_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
+        if self._fetches >= FETCHES_IN_FLIGHT_MAX:
+            raise InvalidRequestError(
+                f"{self._fetches} fetches are waiting on this connection already, which is the limit", field=""
+            )
+        self._fetches += 1
+        scope = trio.CancelScope()  # entered by the task, but known here: `stop` may come before the task has run
+        self._waiting.add(scope)
+        if self._stopping:
+            scope.cancel()
+        nursery.start_soon(self._fetch, request_id, request, scope)
+
+    async def _fetch(self, request_id: int, request: FetchRequest, scope: trio.CancelScope) -> None:
+        """Wait for the answer to a fetch and send it."""
+        answer: Answer | None = None
+        failure: SeglogError | None = None
+        try:
+            with scope:
+                try:
+                    answer = await self._broker.fetch(request)
+                except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                    failure = as_seglog_error(error, FetchRequest.api)
+            self._waiting.discard(scope)
+            if answer is not None:
+                await self._send_answer(request_id, answer)
+                return
+            if failure is None and self._stopping:
+                failure = BrokerStoppingError("the broker is stopping; connect again")
+            if failure is not None:  # else the peer has left
+                self._sender.queue(encode_reply(request_id, failure))
+                await self._sender.flush()
+        finally:
+            self._fetches -= 1
+
+    async def _send_answer(self, request_id: int, answer: Answer) -> None:
+        """Send the answer to a fetch; its leases end with the last byte."""
+        with answer:
+            try:
+                size = sum(piece.size for piece in answer.slices)
+                prefix = encode_frame_prefix(reply_header(request_id, answer.reply), size)
+            except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
+                self._sender.queue(encode_reply(request_id, as_seglog_error(error, FetchRequest.api)))
+                await self._sender.flush()
+            else:
+                await self._sender.send_frame(prefix, answer.slices)
+
+    def _end_waiting(self) -> None:
+        for scope in self._waiting:
+            scope.cancel()
+
+    # --- Parting ------------------------------------------------------------------------------------------------------
+
+    async def _part(self) -> None:
+        """Say the last thing, and close in such a way that it arrives."""
+        if self._parting is None and not self._stopping:
+            await self._sender.flush()
+            return
+        if self._parting is not None:
+            self._sender.queue(self._parting)
+            with trio.move_on_after(PART_SECONDS):
+                await self._sender.flush()
+        await part(self._sock)
+
+
+def _first_request(frame: Frame) -> HelloRequest:
+    api = frame.header.get("api")
+    if api != HelloRequest.api:
+        raise InvalidRequestError(f"the first request of a connection must be hello, not {api!r}", field="api")
+    request = _request_without_payload(frame)
+    assert isinstance(request, HelloRequest)
+    return request
+
+
+def _request_without_payload(frame: Frame) -> Request:
+    request = decode_request(frame.header)
+    if len(frame.payload):
+        raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
+    return request

@@ -1,0 +1,38 @@
+"""From what a request came to, a result or any exception, to the bytes of its reply."""
+
+from typing import Final
+
+import structlog
+
+from seglog_protocol.errors import SeglogError, StorageError, UnknownServerError
+from seglog_protocol.frames import encode_frame
+from seglog_protocol.messages import Message, reply_header
+
+log = structlog.get_logger()
+
+NO_ID: Final = None
+"""In a reply that belongs to no request: the peer's bytes could not be understood, and the connection ends."""
+
+
+def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> bytes:
+    """The frame of a reply. A reply that cannot be written becomes one that says so."""
+    try:
+        return encode_frame(reply_header(request_id, reply), (payload,) if payload else ())
+    except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
+        return encode_frame(reply_header(request_id, as_seglog_error(error, type(reply).__name__)))
+
+
+def encode_parting(error: SeglogError) -> bytes:
+    """The frame that ends a connection: an error under no id."""
+    return encode_frame(reply_header(0, error) | {"id": NO_ID})
+
+
+def as_seglog_error(error: Exception, api: str) -> SeglogError:
+    """What to answer when serving ``api`` raised ``error``; what is not the asker's fault is logged here."""
+    if isinstance(error, SeglogError):
+        return error
+    if isinstance(error, OSError):
+        log.error("request_failed", api=api, error=str(error))
+        return StorageError(f"the broker's disk is in the way: {error.strerror or type(error).__name__}")
+    log.error("request_crashed", api=api, exc_info=error)
+    return UnknownServerError(f"the broker met a bug of its own while serving {api}; its log has the traceback")

@@ -1,0 +1,158 @@
+"""The sending half of one native connection: whole frames, one after the other, the quick way where there is one.
+
+Small replies are queued and go out together with one system call, straight from the task that made them: as long as
+the socket takes them there is no task switch. Payloads of fetches go from file to socket with ``sendfile``.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from seglog_broker.listeners.broker_face import Slice
+from seglog_broker.offload import Offload
+from seglog_broker.storage.filesystem import File
+from seglog_protocol.errors import StorageError
+
+SEND_STEP_BYTES: Final = 1024 * 1024
+"""Sent, or read in, at a time: the loop serves others between two steps."""
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+"""Header and payload share packets where the system knows how."""
+
+_HAS_SENDFILE: Final = sys.platform == "linux"
+"""macOS cannot tell whether a page is in memory: everything is read on a thread there, and nothing is left to gain."""
+
+
+class FileShrankError(StorageError):
+    """A file ended before the bytes that a frame had announced; the connection cannot be brought back in step."""
+
+
+class Sender:
+    """Sends frames on a non-blocking ``sock``, which stays the owner's to close.
+
+    Any number of tasks may call ``queue``, ``flush`` and ``send_frame``; frames never mix. Socket trouble is raised as
+    OSError. After a frame was cut short, by an error or by cancellation, everything raises BrokenPipeError: the next
+    byte would be taken for the rest of that frame.
+    """
+
+    def __init__(self, sock: socket.socket, offload: Offload) -> None:
+        self._sock = sock
+        self._offload = offload
+        self._outgoing: list[bytes] = []
+        self._sending = trio.Lock()  # held while a frame is under way across a checkpoint
+        self._cut_short = False
+
+    def queue(self, frame: bytes) -> None:
+        """Send ``frame`` with the next ``flush``; whoever queues must flush before it waits for anything else."""
+        self._outgoing.append(frame)
+
+    async def flush(self) -> None:
+        """Return when the socket has taken all that was queued. A checkpoint only when it has to wait."""
+        if not self._outgoing or (not self._sending.locked() and self._send_now()):
+            return
+        async with self._sending:
+            await self._send_outgoing()
+
+    async def send_frame(self, prefix: bytes, slices: Iterable[Slice]) -> None:
+        """Send a frame whose payload lies in files; the caller holds their leases. What was queued goes first.
+
+        Raises FileShrankError when a file is shorter than its slice.
+        """
+        if self._sending.locked():
+            await self._sending.acquire()
+        else:
+            self._sending.acquire_nowait()
+        try:
+            await self._send_outgoing()
+            try:
+                await self._send_all(prefix, _MSG_MORE)
+                for piece in slices:
+                    await self._send_slice(piece)
+            except BaseException:
+                self._cut_short = True
+                raise
+        finally:
+            self._sending.release()
+
+    def _send_now(self) -> bool:
+        """Try without waiting; False leaves the rest at the head of the queue."""
+        self._check()
+        outgoing = self._outgoing
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return True
+        outgoing.append(data[sent:])
+        return False
+
+    async def _send_outgoing(self) -> None:
+        while self._outgoing:  # more may come while this waits
+            data = b"".join(self._outgoing)
+            self._outgoing.clear()
+            self._check()
+            try:
+                await self._send_all(data)
+            except BaseException:
+                self._cut_short = True
+                raise
+        self._check()
+
+    async def _send_all(self, data: bytes, flags: int = 0) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._sock.send(left, flags) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._sock)
+
+    async def _send_slice(self, piece: Slice) -> None:
+        file, position, end = piece.file, piece.position, piece.position + piece.size
+        descriptor = _descriptor(file)
+        while position < end:
+            step = min(end - position, SEND_STEP_BYTES)
+            if descriptor is None or not file.is_cached(position, step):
+                # What was read is sent as it is: by the time sendfile came for the pages they might be gone again.
+                data = await self._offload.cold_read(file.pread, step, position)
+                if len(data) < step:
+                    raise _shrank(file, position + len(data), end)
+                await self._send_all(data)
+                position += step
+                continue
+            try:
+                sent = os.sendfile(self._sock.fileno(), descriptor, position, step)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._sock)
+                continue
+            if sent == 0:
+                raise _shrank(file, position, end)
+            position += sent
+            if sent == step and position < end:
+                await trio.lowlevel.checkpoint()  # a fast reader must not keep the loop for a whole answer
+
+    def _check(self) -> None:
+        if self._cut_short:
+            raise BrokenPipeError("an earlier frame was cut short")
+
+
+def _descriptor(file: File) -> int | None:
+    """The descriptor to send from, or None where the bytes have to be read first."""
+    if not _HAS_SENDFILE:
+        return None
+    try:
+        return file.fileno()
+    except OSError:  # a file in memory
+        return None
+
+
+def _shrank(file: File, position: int, end: int) -> FileShrankError:
+    return FileShrankError(
+        f"{file.path} ends at or before {position}, although bytes up to {end} were to be sent: someone cut it"
+    )

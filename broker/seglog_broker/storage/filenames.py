@@ -1,0 +1,106 @@
+"""Names in a log directory: its own files and the partition directories.
+
+Names inside a partition directory are in ``seglog_protocol.segment_files``, because others read those too.
+"""
+
+import re
+import uuid
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, NamedTuple
+
+LOCK_FILE: Final = ".lock"
+META_PROPERTIES_FILE: Final = "meta.properties"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+REGISTRY_FILE: Final = "seglog-topics.json"
+FORMAT_FILE: Final = "seglog-format"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+
+SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
+"""Kafka's own, passed over by its loader and by ours."""
+
+DELETE_MARKER: Final = "-delete"
+STRAY_MARKER: Final = "-stray"
+_MARKERS: Final = (DELETE_MARKER, STRAY_MARKER, "-future")
+_FILE_NAME_MAX: Final = 255
+TOPIC_NAME_MAX: Final = 249
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_MARKED = re.compile(r"(\S+-\S+)\.\S+(-delete|-stray|-future)")
+_INT32_MAX: Final = 2**31 - 1
+_ID_BYTES: Final = 16
+
+
+class PartitionDirectory(NamedTuple):
+    """What a partition directory's name says; ``marker`` is "-delete", "-stray", "-future" or empty."""
+
+    topic: str
+    partition: int
+    marker: str = ""
+
+
+def why_invalid_topic(topic: str) -> str | None:
+    """Why this cannot be a topic's name, or None."""
+    if not topic:
+        return "it is empty"
+    if topic in (".", ".."):
+        return "'.' and '..' are directories"
+    if len(topic) > TOPIC_NAME_MAX:
+        return f"it has {len(topic)} characters, at most {TOPIC_NAME_MAX} are possible"
+    if not _TOPIC.fullmatch(topic):
+        return "only letters a-z and A-Z, digits, '.', '_' and '-' are possible"
+    return None
+
+
+def partition_directory_name(topic: str, partition: int) -> str:
+    """``commits-0``."""
+    return f"{topic}-{partition}"
+
+
+def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker: str) -> str:
+    """``commits-0.<32 hex>-delete``, its topic cut from the right so that the whole has at most 255 characters."""
+    suffix = f"-{partition}.{unique.hex}{marker}"
+    return topic[: _FILE_NAME_MAX - len(suffix)] + suffix
+
+
+def parse_partition_directory(name: str) -> PartitionDirectory:
+    """The reverse of both, split at the last ``-``. ValueError naming what is wrong with it."""
+    marker = next((marker for marker in _MARKERS if name.endswith(marker)), "")
+    plain = name
+    if marker:
+        if not _MARKED.fullmatch(name):
+            raise ValueError(f"{name!r} ends in {marker} but is not TOPIC-PARTITION.ID{marker}")
+        plain = name[: name.rindex(".")]
+    topic, dash, partition = plain.rpartition("-")
+    if not dash or not topic:
+        raise ValueError(f"{name!r} is not TOPIC-PARTITION")
+    if not partition.isascii() or not partition.isdigit() or int(partition) > _INT32_MAX:
+        raise ValueError(f"{name!r} does not end in a partition number")
+    return PartitionDirectory(topic, int(partition), marker)
+
+
+def new_id(unique: uuid.UUID) -> str:
+    """An id as Kafka writes it: 16 bytes in URL-safe base64 without padding, 22 characters."""
+    return urlsafe_b64encode(unique.bytes).rstrip(b"=").decode()
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` is such an id, and not the all-zero one."""
+    try:
+        raw = urlsafe_b64decode(text + "==")
+    except ValueError:
+        return False
+    return len(raw) == _ID_BYTES and any(raw)
+
+
+def encode_partition_metadata(topic_id: str) -> bytes:
+    """``partition.metadata``: two lines, no newline at the end."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def decode_partition_metadata(content: bytes) -> str:
+    """The topic id in a ``partition.metadata``. ValueError when there is none."""
+    fields = dict(re.split(r":\s+", line, maxsplit=1) for line in content.decode().splitlines() if ":" in line)
+    topic_id = fields.get("topic_id", "")
+    if not is_id(topic_id):
+        raise ValueError(f"topic_id {topic_id!r} is no id")
+    return topic_id

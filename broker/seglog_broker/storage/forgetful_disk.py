@@ -1,0 +1,304 @@
+"""What a crash leaves: the disk under ``forgetful``, which knows nodes and names but no paths, handles or faults.
+
+Every file and directory is kept as a reader sees it, as it was last synced, and as the changes between the two, in
+order. A crash is then one walk over those changes, deciding for each whether it had reached the disk.
+"""
+
+import functools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+_KEPT_SHARES: Final = (0.0, 0.5, 0.9, 1.0)
+"""How much of the unsynced a RANDOM crash keeps: drawn once for bytes and once for names, because the bugs live at
+the extremes (every name and no bytes, for one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPolicy:
+    """What a crash leaves of that which was never synced."""
+
+    unsynced: Literal["kept", "lost", "random"]
+    seed: int = 0
+
+
+PROCESS_KILL: Final = CrashPolicy("kept")
+POWER_LOSS: Final = CrashPolicy("lost")
+RANDOM: Final = functools.partial(CrashPolicy, "random")
+"""``RANDOM(seed)``: the same seed on the same state leaves the same."""
+
+
+class _Write(NamedTuple):
+    position: int
+    data: bytes
+    clean: bool = False
+    """A failed fdatasync took it off the dirty list: the next one brings its size to the disk, never its bytes."""
+
+
+class _Truncate(NamedTuple):
+    size: int
+
+
+class Inode:
+    """A file without a name. ``_pending`` leads from ``_durable`` to ``content``, less what a failed sync lost."""
+
+    __slots__ = ("_durable", "_pending", "content", "evicted", "handles", "linked", "mtime_ms", "version")
+
+    def __init__(self, mtime_ms: int, content: bytes | bytearray = b"") -> None:
+        """A file that was synced with this content."""
+        self.content = bytearray(content)
+        self.mtime_ms = mtime_ms
+        self.version = 0
+        self.evicted = False
+        self.linked = True
+        self.handles = 0
+        self._durable = bytearray(content)
+        self._pending: list[_Write | _Truncate] = []
+
+    def write(self, data: bytes, position: int) -> None:
+        """Into the page cache."""
+        _put(self.content, data, position)
+        self._pending.append(_Write(position, data))
+        self.version += 1
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend with zeros, in the page cache."""
+        _resize(self.content, size)
+        self._pending.append(_Truncate(size))
+        self.version += 1
+
+    def sync(self) -> None:
+        """Bring the dirty pages and the size to the disk."""
+        pending, self._pending = self._pending, []  # in one step: another thread may write during a sync
+        for change in pending:
+            if isinstance(change, _Truncate):
+                _resize(self._durable, change.size)
+            elif change.clean:
+                _grow(self._durable, change.position + len(change.data))
+            else:
+                _put(self._durable, change.data, change.position)
+
+    def fail_sync(self) -> None:
+        """Take the dirty pages for written although they are not, as Linux does after an error."""
+        pending, self._pending = self._pending, []
+        self._pending[:0] = [
+            change._replace(clean=True) if isinstance(change, _Write) else change for change in pending
+        ]
+
+    def copied(self) -> "Inode":
+        """The same file, as unsynced as this one; nobody has the copy open."""
+        copy = Inode(self.mtime_ms)
+        copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
+        copy.evicted, copy.linked = self.evicted, self.linked
+        return copy
+
+    def after_power_cut(self, dice: random.Random | None, kept_share: float) -> "Inode":
+        """The file as the disk has it: the synced bytes, and whatever of the rest the dice choose."""
+        left = self._durable[:]
+        if dice:
+            for change in self._pending:
+                if isinstance(change, _Write):
+                    _maybe_put(left, change, dice, kept_share)
+                elif dice.random() < kept_share:
+                    _resize(left, change.size)
+        return Inode(self.mtime_ms, left)
+
+
+class Directory:
+    """Names as a reader sees them (``entries``) and as they were last synced (``durable``)."""
+
+    __slots__ = ("durable", "entries", "mtime_ms")
+
+    def __init__(self, mtime_ms: int) -> None:
+        """An empty directory."""
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.mtime_ms = mtime_ms
+
+
+Node = Inode | Directory
+
+
+class NameChange(NamedTuple):
+    """One name of one directory gets another meaning. What it meant before tells which changes build on which."""
+
+    directory: Directory
+    name: str
+    before: Node | None
+    after: Node | None
+
+
+Step = tuple[NameChange, ...]
+"""Changes that happen together or not at all."""
+
+
+class Disk:
+    """The tree, its unsynced steps, and the room on it. ``capacity`` and ``used`` are bytes of file content."""
+
+    def __init__(self, root: Directory, pending: list[Step], capacity: int | None = None) -> None:
+        self.root = root
+        self.capacity = capacity
+        self.used = sum(len(node.content) for _, node in walk(root) if isinstance(node, Inode))
+        self._pending = pending
+
+    def write(self, inode: Inode, data: bytes, position: int, now_ms: int) -> None:
+        """Write to a file; whether there is room was asked before."""
+        if data:
+            self.used += max(0, position + len(data) - len(inode.content))
+            inode.write(data, position)
+            inode.mtime_ms = now_ms
+
+    def truncate(self, inode: Inode, size: int, now_ms: int) -> None:
+        """Change a file's size; zeros at its end use room, but are never refused."""
+        inode.mtime_ms = now_ms
+        if size != len(inode.content):
+            self.used += size - len(inode.content)
+            inode.truncate(size)
+
+    def room_for(self, inode: Inode, position: int, size: int) -> int:
+        """How many of ``size`` bytes at ``position`` fit; overwriting needs no room."""
+        if self.capacity is None or position + size <= len(inode.content):
+            return size
+        return max(0, min(size, len(inode.content) + max(0, self.capacity - self.used) - position))
+
+    def change(self, step: Step, now_ms: int) -> None:
+        """Change names in one step."""
+        for change in step:
+            _set(change.directory.entries, change)
+            change.directory.mtime_ms = now_ms
+        self._pending.append(step)
+        for change in step:
+            lost = change.before
+            if isinstance(lost, Inode) and all(lost is not other.after for other in step):  # replaced, not moved
+                lost.linked = False
+                self.free_if_unused(lost)
+
+    def free_if_unused(self, inode: Inode) -> None:
+        """Give back the room of a file that has neither a name nor a handle."""
+        if not inode.linked and not inode.handles:
+            self.used -= len(inode.content)
+
+    def sync(self, directory: Directory) -> None:
+        """Bring a directory's names to the disk, and those of directories that share a rename with it."""
+        synced = {directory}
+        reached = 0
+        while reached != len(synced):
+            reached = len(synced)
+            for step in self._pending:
+                directories = {change.directory for change in step}
+                if directories & synced:
+                    synced |= directories
+        remaining = []
+        for step in self._pending:
+            if step[0].directory in synced:
+                for change in step:
+                    _set(change.directory.durable, change)
+            else:
+                remaining.append(step)
+        self._pending = remaining
+
+    def after(self, policy: CrashPolicy) -> "Disk":
+        """What a crash right now leaves, on nodes of its own."""
+        if policy.unsynced == "kept":
+            return Disk(*_copied(self.root, self._pending), self.capacity)
+        dice = random.Random(policy.seed) if policy.unsynced == "random" else None  # noqa: S311  repeatable on purpose
+        return Disk(_after_power_cut(self.root, self._pending, dice), [], self.capacity)
+
+
+def walk(directory: Directory, path: str = "") -> Iterator[tuple[str, Node]]:
+    """Everything below a directory, with its path."""
+    for name, node in directory.entries.items():
+        yield f"{path}/{name}", node
+        if isinstance(node, Directory):
+            yield from walk(node, f"{path}/{name}")
+
+
+def _grow(content: bytearray, size: int) -> None:
+    if size > len(content):
+        content.extend(bytes(size - len(content)))
+
+
+def _put(content: bytearray, data: bytes, position: int) -> None:
+    _grow(content, position)
+    content[position : position + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    del content[size:]
+    _grow(content, size)
+
+
+def _maybe_put(content: bytearray, write: _Write, dice: random.Random, kept_share: float) -> None:
+    """All, a part or nothing of one write."""
+    position, data, _ = write
+    if dice.random() < kept_share:
+        _put(content, data, position)
+    elif kept_share:  # with a share of nothing the crash is a plain power loss
+        cut = dice.randrange(len(data) + 1)
+        match dice.randrange(3):
+            case 0:
+                _put(content, data[:cut], position)
+            case 1:  # pages go out in any order: the end of a write may arrive without its beginning
+                _put(content, data[cut:], position + cut)
+            case _:
+                pass
+        if dice.random() < 0.5:
+            _grow(content, position + len(data))  # the size is not a page: it may arrive alone
+
+
+def _set(names: dict[str, Node], change: NameChange) -> None:
+    if change.after is None:
+        del names[change.name]
+    else:
+        names[change.name] = change.after
+
+
+def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random | None) -> Directory:
+    names_share, bytes_share = (dice.choice(_KEPT_SHARES), dice.choice(_KEPT_SHARES)) if dice else (0.0, 0.0)
+    on_disk: dict[Directory, dict[str, Node]] = {}
+    for step in pending:
+        if dice is None or dice.random() >= names_share:
+            continue
+        names = [on_disk.setdefault(change.directory, dict(change.directory.durable)) for change in step]
+        # A step whose names do not mean what they meant then builds on one that was lost, and is lost with it.
+        if all(have.get(change.name) is change.before for have, change in zip(names, step, strict=True)):
+            for have, change in zip(names, step, strict=True):
+                _set(have, change)
+
+    def left(node: Node) -> Node:
+        return node.after_power_cut(dice, bytes_share) if isinstance(node, Inode) else left_directory(node)
+
+    def left_directory(directory: Directory) -> Directory:
+        copy = Directory(directory.mtime_ms)
+        copy.durable = {name: left(node) for name, node in on_disk.get(directory, directory.durable).items()}
+        copy.entries = dict(copy.durable)
+        return copy
+
+    return left_directory(root)
+
+
+def _copied(root: Directory, pending: list[Step]) -> tuple[Directory, list[Step]]:
+    """The same tree and steps on nodes of their own, those included that only the disk still knows."""
+    files: dict[Inode, Inode] = {}
+    directories: dict[Directory, Directory] = {}
+
+    def copied(node: Node) -> Node:
+        if isinstance(node, Directory):
+            return copied_directory(node)
+        if node not in files:
+            files[node] = node.copied()
+        return files[node]
+
+    def copied_directory(directory: Directory) -> Directory:
+        if directory not in directories:
+            copy = directories[directory] = Directory(directory.mtime_ms)
+            copy.entries = {name: copied(node) for name, node in directory.entries.items()}
+            copy.durable = {name: copied(node) for name, node in directory.durable.items()}
+        return directories[directory]
+
+    def copied_change(change: NameChange) -> NameChange:
+        before, after = (node and copied(node) for node in (change.before, change.after))
+        return NameChange(copied_directory(change.directory), change.name, before, after)
+
+    return copied_directory(root), [tuple(map(copied_change, step)) for step in pending]

@@ -1,0 +1,141 @@
+"""Open files and maps, leased: nothing is closed, evicted or forgotten while somebody still uses it.
+
+A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
+steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
+eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
+one. The pool holds at most ``limit`` open things that nobody uses at the moment plus whatever is leased, and closes the
+longest unused first.
+"""
+
+from collections import OrderedDict
+from types import TracebackType
+from typing import Final, Generic, Protocol, TypeVar
+
+from seglog_broker.storage.filesystem import File, FileSystem, Map
+
+HANDLES_MAX_DEFAULT: Final = 512
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+ResourceT = TypeVar("ResourceT", bound=_Closable)
+
+
+class _Handle(Generic[ResourceT]):
+    __slots__ = ("leases", "resource", "retired", "writable")
+
+    def __init__(self, resource: ResourceT, *, writable: bool) -> None:
+        self.resource = resource
+        self.writable = writable
+        self.leases = 0
+        self.retired = False  # no longer in the pool: the last lease closes it
+
+
+class Lease(Generic[ResourceT]):
+    """A promise that ``resource`` stays open until ``release``, or until the ``with`` block ends."""
+
+    __slots__ = ("_handle", "_pool", "resource")
+
+    def __init__(self, pool: "HandlePool", handle: _Handle[ResourceT]) -> None:
+        self._pool = pool
+        self._handle: _Handle[ResourceT] | None = handle
+        self.resource = handle.resource
+
+    def release(self) -> None:
+        """Give the resource back. A second release does nothing."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._pool._released(handle)  # noqa: SLF001 - a lease is part of its pool
+
+    def __enter__(self) -> ResourceT:
+        return self.resource
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+class HandlePool:
+    """The open files and maps of one broker."""
+
+    def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT) -> None:
+        self._fs = fs
+        self._limit = limit
+        self._files: OrderedDict[str, _Handle[File]] = OrderedDict()
+        self._maps: OrderedDict[str, _Handle[Map]] = OrderedDict()
+
+    def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
+        """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
+        handle = self._files.get(path)
+        if handle is not None and writable and not handle.writable:
+            self._retire(self._files, path)
+            handle = None
+        if handle is None:
+            self._make_room(1)
+            handle = _Handle(self._fs.open(path, create=create, writable=writable), writable=writable or create)
+            self._files[path] = handle
+        else:
+            self._files.move_to_end(path)
+        handle.leases += 1
+        return Lease(self, handle)
+
+    def lease_map(self, path: str, size: int) -> Lease[Map]:
+        """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
+        handle = self._maps.get(path)
+        if handle is None:
+            self._make_room(1)
+            handle = self._maps[path] = _Handle(self._fs.map(path, size), writable=False)
+        else:
+            self._maps.move_to_end(path)
+        handle.leases += 1
+        return Lease(self, handle)
+
+    def forget(self, path: str) -> None:
+        """Close what is open at ``path``, at once or when its last lease ends; the next lease opens anew."""
+        self._retire(self._files, path)
+        self._retire(self._maps, path)
+
+    def forget_map(self, path: str) -> None:
+        """Close the map of ``path``, because its file is about to change."""
+        self._retire(self._maps, path)
+
+    def forget_below(self, directory: str) -> None:
+        """Forget every path in ``directory``, because it is about to be renamed or removed."""
+        prefix = f"{directory}/"
+        for path in [path for path in (*self._files, *self._maps) if path.startswith(prefix)]:
+            self.forget(path)
+
+    def close(self) -> None:
+        """Forget everything."""
+        for path in [*self._files, *self._maps]:
+            self.forget(path)
+
+    @property
+    def open_count(self) -> int:
+        """Files and maps that the pool holds open, leased or not."""
+        return len(self._files) + len(self._maps)
+
+    def _retire(self, handles: OrderedDict[str, _Handle[ResourceT]], path: str) -> None:
+        handle = handles.pop(path, None)
+        if handle is not None:
+            handle.retired = True
+            if handle.leases == 0:
+                handle.resource.close()
+
+    def _make_room(self, needed: int) -> None:
+        excess = self.open_count + needed - self._limit
+        if excess > 0:
+            self._evict(self._maps, excess)
+            self._evict(self._files, self.open_count + needed - self._limit)
+
+    def _evict(self, handles: OrderedDict[str, _Handle[ResourceT]], excess: int) -> None:
+        if excess > 0:
+            idle = [path for path, handle in handles.items() if handle.leases == 0]
+            for path in idle[:excess]:
+                self._retire(handles, path)
+
+    def _released(self, handle: _Handle[ResourceT]) -> None:
+        handle.leases -= 1
+        if handle.retired and handle.leases == 0:
+            handle.resource.close()

@@ -1,0 +1,443 @@
+"""The log directory: the lock, the identity, the topics and their partition logs, the checkpoints, the clean marker.
+
+The order in which things reach the disk is what makes every crash harmless; it is written where it happens.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.storage import checkpoints, filenames
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_protocol.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    LogDirectoryError,
+    SeglogError,
+    StorageError,
+    TopicExistsError,
+)
+
+FORMAT_VERSION: Final = 1
+"""What ``seglog-format`` says; a higher number was written by a newer seglog and is refused."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Of one topic: each costs a directory, three open files and their fsyncs at creation."""
+
+_NODE_ID: Final = 1
+_META_VERSION: Final = "1"
+
+_ADOPTED_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_ADOPTED_NOTE: Final = (
+    "adopted from a directory that Apache Kafka wrote: its configuration is not in there, so this topic keeps "
+    "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
+)
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What opening the log directory found; for the broker's log and for ``ping``."""
+
+    clean: bool = True
+    adopted: list[str] = field(default_factory=list)
+    opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
+    offline: dict[TopicPartition, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class LogDirectory:
+    """One log directory, locked for the life of this object. Synchronous; one owner."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        config: BrokerConfig,
+        path: str,
+        *,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self.path = path
+        self.cluster_id = ""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.report = LoadReport()
+        self._fs = fs
+        self._clock = clock
+        self._config = config
+        self._new_uuid = new_uuid
+        self.handles = HandlePool(fs, config.seglog_handles_max)
+        self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self._lock: Lock | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+
+    # --- Opening ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> LoadReport:
+        """Lock, look at what is there, and load every partition.
+
+        Raises LogDirectoryError when the directory cannot be used: locked, foreign, of a newer format, not writable.
+        A single partition that cannot be opened is only reported, and offline.
+        """
+        try:
+            self._look_before_touching()
+            self._take_lock()
+            self._check_format()
+            found = self._fs.list_directory(self.path)
+            known = self._fs.exists(self._file(filenames.REGISTRY_FILE))
+            directories = self._partition_directories(found)
+            self._load_identity(found)
+            clean = filenames.CLEAN_SHUTDOWN_FILE in found
+            if clean:
+                # At once, so that a crash while loading counts as unclean.
+                self._fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
+                self._fs.sync_directory(self.path)
+            self.report.clean = clean or not directories
+            for name in found:
+                if name.endswith(".tmp"):
+                    self._fs.unlink(self._file(name))
+            if known:
+                self.registry.load()
+            else:
+                self._adopt(directories)
+            if filenames.FORMAT_FILE not in found:
+                write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
+            self._remove_leftovers(directories)
+            self._load_logs(set(found))
+        except OSError as error:
+            self.abandon()
+            raise self._unusable(error) from error
+        except SeglogError:
+            self.abandon()
+            raise
+        return self.report
+
+    def _look_before_touching(self) -> None:
+        """Make the directory if there is none; refuse somebody else's before anything is written into it."""
+        if not self._fs.exists(self.path):
+            missing = [self.path]
+            while not self._fs.exists(above := parent(missing[-1])):
+                missing.append(above)
+            for path in reversed(missing):
+                self._fs.make_directory(path)
+        elif not self._fs.stat(self.path).is_directory:
+            raise LogDirectoryError(f"{self.path} is a file; log.dir must name a directory", path=self.path)
+        else:
+            self._check_format()
+            self._partition_directories(self._fs.list_directory(self.path))
+
+    def _take_lock(self) -> None:
+        try:
+            self._lock = self._fs.lock(self._file(filenames.LOCK_FILE))
+        except BlockingIOError as error:
+            raise LogDirectoryError(
+                f"{self.path} is in use by another broker (its {filenames.LOCK_FILE} is held): stop that one, or "
+                "choose another directory with --set log.dir=DIRECTORY",
+                path=self.path,
+            ) from error
+
+    def _check_format(self) -> None:
+        path = self._file(filenames.FORMAT_FILE)
+        if not self._fs.exists(path):
+            return
+        text = read_file(self._fs, path).decode(errors="replace").strip()
+        if not text.isdigit() or int(text) > FORMAT_VERSION:
+            raise LogDirectoryError(
+                f"{self.path} has format {text[:20]!r}, this version of seglog knows formats up to {FORMAT_VERSION}: "
+                "use the newer version that wrote it",
+                path=self.path,
+            )
+
+    def _partition_directories(self, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
+        """The partition directories by name. Raises LogDirectoryError when there is any other sub-directory."""
+        directories = {}
+        for name in found:
+            if name in filenames.SKIPPED_DIRECTORIES or not self._fs.stat(self._file(name)).is_directory:
+                continue
+            try:
+                directories[name] = filenames.parse_partition_directory(name)
+            except ValueError as error:
+                raise LogDirectoryError(
+                    f"{self.path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
+                    "an empty directory with --set log.dir=DIRECTORY, or move that one away",
+                    path=self.path,
+                ) from error
+        return directories
+
+    def _load_identity(self, found: list[str]) -> None:
+        """Read ``meta.properties``, or write it for a new directory."""
+        path = self._file(filenames.META_PROPERTIES_FILE)
+        if filenames.META_PROPERTIES_FILE in found:
+            content = read_file(self._fs, path).decode(errors="replace")
+            properties = dict(re.findall(r"^\s*([^#!\s=:]+)\s*[=:]\s*(.*?)\s*$", content, re.MULTILINE))
+            if properties.get("version", "0") not in ("0", _META_VERSION):
+                raise LogDirectoryError(
+                    f"{path} has version {properties['version']!r}, which neither this seglog nor the Kafka it knows "
+                    "writes: choose another directory with --set log.dir=DIRECTORY",
+                    path=self.path,
+                )
+            self.cluster_id = properties.get("cluster.id", "")
+            return
+        self.cluster_id = filenames.new_id(self._new_uuid())
+        lines = (
+            "#",
+            "# written by seglog",
+            f"node.id={_NODE_ID}",
+            f"directory.id={filenames.new_id(self._new_uuid())}",
+            f"version={_META_VERSION}",
+            f"cluster.id={self.cluster_id}",
+        )
+        write_file_atomically(self._fs, path, "".join(f"{line}\n" for line in lines).encode())
+
+    def _adopt(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
+        """No registry: a new directory, or one that Kafka wrote. Its topics are taken as they stand, and kept."""
+        for name, (topic, partition, marker) in directories.items():
+            if marker:
+                continue
+            known = self.registry.topics.get(topic)
+            topic_id = self._adopted_id(name) or (known.id if known else filenames.new_id(self._new_uuid()))
+            count = max(partition + 1, known.partitions if known else 0)
+            self.registry.topics[topic] = Topic(topic, topic_id, count, dict(_ADOPTED_CONFIG), [_ADOPTED_NOTE])
+        self.report.adopted = sorted(self.registry.topics)
+        self.registry.save()
+
+    def _adopted_id(self, directory: str) -> str | None:
+        path = f"{self._file(directory)}/{filenames.PARTITION_METADATA_FILE}"
+        try:
+            return filenames.decode_partition_metadata(read_file(self._fs, path))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _remove_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
+        """Remove what a deletion left, and set aside, as Kafka does, directories that no topic knows."""
+        changed = False
+        for name, (topic, partition, marker) in directories.items():
+            owner = self.registry.topics.get(topic)
+            if marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
+                self._fs.remove_tree(self._file(name))
+                changed = True
+            elif not marker and (owner is None or partition >= owner.partitions):
+                aside = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.STRAY_MARKER)
+                self._fs.rename(self._file(name), self._file(aside))
+                self.report.problems.append(f"{name} belongs to no known topic and was set aside as {aside}")
+                changed = True
+        if changed:
+            self._fs.sync_directory(self.path)
+        if self.registry.deleting:
+            self.registry.deleting = []
+            self.registry.save()
+
+    def _is_doomed(self, directory: str) -> bool:
+        return bool(self.registry.deleting) and self._adopted_id(directory) in self.registry.deleting
+
+    def _load_logs(self, found: set[str]) -> None:
+        self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
+        for topic in list(self.registry.topics.values()):
+            try:
+                config = self._config.topic_config(topic.config)
+            except InvalidConfigError as error:
+                self.report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
+                config = self._config.topic_config({})
+            for partition in range(topic.partitions):
+                key = (topic.name, partition)
+                name = filenames.partition_directory_name(*key)
+                try:
+                    if name not in found or not self._fs.list_directory(self._file(name)):
+                        self._create_log(topic, partition, config)
+                        continue
+                    self._check_topic_id(topic, name)
+                    log = self._log(key, config)
+                    self.report.opened[key] = log.open(
+                        clean=self.report.clean,
+                        recovery_point=self._recovery_points.get(key, 0),
+                        log_start=log_starts.get(key, 0),
+                    )
+                    self.logs[key] = log
+                    known = self._recovery_points.get(key, 0)
+                    self._recovery_points[key] = min(known, log.log_end_offset)
+                except (OSError, SeglogError) as error:
+                    self.report.offline[key] = str(error)
+
+    def _check_topic_id(self, topic: Topic, name: str) -> None:
+        """A directory that belongs to another topic of the same name must not be served as this one."""
+        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
+        found = self._adopted_id(name)
+        if found is None:
+            write_file_atomically(self._fs, path, filenames.encode_partition_metadata(topic.id))
+        elif found != topic.id:
+            raise StorageError(f"{path} names topic id {found}, the topic {topic.name} has {topic.id}")
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._fs, self._file(name))
+        except checkpoints.MalformedCheckpointError as error:
+            self.report.problems.append(f"{name} is taken as empty: {error}")
+            return {}
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """Create a topic; returns when it survives a power cut. Raises TopicExistsError and the like.
+
+        The registry is written first: after a crash the start makes the directories that are missing.
+        """
+        problem = filenames.why_invalid_topic(name)
+        if problem is not None:
+            raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
+        if name in self.registry.topics:
+            raise TopicExistsError(f"topic {name} exists already", topic=name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        topic = Topic(name, filenames.new_id(self._new_uuid()), partitions, config)
+        self.registry.topics[name] = topic
+        try:
+            self.registry.save()
+            effective = self._config.topic_config(config)
+            logs = {(name, partition): self._made_log(topic, partition, effective) for partition in range(partitions)}
+            self._fs.sync_directory(self.path)
+        except OSError as error:
+            self._take_back(topic)
+            raise StorageError(f"topic {name} could not be created: {error}") from error
+        self.logs |= logs
+        return topic
+
+    def _take_back(self, topic: Topic) -> None:
+        """A topic that could not be made whole must not come back half made at the next start."""
+        del self.registry.topics[topic.name]
+        self.registry.deleting.append(topic.id)
+        try:
+            self.registry.save()
+            for partition in range(topic.partitions):
+                path = self._file(filenames.partition_directory_name(topic.name, partition))
+                self.handles.forget_below(path)
+                if self._fs.exists(path):
+                    self._fs.remove_tree(path)
+        except OSError:
+            return  # the next start completes or removes it, as the registry on disk says
+
+    def delete_topic(self, topic: Topic) -> list[str]:
+        """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
+
+        The registry is written first: after a crash the start removes what is left. Whoever still reads from the
+        topic's files holds a lease and finishes undisturbed.
+        """
+        del self.registry.topics[topic.name]
+        self.registry.deleting.append(topic.id)
+        try:
+            self.registry.save()
+        except OSError as error:
+            self.registry.topics[topic.name] = topic
+            self.registry.deleting.remove(topic.id)
+            raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
+        doomed = []
+        for partition in range(topic.partitions):
+            log = self.logs.pop((topic.name, partition), None)
+            if log is not None:
+                log.release()
+            self._recovery_points.pop((topic.name, partition), None)
+            path = self._file(filenames.partition_directory_name(topic.name, partition))
+            name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
+            marked = self._file(name)
+            try:
+                self._fs.rename(path, marked)
+                doomed.append(marked)
+            except FileNotFoundError:
+                continue
+        self._fs.sync_directory(self.path)
+        return doomed
+
+    def _create_log(self, topic: Topic, partition: int, config: TopicConfig) -> None:
+        self.logs[topic.name, partition] = self._made_log(topic, partition, config)
+        self._fs.sync_directory(self.path)
+
+    def _made_log(self, topic: Topic, partition: int, config: TopicConfig) -> PartitionLog:
+        key = (topic.name, partition)
+        path = self._file(filenames.partition_directory_name(*key))
+        if not self._fs.exists(path):
+            self._fs.make_directory(path)
+        metadata = f"{path}/{filenames.PARTITION_METADATA_FILE}"
+        write_file_atomically(self._fs, metadata, filenames.encode_partition_metadata(topic.id))
+        log = self._log(key, config)
+        log.create()
+        return log
+
+    def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+        return PartitionLog(
+            self._fs, self.handles, self._clock, self._file(filenames.partition_directory_name(*key)), config
+        )
+
+    # --- Checkpoints and stopping -------------------------------------------------------------------------------------
+
+    def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Everything below ``offset`` is on the disk, indexes included: a start need not read it."""
+        self._recovery_points[key] = offset
+
+    def write_checkpoints(self) -> None:
+        """Write recovery points and log starts. OSError leaves the old ones, which only cost a longer start."""
+        points = {key: offset for key, offset in self._recovery_points.items() if key in self.logs}
+        checkpoints.write_offsets(self._fs, self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), points)
+        self.write_log_starts()
+
+    def write_log_starts(self) -> None:
+        """Write the log starts that lie above their first segment's base; the others follow from the files."""
+        starts = {
+            key: log.log_start_offset
+            for key, log in self.logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        checkpoints.write_offsets(self._fs, self._file(checkpoints.LOG_START_CHECKPOINT), starts)
+
+    def close(self) -> list[str]:
+        """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.
+
+        The marker is written only if every log was closed without error, because a start that finds it believes
+        everything else.
+        """
+        problems = []
+        ends = {}
+        for key, log in self.logs.items():
+            try:
+                log.close()
+                ends[key] = log.log_end_offset
+                self.note_recovery_point(key, log.log_end_offset)
+            except StorageError as error:
+                problems.append(error.message)
+        try:
+            self.write_checkpoints()
+            checkpoints.write_offsets(self._fs, self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), ends)
+            if not problems and not self.report.offline:
+                marker = b'{"version":0,"brokerEpoch":-1}'
+                write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), marker)
+        except OSError as error:
+            problems.append(f"the checkpoints of {self.path} could not be written: {error}")
+        self.abandon()
+        return problems
+
+    def abandon(self) -> None:
+        """Let go of every file and of the lock without writing anything."""
+        for log in self.logs.values():
+            log.release()
+        self.handles.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _unusable(self, error: OSError) -> LogDirectoryError:
+        return LogDirectoryError(
+            f"{self.path} cannot be used as log directory: {error.strerror or error}; check that it is writable "
+            "and has room, or choose another with --set log.dir=DIRECTORY",
+            path=self.path,
+        )
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"

@@ -1,0 +1,633 @@
+"""A partition's log: its segments in order, appended to at one end, read anywhere, shortened at either end.
+
+Synchronous, one owner, no locks: every method is atomic to whoever calls it from one loop. Time comes in as a clock,
+files through the seam. What needs the disk to be waited for is handed out as a ``Flush``, whose ``run`` may go to a
+thread: it holds leases and touches nothing of the log.
+
+Offsets: [``log_start_offset``, ``log_end_offset``) can be read, everything below ``durable_end_offset`` survives a
+power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import NamedTuple
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.filesystem import File, FileSystem
+from seglog_broker.storage.handles import HandlePool, Lease
+from seglog_broker.storage.leader_epochs import LeaderEpochs
+from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
+from seglog_broker.storage.segment import FoundTimestamp, Segment
+from seglog_protocol import segment_files as names
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    PartitionReadOnlyError,
+    RecordListTooLargeError,
+    StorageError,
+)
+from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
+
+
+class RollReason(StrEnum):
+    """Why a segment was closed and a new one begun."""
+
+    SIZE = "size"
+    TIME = "time"
+    OFFSET_INDEX_FULL = "offset index full"
+    TIME_INDEX_FULL = "time index full"
+    OFFSET_RANGE = "offset range"
+
+
+class Appended(NamedTuple):
+    """Where a batch went; ``rolled`` says why a new segment was begun for it, None if none was."""
+
+    base_offset: int
+    last_offset: int
+    rolled: RollReason | None
+
+
+class LogSlice:
+    """Whole batches: [position, position + size) of a leased ``.log`` file, the first with base ``start_offset``."""
+
+    __slots__ = ("_lease", "file", "position", "size", "start_offset")
+
+    def __init__(self, lease: Lease[File], position: int, size: int, start_offset: int) -> None:
+        self._lease = lease
+        self.file = lease.resource
+        self.position = position
+        self.size = size
+        self.start_offset = start_offset
+
+    def release(self) -> None:
+        """Give the file back. A second release does nothing."""
+        self._lease.release()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReport:
+    """What opening a partition found, for the log of the broker."""
+
+    recovery: RecoveryReport | None
+    rebuilt_indexes: int
+    epoch_problem: str | None
+
+
+class Flush:
+    """The system calls that make a log durable up to ``end_offset``; ``run`` may be called in a thread, once."""
+
+    def __init__(self, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int) -> None:
+        self._fs = fs
+        self._leases = leases
+        self._directory = directory
+        self.end_offset = end_offset
+
+    def run(self) -> None:
+        """Return when everything is on the disk. OSError: what was reached is unknown, now and for ever."""
+        for lease in self._leases:
+            lease.resource.fdatasync()
+        if self._directory is not None:
+            self._fs.sync_directory(self._directory)
+
+    def release(self) -> None:
+        """Give the files back, whatever happened."""
+        for lease in self._leases:
+            lease.release()
+
+
+class PartitionLog:
+    """One partition. Made by ``create`` or ``open``."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        handles: HandlePool,
+        clock: Clock,
+        directory: str,
+        config: TopicConfig,
+        *,
+        random: Random | None = None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = LeaderEpochs(fs, directory)
+        self.leader_epoch = 0
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.durable_end_offset = 0
+        self.state = PartitionState()
+        self._fs = fs
+        self._handles = handles
+        self._clock = clock
+        self._random = random or Random()  # noqa: S311 - spreads rolls, protects nothing
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._segment_ms_max = 0
+        self._directory_is_dirty = False
+        self._is_flushing = False
+        self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
+
+    # --- Making and opening -------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Begin an empty log in its existing, empty directory; returns when that survives a power cut."""
+        self._add_segment(0)
+        self.epochs.assign(0, 0)
+        self.epochs.save()  # syncs the directory, and with it the names of the segment's files
+        self._directory_is_dirty = False
+        self.segments[-1].is_dirty = False
+
+    def open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> OpenReport:
+        """Open what is in the directory.
+
+        After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
+        holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
+        """
+        found = tidy_directory(self._fs, self.directory)
+        self.state = PartitionState.load(self._fs, self.directory)
+        self.epochs.load()
+        epoch_before = self.epochs.latest
+        for base in sorted(base for name in found if (base := _log_base(name)) is not None):
+            self._segments.append(self._segment(base, found))
+        self._bases = [segment.base_offset for segment in self._segments]
+        for damage in self.state.damaged:
+            self._take_note_of(damage)
+        if not self._segments:
+            self._add_segment(log_start)
+        recovery = None
+        rebuilt, end = 0, 0
+        if clean:
+            try:
+                end = self.active.activate()
+                rebuilt = self._rebuild_missing_indexes(found)
+            except CorruptRecordError:
+                clean, recovery_point = False, self.active.base_offset  # the marker lied about this one
+        if not clean:
+            recovery = self._recover(recovery_point)
+            end = self.active.activate()
+        self._draw_segment_age()
+        self.log_end_offset = max(end, self.active.base_offset)
+        self.durable_end_offset = self.log_end_offset
+        if self.log_end_offset < log_start:
+            self._restart_at(log_start)
+        self.log_start_offset = max(log_start, self._bases[0])
+        self._settle_epochs(epoch_before, clean=clean)
+        return OpenReport(recovery, rebuilt, self.epochs.problem)
+
+    def _recover(self, recovery_point: int) -> RecoveryReport:
+        first = max(0, bisect_right(self._bases, recovery_point) - 1)
+        recovery = LogRecovery(self.epochs, gaps_are_normal="compact" in self.config.cleanup_policy)
+        report = recovery.run(self._segments[first:])
+        scanned_from = self._bases[first]
+        kept = [damage for damage in self.state.damaged if damage.segment < scanned_from]
+        if report.damaged or kept != self.state.damaged:
+            self.state.damaged = [*kept, *report.damaged]
+            self.state.save(self._fs, self.directory)
+        self._fs.sync_directory(self.directory)
+        return report
+
+    def _rebuild_missing_indexes(self, found: Sequence[str]) -> int:
+        """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
+        present = set(found)
+        rebuilt = 0
+        for segment in self._segments[:-1]:
+            expected = (
+                names.segment_file_name(segment.base_offset, suffix)
+                for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+            )
+            if not present.issuperset(expected):
+                segment.rebuild_indexes()
+                rebuilt += 1
+        return rebuilt
+
+    def _restart_at(self, offset: int) -> None:
+        """The log ends below where it is said to start: nothing in it can be read, so it begins anew there."""
+        self._discard(self._segments)
+        self._segments, self._bases = [], []
+        self.epochs.entries = []
+        self._add_segment(offset)
+        self.log_end_offset = self.durable_end_offset = offset
+        self._fs.sync_directory(self.directory)
+
+    def _settle_epochs(self, epoch_before: int, *, clean: bool) -> None:
+        """Decide under which epoch this start appends, and have it on disk before it can."""
+        current = max(
+            epoch_before, self.epochs.latest, self.active.last_leader_epoch
+        )  # the highest ever handed out, before anything is trimmed
+        if not clean or current < 0:
+            current += 1
+        newest = self.epochs.entries[-1] if self.epochs.entries else None
+        self.epochs.truncate_from_end(self.log_end_offset)
+        if newest is not None and newest.epoch == current and newest.start_offset <= self.log_end_offset:
+            self.epochs.assign(*newest)
+        else:
+            self.epochs.assign(current, self.log_end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self.leader_epoch = current
+        self.epochs.save()
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In offset order; the last one is active."""
+        return self._segments
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    # --- Appending ----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: memoryview, header: BatchHeader) -> Appended:
+        """Write one checked batch at the end, under the next offsets and the current epoch.
+
+        ``batch`` is changed in place: its base offset and leader epoch, which its checksum does not cover. Nothing is
+        synced; see ``flush``. Raises PartitionReadOnlyError, RecordListTooLargeError, or StorageError with the log as
+        it was before.
+        """
+        self._refuse_if_read_only()
+        if header.size > self.config.segment_bytes:
+            raise RecordListTooLargeError(
+                f"the batch has {header.size} bytes, more than segment.bytes = {self.config.segment_bytes}: "
+                "send smaller batches",
+                size=header.size,
+                limit=self.config.segment_bytes,
+            )
+        base = self.log_end_offset
+        header = header._replace(base_offset=base, leader_epoch=self.leader_epoch)
+        if header.last_offset > names.OFFSET_MAX:
+            raise StorageError(f"offset {header.last_offset} is beyond what a log can hold")
+        now = self._clock.now_ms()
+        reason = self._roll_reason(header, now)
+        if reason is not None:
+            try:
+                if not self._roll(base):
+                    reason = None
+            except OSError as error:
+                raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+        rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
+        try:
+            self.active.append(batch, header)
+        except OSError as error:
+            self._cut_back(error)
+        self.log_end_offset = header.next_offset
+        if self.state.first_append_ms is None:
+            self.state.first_append_ms = now
+        self.state.last_append_ms = now
+        return Appended(base, header.last_offset, reason)
+
+    def _refuse_if_read_only(self) -> None:
+        if self.state.read_only is not None:
+            raise PartitionReadOnlyError(
+                f"this partition takes no more records because {self.state.read_only}; "
+                "stop the broker, look at the disk, and start it again when it is sound",
+                reason=self.state.read_only,
+            )
+
+    def _cut_back(self, error: OSError) -> None:
+        try:
+            self.active.cut_back()
+        except OSError as second:
+            self.mark_read_only(f"a write failed ({error}) and what it left could not be removed ({second})")
+        raise StorageError(f"the batch could not be written to {self.directory}: {error}") from error
+
+    def mark_read_only(self, reason: str) -> None:
+        """Take no more appends, now and after a restart: what the disk holds is no longer known."""
+        if self.state.read_only is None:
+            self.state.read_only = reason
+            try:
+                self.state.save(self._fs, self.directory)
+            except OSError:
+                return  # the disk that failed does not take the mark either; this process knows
+
+    def _roll_reason(self, header: BatchHeader, now: int) -> RollReason | None:
+        """Whether, and why, this batch goes to a new segment. Source: Kafka's LogSegment.shouldRoll."""
+        active, config = self.active, self.config
+        size = active.size
+        if size > config.segment_bytes - header.size:
+            return RollReason.SIZE
+        if size > 0:
+            first = active.first_timestamp
+            waited = (
+                header.max_timestamp - first if first >= 0 and header.max_timestamp >= 0 else now - active.created_ms
+            )
+            if waited > self._segment_ms_max:
+                return RollReason.TIME
+        if active.offset_index.is_full:
+            return RollReason.OFFSET_INDEX_FULL
+        if active.time_index.is_full:
+            return RollReason.TIME_INDEX_FULL
+        if header.last_offset - active.base_offset > names.RELATIVE_OFFSET_MAX:
+            return RollReason.OFFSET_RANGE
+        return None
+
+    def _roll(self, base_offset: int) -> bool:
+        """Close the active segment and begin one at ``base_offset``; False when there is nothing to close.
+
+        OSError leaves the old segment active and the log as it was.
+        """
+        old = self.active
+        if old.size == 0 and old.base_offset == base_offset:
+            return False  # its index is too small to hold anything: another segment at the same place would not help
+        new = self._segment(base_offset, ())
+        try:
+            new.create()  # first, so that with no room for it the old one goes on
+        except OSError:
+            new.release()
+            raise
+        try:
+            old.close()
+        except OSError:
+            self._indexes_unsaved = True  # derived data: what is in memory serves, the next checkpoint tries again
+        self._adopt(new)
+        self.state.first_append_ms = None
+        return True
+
+    def _add_segment(self, base_offset: int) -> None:
+        segment = self._segment(base_offset, ())
+        segment.create()
+        self._adopt(segment)
+
+    def _adopt(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._directory_is_dirty = True
+        self._draw_segment_age()
+
+    def _draw_segment_age(self) -> None:
+        config = self.config
+        age = config.segment_ms
+        if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
+            age = min(age, config.max_compaction_lag_ms)
+        jitter = min(config.segment_jitter_ms, age)
+        self._segment_ms_max = age - (self._random.randrange(jitter) if jitter else 0)
+
+    def _segment(self, base_offset: int, existing: Sequence[str]) -> Segment:
+        return Segment(
+            self._fs,
+            self._handles,
+            self.directory,
+            base_offset,
+            index_bytes_max=self.config.segment_index_bytes,
+            index_interval=self.config.index_interval_bytes,
+            created_ms=self._clock.now_ms(),
+            existing=existing,
+        )
+
+    # --- Durability ---------------------------------------------------------------------------------------------------
+
+    def prepare_flush(self) -> Flush:
+        """What must be synced so that everything appended so far survives a power cut.
+
+        Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened.
+        """
+        assert not self._is_flushing, "one flush of a log at a time"
+        self._is_flushing = True
+        leases = []
+        for segment in reversed(self._segments):
+            if segment.is_dirty:
+                leases.append(segment.lease())
+                segment.is_dirty = False
+            elif segment.base_offset <= self.durable_end_offset:
+                break
+        return Flush(self._fs, leases, self._take_dirty_directory(), self.log_end_offset)
+
+    def finish_flush(self, flush: Flush, error: OSError | None) -> None:
+        """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
+        flush.release()
+        self._is_flushing = False
+        if error is None:
+            self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
+        else:
+            self.mark_read_only(f"an fsync failed: {error}")
+
+    def flush(self) -> None:
+        """Sync now, in line. Raises StorageError when it fails."""
+        self._run_flush(self.prepare_flush())
+
+    def _run_flush(self, flush: Flush) -> None:
+        try:
+            flush.run()
+        except OSError as error:
+            self.finish_flush(flush, error)
+            raise StorageError(f"{self.directory} could not be synced: {error}") from error
+        self.finish_flush(flush, None)
+
+    def prepare_checkpoint(self) -> Flush:
+        """What must be synced so that no start need read below the result's ``end_offset``.
+
+        That is closed segments with their indexes, up to the base of the active one. For the caller the same rules hold
+        as for ``prepare_flush``.
+        """
+        return self._prepare_deep_flush(self._segments[:-1], self.active.base_offset)
+
+    def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
+        assert not self._is_flushing, "one flush of a log at a time"
+        self._is_flushing = True
+        leases: list[Lease[File]] = []
+        if self._indexes_unsaved:
+            for segment in segments:
+                segment.save_indexes()
+            self._indexes_unsaved = False
+        for segment in segments:
+            if segment.is_dirty:
+                leases.append(segment.lease())
+                segment.is_dirty = False
+            for index in (segment.offset_index, segment.time_index):
+                if index.is_dirty:
+                    leases.append(self._handles.lease(index.path))
+                    index.is_dirty = False
+        return Flush(self._fs, leases, self._take_dirty_directory(), end_offset)
+
+    def _take_dirty_directory(self) -> str | None:
+        directory = self.directory if self._directory_is_dirty else None
+        self._directory_is_dirty = False
+        return directory
+
+    def close(self) -> None:
+        """Bring everything to disk and let go of every file; after this a start may trust the directory blindly.
+
+        Raises StorageError when the disk refuses; the next start then has to read the log again.
+        """
+        try:
+            self.active.close()
+            self._run_flush(self._prepare_deep_flush(self._segments, self.log_end_offset))
+            self.state.save(self._fs, self.directory)
+        except OSError as error:
+            raise StorageError(f"{self.directory} could not be closed: {error}") from error
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of every file without writing anything."""
+        for segment in self._segments:
+            segment.release()
+        self._handles.forget_below(self.directory)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, bytes_max: int, *, min_one: bool = True) -> LogSlice | None:
+        """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
+
+        With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
+        one batch fits. Raises OffsetOutOfRangeError with the valid range before any file is touched, and
+        CorruptRecordError naming the range when ``offset`` lies in a damaged one.
+        """
+        self.check_offset(offset)
+        if offset == self.log_end_offset:
+            return None
+        for number in range(bisect_right(self._bases, offset) - 1, len(self._segments)):
+            segment = self._segments[number]
+            damage = next((d for d in segment.damaged if d.start_offset <= offset < d.end_offset), None)
+            if damage is not None:
+                raise self._damage_error(damage)
+            try:
+                found = segment.find(offset)
+                if found is None:
+                    continue
+                end = segment.boundary_at_most(found.position, bytes_max)
+            except CorruptRecordError as error:
+                raise self._damage_error(self._measure(number, error, offset)) from error
+            except OSError as error:
+                raise StorageError(f"{segment.log_path} could not be read: {error}") from error
+            if end <= found.position:
+                if not min_one:
+                    return None
+                end = found.end
+            return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
+        return None
+
+    def check_offset(self, offset: int) -> None:
+        """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            below = offset < self.log_start_offset
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is {'below the start' if below else 'beyond the end'} of the log: "
+                f"records {self.log_start_offset} to {self.log_end_offset - 1} can be read, "
+                f"and the next one will be {self.log_end_offset}"
+                if self.log_start_offset < self.log_end_offset
+                else f"offset {offset} is out of range: the log is empty, its end is {self.log_end_offset}",
+                requested=offset,
+                earliest=self.log_start_offset,
+                latest=self.log_end_offset,
+                reason="below_log_start" if below else "beyond_end",
+            )
+
+    def find_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """The first record, in offset order, with a timestamp at or after ``timestamp`` (ms); None when there is none.
+
+        Segments whose largest timestamp lies below are passed over by their closing time entry alone. Unlike Kafka, a
+        segment without timestamps is passed over too, whatever its file's modification time.
+        """
+        for number in range(max(0, bisect_right(self._bases, self.log_start_offset) - 1), len(self._segments)):
+            segment = self._segments[number]
+            try:
+                if segment.max_timestamp.timestamp < timestamp:
+                    continue
+                try:
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                except CorruptRecordError as error:
+                    self._measure(number, error, segment.base_offset)
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+            except OSError as error:
+                raise StorageError(f"{segment.log_path} could not be read: {error}") from error
+            if found is not None:
+                return found
+        return None
+
+    def why_missing(self, start: int) -> str:
+        """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
+        for damage in self.state.damaged:
+            if damage.start_offset <= start < damage.end_offset:
+                return damage.reason
+        return "compacted" if "compact" in self.config.cleanup_policy else "missing"
+
+    def _measure(self, number: int, error: CorruptRecordError, offset: int) -> DamagedRange:
+        """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around."""
+        segment = self._segments[number]
+        next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+        start = error.start_offset if error.start_offset >= 0 else min(offset, next_base)
+        damage = segment.measure_damage(error.position, start, next_base)
+        self.state.damaged.append(damage)
+        try:
+            self.state.save(self._fs, self.directory)
+        except OSError:
+            return damage  # it will be found again
+        return damage
+
+    def _damage_error(self, damage: DamagedRange) -> CorruptRecordError:
+        path = f"{self.directory}/{names.segment_file_name(damage.segment, names.LOG_SUFFIX)}"
+        return CorruptRecordError(
+            f"offsets {damage.start_offset} to {damage.end_offset - 1} are damaged on disk ({path}, bytes "
+            f"{damage.position} to {damage.end_position}); reading can go on at offset {damage.end_offset}",
+            path=path,
+            position=damage.position,
+            start_offset=damage.start_offset,
+            next_offset=damage.end_offset,
+        )
+
+    def _take_note_of(self, damage: DamagedRange) -> None:
+        if damage.reason == "damaged":
+            for segment in self._segments:
+                if segment.base_offset == damage.segment:
+                    segment.damaged.append(damage)
+
+    # --- Shortening ---------------------------------------------------------------------------------------------------
+
+    def truncate_before(self, offset: int) -> int:
+        """Move the log start up to ``offset`` (delete records before it); return the new log start.
+
+        Segments that lie wholly below are left to retention. The caller persists the log start checkpoint.
+        """
+        self.check_offset(max(offset, self.log_start_offset))
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.state.log_start_reason = "truncated"
+            self.epochs.truncate_from_start(offset)
+            self.epochs.save()
+        return self.log_start_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every record at or above ``offset``; batches are not split, so the log may end below it."""
+        if offset < self.log_end_offset:
+            first = bisect_right(self._bases, offset) - 1
+            self._discard(self._segments[first + 1 :])
+            if first < 0:
+                self._segments, self._bases = [], []
+                self._add_segment(offset)
+            else:
+                del self._segments[first + 1 :], self._bases[first + 1 :]
+                self.active.truncate_to(offset)
+            # Activating anew takes up interval and largest timestamp from what is left.
+            self.active.release()
+            self.log_end_offset = self.active.activate()
+            self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self._directory_is_dirty = True
+        self.epochs.truncate_from_end(offset)
+        self.epochs.assign(self.leader_epoch, self.log_end_offset)
+        self.epochs.save()
+
+    def _discard(self, segments: Sequence[Segment]) -> None:
+        """Remove segments from the disk: renamed first, so that a crash between two files leaves no half segment."""
+        for segment in segments:
+            segment.rename_deleted()
+        for segment in segments:
+            segment.unlink_deleted()
+
+
+def _log_base(name: str) -> int | None:
+    parsed = names.parse_segment_file_name(name)
+    return parsed[0] if parsed is not None and parsed[1] == names.LOG_SUFFIX else None

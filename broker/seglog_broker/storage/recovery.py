@@ -1,0 +1,174 @@
+"""Opening a partition directory: tidy what a crash left, then read what was not known to be safe.
+
+Nothing good is ever thrown away. Only a provably torn *tail*, one with no valid batch behind it, is cut; bytes that are
+damaged while valid batches follow are kept, and the offsets they stood for are reported. A later segment is never
+deleted because an earlier one is damaged. This is where we differ from Kafka on purpose, see docs/STORAGE.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.leader_epochs import LeaderEpochs
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.segment import Segment
+from seglog_protocol import segment_files as names
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What reading a log after an unclean stop found."""
+
+    next_offset: int | None = None  # behind the last good batch, None when there is none
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    damaged: list[DamagedRange] = field(default_factory=list)
+
+
+def tidy_directory(fs: FileSystem, directory: str) -> list[str]:
+    """Finish or undo what a crash interrupted; return the names that are left.
+
+    ``.deleted`` files go. ``.cleaned`` files are unfinished compactions and go, with every ``.swap`` file from the
+    smallest of their bases on, for their set is not complete. Other ``.swap`` files replace the originals they were
+    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone.
+    """
+    found = fs.list_directory(directory)
+    parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
+    first_cleaned = min(
+        (base for base, suffix in parsed.values() if suffix.endswith(names.CLEANED_SUFFIX)), default=names.OFFSET_MAX
+    )
+    swaps: list[str] = []
+    for name in found:
+        base = parsed[name][0] if name in parsed else -1
+        if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)) or (
+            name.endswith(names.SWAP_SUFFIX) and name in parsed and base >= first_cleaned
+        ):
+            fs.unlink(f"{directory}/{name}")
+        elif name.endswith(names.SWAP_SUFFIX) and name in parsed:
+            swaps.append(name)
+    if swaps:
+        _finish_swaps(fs, directory, swaps)
+    left = fs.list_directory(directory)
+    logs = {name for name in left if name.endswith(names.LOG_SUFFIX)}
+    for name in list(left):
+        segment = names.parse_segment_file_name(name)
+        if (
+            segment is not None
+            and segment[1] in names.SEGMENT_SUFFIXES
+            and names.segment_file_name(segment[0], names.LOG_SUFFIX) not in logs
+        ):
+            fs.unlink(f"{directory}/{name}")
+            left.remove(name)
+    return left
+
+
+def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
+    """Let complete compaction output take the place of its sources, whichever step the crash was at."""
+    suffix = f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"
+    logs = [name for name in swaps if name.endswith(suffix)]
+    if logs:
+        low = min(int(name.removesuffix(suffix)) for name in logs)
+        high = max(_next_offset_of_file(fs, f"{directory}/{name}", int(name.removesuffix(suffix))) for name in logs)
+        for name in fs.list_directory(directory):
+            segment = names.parse_segment_file_name(name)
+            if segment is not None and low <= segment[0] < high and not name.endswith(names.SWAP_SUFFIX):
+                fs.unlink(f"{directory}/{name}")
+    for name in swaps:
+        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(names.SWAP_SUFFIX)}")
+    fs.sync_directory(directory)
+
+
+def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
+    file = fs.open(path)
+    try:
+        verifier = BatchVerifier(file, file.size())
+        position, next_offset = 0, base_offset
+        while (found := verifier.batch_at(position)) is not None:
+            position, next_offset = found.end, found.header.next_offset
+        return next_offset
+    finally:
+        file.close()
+
+
+class LogRecovery:
+    """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
+
+    def __init__(self, epochs: LeaderEpochs, *, gaps_are_normal: bool) -> None:
+        """``gaps_are_normal``: compaction leaves gaps between segments, so one is no sign of loss."""
+        self._epochs = epochs
+        self._gaps_are_normal = gaps_are_normal
+        self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
+        self.report = RecoveryReport()
+
+    def run(self, segments: Sequence[Segment]) -> RecoveryReport:
+        """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
+        report = self.report
+        for segment in segments:
+            segment.release()
+            segment.damaged = []
+            if report.next_offset is not None and not self._tails:
+                self._note_hole(report.next_offset, segment.base_offset)
+            segment.rebuild_indexes(self._verified_batches(segment))
+            report.scanned_bytes += segment.size
+        for tail in self._tails:
+            report.cut_bytes += tail.segment.cut(tail.position)
+            tail.segment.rebuild_indexes()
+        last = segments[-1]
+        if report.next_offset is None or report.next_offset < last.base_offset:
+            if report.next_offset is not None and self._tails:
+                self._note_hole(report.next_offset, last.base_offset)
+            report.next_offset = last.base_offset
+        for segment in segments:
+            with segment.lease() as file:
+                file.fdatasync()
+            segment.is_dirty = False
+        return report
+
+    def _verified_batches(self, segment: Segment) -> Iterator[LocatedBatch]:
+        """Every valid batch of the segment; damaged stretches between them are reported, what is left is a tail."""
+        with segment.lease() as file:
+            verifier = BatchVerifier(file, segment.size)
+            position = 0
+            while position < segment.size:
+                lowest = max(segment.base_offset, self.report.next_offset or 0)
+                highest = segment.base_offset + names.RELATIVE_OFFSET_MAX
+                found = verifier.batch_at(position)
+                if found is None or not lowest <= found.header.base_offset <= found.header.last_offset <= highest:
+                    found = verifier.next_batch(position, lowest, highest)
+                    if found is None:
+                        self._tails.append(_Tail(segment, position, lowest))
+                        return
+                    self._note_damage(segment, lowest, found.header.base_offset, position, found.position)
+                self._settle_tails(found.header.base_offset)
+                header = found.header
+                if header.leader_epoch > self._epochs.latest:
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
+                self.report.next_offset = header.next_offset
+                yield found
+                position = found.end
+
+    def _settle_tails(self, next_good: int) -> None:
+        """A valid batch follows what looked like torn tails of earlier segments: that is damage, and stays."""
+        for tail in self._tails:
+            self._note_damage(tail.segment, tail.lost_offset, next_good, tail.position, tail.segment.size)
+        self._tails.clear()
+
+    def _note_damage(self, segment: Segment, start: int, end: int, position: int, end_position: int) -> None:
+        damage = DamagedRange(start, end, segment.base_offset, position, end_position)
+        segment.damaged.append(damage)
+        self.report.damaged.append(damage)
+
+    def _note_hole(self, start: int, end: int) -> None:
+        """Offsets that were handed out and whose bytes never reached the disk; they are not handed out again."""
+        if start < end and not self._gaps_are_normal:
+            self.report.damaged.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
+
+
+class _Tail(NamedTuple):
+    """Bytes at the end of a segment that are no batch; ``lost_offset`` is the first they could have held."""
+
+    segment: Segment
+    position: int
+    lost_offset: int

@@ -1,0 +1,445 @@
+"""A segment: one ``.log`` file of record batches and its two sparse indexes.
+
+A segment knows files and positions; which segment holds an offset, when to roll and what to keep is the partition log's
+business. Reads lease the file for the time of a call, or hand the lease on with the slice. Only the active segment is
+written to: it holds a lease of its own on a writable handle.
+
+Where bytes are damaged (``damaged``, found by recovery) a scan steps over them and a slice ends before them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.handles import HandlePool, Lease
+from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
+from seglog_protocol import segment_files as names
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
+from seglog_protocol.records import iter_records
+
+
+class FoundTimestamp(NamedTuple):
+    """The first record at or after a wanted time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    """Base offset, files, indexes and the facts needed to append to it and to find something in it.
+
+    ``size`` is in bytes. For a closed segment it is asked of the file when first needed, so that opening a log touches
+    only the active one.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        handles: HandlePool,
+        directory: str,
+        base_offset: int,
+        *,
+        index_bytes_max: int,
+        index_interval: int,
+        created_ms: int,
+        existing: Sequence[str] = (),
+    ) -> None:
+        """``existing`` are the names in ``directory``: what is not among them is created when first written."""
+        self.base_offset = base_offset
+        self.directory = directory
+        self.index_interval = index_interval
+        self.created_ms = created_ms  # when this object was made: the wall clock reference of a timestamp-less segment
+        self.damaged: list[DamagedRange] = []
+        self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
+        self._fs = fs
+        self._handles = handles
+        self._writer: Lease[File] | None = None
+        self._size: int | None = None
+        self._bytes_since_index = 0
+        self._max: TimestampOffset | None = None
+        self._first_timestamp: int | None = None
+        self.last_leader_epoch = -1  # of the last batch, as far as ``activate`` saw one
+        present = set(existing)
+        self.log_path = self._path(names.LOG_SUFFIX)
+        self.offset_index = OffsetIndex(
+            fs,
+            handles,
+            self._path(names.OFFSET_INDEX_SUFFIX),
+            base_offset,
+            bytes_max=index_bytes_max,
+            exists=names.segment_file_name(base_offset, names.OFFSET_INDEX_SUFFIX) in present,
+        )
+        self.time_index = TimeIndex(
+            fs,
+            handles,
+            self._path(names.TIME_INDEX_SUFFIX),
+            base_offset,
+            bytes_max=index_bytes_max,
+            exists=names.segment_file_name(base_offset, names.TIME_INDEX_SUFFIX) in present,
+        )
+        self._is_checked = False  # the indexes have been looked at since this object was made
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of the ``.log`` that count: for the active segment what was appended whole."""
+        if self._size is None:
+            self._size = self._fs.stat(self.log_path).size
+        return self._size
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it can be appended to."""
+        return self._writer is not None
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """(largest timestamp, last offset of the earliest batch that has it); (-1, base offset) without timestamps.
+
+        For a closed segment this is its closing time entry; one that lost its time index has it rebuilt first.
+        """
+        if self._max is None:
+            self.ensure_indexes()
+            self._max = self.time_index.last
+        return self._max
+
+    @property
+    def first_timestamp(self) -> int:
+        """The maxTimestamp of the first batch, read from the file when first needed; -1 when there is none."""
+        if self._first_timestamp is None:
+            first = next(self._batches(0, self.size), None)
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.header.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def is_index_full(self) -> bool:
+        """Whether the next append might not fit one of the indexes."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    # --- Appending ----------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the files of a new, empty, active segment."""
+        self._writer = self._handles.lease(self.log_path, create=True)
+        self._writer.resource.truncate(0)
+        self.offset_index.create()
+        self.time_index.create()
+        self._size, self._max, self._is_checked = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset), True
+        self.is_dirty = True
+
+    def activate(self) -> int:
+        """Make an existing segment appendable and return the offset behind its last batch.
+
+        The closing time entry of a clean stop goes, so that the index becomes what it would be without the stop; the
+        interval and the largest timestamp are taken up where they were.
+        """
+        self._writer = self._handles.lease(self.log_path, writable=True)
+        self.offset_index.create()
+        self.time_index.create()
+        self.ensure_indexes()
+        next_offset = self._take_up()
+        if next_offset is None:  # an index that is ahead of its log: believe the log
+            self.rebuild_indexes()
+            next_offset = self._take_up()
+        return self.base_offset if next_offset is None else next_offset
+
+    def _take_up(self) -> int | None:
+        """Restore the running state from the last indexed batch on; None when the index does not lead to a batch."""
+        last = self.offset_index.last
+        if self.time_index.count and (last is None or self.time_index.last.offset > last.offset):
+            self.time_index.drop_last()
+        start = last.position if last else 0
+        self._bytes_since_index = self.size - start
+        maximum = self.time_index.last
+        next_offset = None if last else self.base_offset
+        end = start
+        for position, header in self._batches(start, self.size):
+            if last and position == start and header.last_offset != last.offset:
+                return None
+            if header.max_timestamp > maximum.timestamp:
+                maximum = TimestampOffset(header.max_timestamp, header.last_offset)
+            next_offset = header.next_offset
+            self.last_leader_epoch = header.leader_epoch
+            end = position + header.size
+        self._max = maximum
+        if next_offset is not None and end < self.size and not any(d.end_position > end for d in self.damaged):
+            # A tail that a clean stop cannot have left. Keep it out of the way of the next append.
+            raise CorruptRecordError(
+                f"{self.log_path} ends in {self.size - end} bytes that are no record batch",
+                path=self.log_path,
+                position=end,
+                start_offset=next_offset,
+            )
+        return next_offset
+
+    def append(self, batch: Buffer, header: BatchHeader) -> int:
+        """Write one batch at the end and index it when due; return its position.
+
+        Raises OSError with the segment cut back to what it was; when even that fails, ``cut_back`` of the caller must
+        be called again before anything else is appended.
+        """
+        assert self._writer is not None, "append to a segment that is not active"
+        position = self.size
+        self.is_dirty = True
+        write_all(self._writer.resource, [batch], position)
+        self._size = position + header.size
+        self._index(header, position)
+        return position
+
+    def cut_back(self) -> None:
+        """Remove what a failed append left behind the end. OSError: the file cannot be trusted with another append."""
+        assert self._writer is not None, "cut back of a segment that is not active"
+        self._writer.resource.truncate(self.size)
+
+    def _index(self, header: BatchHeader, position: int) -> bool:
+        """Count the batch in, and add entries if it is due; say whether it was."""
+        maximum = self._max or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        if header.max_timestamp > maximum.timestamp:
+            maximum = self._max = TimestampOffset(header.max_timestamp, header.last_offset)
+        is_due = self._bytes_since_index > self.index_interval and not self.is_index_full
+        if is_due:
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.offer(*maximum)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size
+        return is_due
+
+    def close(self) -> None:
+        """Write the closing time entry and bring both indexes into their files, exactly as long as they are.
+
+        OSError leaves the entries in memory; the segment is closed all the same, and ``save_indexes`` tries again.
+        """
+        maximum = self.max_timestamp
+        self.release()
+        if self.size:
+            self.time_index.offer(*maximum, closing=True)
+        self.save_indexes()
+
+    def save_indexes(self) -> None:
+        """Bring what is still in memory of the indexes into their files; OSError leaves it in memory."""
+        self.offset_index.trim()
+        self.time_index.trim()
+
+    # --- Finding ------------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> LocatedBatch | None:
+        """The first batch whose last offset is at or above ``offset``, or None when the segment ends before it.
+
+        Raises CorruptRecordError when the scan meets bytes that are no batch.
+        """
+        start = self._start_for(offset)
+        for found in self._batches(start, self.size, strict=True):
+            if found.header.last_offset >= offset:
+                return found
+        return None
+
+    def find_timestamp(self, timestamp: int, offset_min: int) -> FoundTimestamp | None:
+        """The first record with a timestamp at or after ``timestamp`` (ms) and an offset from ``offset_min`` on."""
+        self.ensure_indexes()
+        floor = self.time_index.lookup(timestamp)
+        start = self._start_for(max(floor.offset, offset_min))
+        with self._handles.lease(self.log_path) as file:
+            for position, header in self._batches(start, self.size, strict=True):
+                if header.max_timestamp < timestamp or header.last_offset < offset_min:
+                    continue
+                try:
+                    for record in iter_records(header, file.pread(header.size, position)):
+                        if record.timestamp >= timestamp and record.offset >= offset_min:
+                            return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
+                except CorruptRecordError:
+                    # A producer's unreadable records under a right checksum: the batch as a whole is the answer.
+                    return FoundTimestamp(
+                        header.max_timestamp, max(header.base_offset, offset_min), header.leader_epoch
+                    )
+        return None
+
+    def boundary_at_most(self, start: int, size_max: int) -> int:
+        """The largest known batch boundary in (start, start + size_max], or ``start`` when no whole batch fits.
+
+        ``start`` is a boundary itself. The index floor gives one cheaply; only when it lies at or before ``start`` are
+        headers walked. Never steps over damaged bytes.
+        """
+        wanted = start + size_max
+        end = next((d.position for d in self.damaged if d.position >= start), self.size)
+        if wanted >= end:
+            return end
+        floor = self.offset_index.lookup_position(wanted)
+        if floor is not None and start < floor.position < end and self._leads_to_batch(floor):
+            return floor.position
+        boundary = start
+        for position, header in self._batches(start, end, strict=True):
+            if position + header.size > wanted:
+                break
+            boundary = position + header.size
+        return boundary
+
+    def lease(self) -> Lease[File]:
+        """The ``.log`` file, kept open until the lease is released."""
+        return self._handles.lease(self.log_path)
+
+    def _batches(self, position: int, end: int, *, strict: bool = False) -> Iterator[LocatedBatch]:
+        """Batches from ``position`` on, stepping over damaged bytes; ``strict`` raises where they end too early."""
+        expected = -1  # the offset behind the last batch seen
+        with self._handles.lease(self.log_path) as file:
+            while position < end:
+                hole = next((d for d in self.damaged if d.position >= position and d.position < d.end_position), None)
+                stop = min(hole.position, end) if hole else end
+                for found in scan_headers(file, position, stop):
+                    yield found
+                    position, expected = found.end, found.header.next_offset
+                if position < stop:
+                    if strict:
+                        raise CorruptRecordError(
+                            f"{self.log_path} holds no record batch at position {position}",
+                            path=self.log_path,
+                            position=position,
+                            start_offset=expected,
+                        )
+                    return
+                position = hole.end_position if hole else end
+
+    def measure_damage(self, position: int, start_offset: int, next_base: int) -> DamagedRange:
+        """Remember that the bytes at ``position`` are no batch, up to the next valid one of this segment.
+
+        ``start_offset`` is the first offset lost, ``next_base`` where the next segment begins.
+        """
+        with self._handles.lease(self.log_path) as file:
+            verifier = BatchVerifier(file, self.size)
+            found = verifier.next_batch(position, start_offset, next_base - 1)
+        end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
+        damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
+        self.damaged = sorted([*self.damaged, damage], key=lambda d: d.position)
+        return damage
+
+    # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
+
+    def _start_for(self, offset: int) -> int:
+        """Position from which a scan finds ``offset``: the index floor, believed only if a fitting batch begins there.
+
+        Indexes carry no checksum: one flipped bit would otherwise skip records in silence.
+        """
+        self.ensure_indexes()
+        try:
+            entry = self.offset_index.lookup(offset)
+            if self._leads_to_batch(entry):
+                return entry.position
+        except ValueError:
+            pass  # the file is shorter than it was: rebuilt below
+        self.rebuild_indexes()
+        return self.offset_index.lookup(offset).position
+
+    def _leads_to_batch(self, entry: OffsetPosition) -> bool:
+        if entry.position == 0:
+            return True
+        if not 0 < entry.position <= self.size - HEADER_SIZE:
+            return False
+        with self._handles.lease(self.log_path) as file:
+            data = file.pread(HEADER_SIZE, entry.position)
+        header = parse_header(data)
+        return why_implausible(header) is None and header.base_offset <= entry.offset
+
+    def ensure_indexes(self) -> None:
+        """Rebuild the indexes if they are missing or implausible; looks once, and only at their ends."""
+        if self._is_checked:
+            return
+        self._is_checked = True
+        if self.why_indexes_unusable() is not None:
+            self.rebuild_indexes()
+
+    def why_indexes_unusable(self) -> str | None:
+        """Why the indexes cannot be used, or None. Reads sizes and the entries at both ends."""
+        if not self.offset_index.exists:
+            return "there is no offset index"
+        if not self.time_index.exists:
+            return "there is no time index"
+        try:
+            problem = self.offset_index.problem(self.size) or self.time_index.problem()
+        except (OSError, ValueError) as error:
+            return str(error)
+        if problem is None and not self.is_active and self.size and not self.time_index.count:
+            return "a closed segment's time index is empty"
+        return problem
+
+    def rebuild_indexes(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
+        """Make both indexes anew from ``batches``, by default every header; checksums are not looked at.
+
+        Returns the offset behind the last batch, or None when there is none. The result equals, byte for byte, what the
+        live segment would have; an index that is full stays full, which makes a seek slow but never wrong.
+        """
+        self._is_checked = True
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        indexed, next_offset = 0, None
+        for position, header in self._batches(0, self.size) if batches is None else batches:
+            self._bytes_since_index = position - indexed
+            if self._index(header, position):
+                indexed = position
+            next_offset = header.next_offset
+        self._bytes_since_index = self.size - indexed
+        if not self.is_active:
+            if self.size:
+                self.time_index.offer(*self._max, closing=True)
+            self.save_indexes()
+        return next_offset
+
+    # --- Shortening and leaving ---------------------------------------------------------------------------------------
+
+    def cut(self, position: int) -> int:
+        """Shorten the ``.log`` to ``position`` (bytes), a batch boundary; return how many bytes went.
+
+        The indexes are not touched: the caller rebuilds or truncates them.
+        """
+        removed = self.size - position
+        with self._handles.lease(self.log_path, writable=True) as file:
+            file.truncate(position)
+        self._size, self.is_dirty = position, True
+        if position == 0:
+            self._first_timestamp = None
+        self.damaged = [d for d in self.damaged if d.end_position <= position]
+        return removed
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches ``offset`` or beyond: the segment ends before the first of them.
+
+        The running state is stale afterwards: ``activate`` before the next append.
+        """
+        first = self.find(offset)
+        if first is not None:
+            self.cut(first.position)
+            self.offset_index.truncate_to(offset)
+            self.time_index.truncate_to(offset)
+            self._max = None
+
+    def rename_deleted(self) -> None:
+        """Give every file the suffix ``.deleted``; those who hold a lease read on undisturbed."""
+        self.release()
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = self._path(suffix)
+            self._handles.forget(path)
+            if self._fs.exists(path):
+                self._fs.rename(path, f"{path}{names.DELETED_SUFFIX}")
+
+    def unlink_deleted(self) -> None:
+        """Remove the files that ``rename_deleted`` set aside."""
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = f"{self._path(suffix)}{names.DELETED_SUFFIX}"
+            if self._fs.exists(path):
+                self._fs.unlink(path)
+
+    def release(self) -> None:
+        """Give the writer's handle back, if there is one."""
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    def _path(self, suffix: str) -> str:
+        return f"{self.directory}/{names.segment_file_name(self.base_offset, suffix)}"

@@ -1,0 +1,203 @@
+"""What the offset index and the time index share: a sorted file of fixed-size entries that can be rebuilt from the log.
+
+The newest entries live in memory and are appended with ``pwritev``, a few at a time; older ones are read through a
+read-only map that is never longer than the file and is closed before the file changes. Nothing is pre-allocated and
+nothing is written through a map: a store into a hole of a full disk kills the process. How full an index is, is a count
+against ``segment.index.bytes``, not the size of its file.
+
+A write that fails loses nothing: its entries stay in memory, are tried again with the next ones, and the log from which
+they were made is the truth.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from seglog_broker.storage.filesystem import Buffer, FileSystem, write_all
+from seglog_broker.storage.handles import HandlePool
+from seglog_protocol.segment_files import Buffer as IndexBuffer
+
+WRITE_BYTES: Final = 4096
+"""Entries collected before they are written: a system call for every 512 offset entries instead of for each."""
+
+TAIL_BYTES_MAX: Final = 64 * 1024
+"""Entries kept in memory before they are read through a map: bounds memory at 128 KiB a partition."""
+
+ResultT = TypeVar("ResultT")
+
+
+class IndexOrderError(Exception):
+    """An entry that does not follow the last one: a bug when appending, damage when rebuilding from a log."""
+
+
+class SparseIndex:
+    """A file of ``entry_size``-byte entries, sorted by their first field.
+
+    Not thread-safe, like everything in storage. ``count`` reads the size of the file once, when first asked.
+    """
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, *, entry_size: int, bytes_max: int, exists: bool
+    ) -> None:
+        self.path = path
+        self.entry_size = entry_size
+        self.entries_max = bytes_max // entry_size
+        self._fs = fs
+        self._handles = handles
+        self._exists = exists
+        self._on_file: int | None = None if exists else 0  # entries that live only in the file
+        self._tail = bytearray()  # entries behind those
+        self._written = 0  # bytes of the tail that are in the file too
+        self.is_dirty = False  # written since it was last known to be synced
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self._exists
+
+    @property
+    def count(self) -> int:
+        """Whole entries."""
+        return self._file_count() + len(self._tail) // self.entry_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of whole entries, in the file or on their way there."""
+        return self.count * self.entry_size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next plain append would not fit; the time index keeps one slot for its closing entry."""
+        return self.count >= self.entries_max
+
+    def search(
+        self, find: Callable[[IndexBuffer, int], int], entry: Callable[[IndexBuffer, int], ResultT]
+    ) -> ResultT | None:
+        """The entry whose number ``find(data, count)`` gives, -1 meaning none; looks into memory first, then the map.
+
+        ``find`` is a floor search, so if anything in the tail qualifies the answer lies there.
+        """
+        tail_count = len(self._tail) // self.entry_size
+        if tail_count:
+            number = find(self._tail, tail_count)
+            if number >= 0:
+                return entry(self._tail, number)
+        count = self._file_count()
+        if count:
+            with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
+                number = find(mapped.data, count)
+                if number >= 0:
+                    return entry(mapped.data, number)
+        return None
+
+    def read(self) -> bytes:
+        """All whole entries as bytes; for tools, tests and checks, not for lookups."""
+        count = self._file_count()
+        if not count:
+            return bytes(self._tail)
+        with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
+            return bytes(mapped.data[: count * self.entry_size]) + self._tail
+
+    def read_ends(self) -> bytes:
+        """The first and the last entry, one behind the other; what a sanity check needs of an index of any size."""
+        count = self.count
+        numbers = (0, count - 1) if count > 1 else range(count)
+        return b"".join(self._entry_bytes(number) for number in numbers)
+
+    def file_size(self) -> int:
+        """Bytes of the file as it is, half entries included; 0 when there is no file."""
+        return self._fs.stat(self.path).size if self._exists else 0
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the empty file, if there is none. What an earlier, failed attempt left there is dropped."""
+        if not self._exists:
+            file = self._fs.open(self.path, create=True)
+            try:
+                if file.size():
+                    file.truncate(0)
+            finally:
+                file.close()
+            self._exists = True
+            self.is_dirty = True
+
+    def _append(self, entry: Buffer) -> None:
+        self._tail += entry
+        if len(self._tail) - self._written >= WRITE_BYTES:
+            try:
+                self.write_pending()
+            except OSError:
+                return  # derived data: it stays in memory, and the next append tries again
+            if len(self._tail) >= TAIL_BYTES_MAX:
+                self._forget_tail()
+
+    def write_pending(self) -> None:
+        """Bring every entry into the file; OSError leaves them in memory, to be tried again."""
+        if len(self._tail) > self._written or not self._exists:
+            self._handles.forget_map(self.path)
+            base = self._file_count() * self.entry_size
+            file = self._fs.open(self.path, create=True)
+            try:
+                self._exists = True
+                self.is_dirty = True
+                write_all(file, [memoryview(self._tail)[self._written :]], base + self._written)
+                self._written = len(self._tail)
+            finally:
+                file.close()
+
+    def trim(self) -> None:
+        """Make the file exactly its entries and keep none in memory: what a segment does when it stops being active."""
+        self.write_pending()
+        if self._fs.stat(self.path).size != self.size:
+            self._cut_file(self.size)
+        self._forget_tail()
+
+    def keep_first(self, count: int) -> None:
+        """Drop every entry from number ``count`` on, from memory and from the file."""
+        if count >= self.count:
+            return
+        kept_on_file = min(count, self._file_count())
+        self._tail = self._tail[: (count - kept_on_file) * self.entry_size]
+        self._on_file = kept_on_file
+        if self._exists:
+            self._written = min(self._written, len(self._tail))
+            self._cut_file(min(self._fs.stat(self.path).size, self.size))
+
+    def reset(self) -> None:
+        """Drop every entry, and whatever else is in the file."""
+        self._tail = bytearray()
+        self._written = 0
+        self._on_file = 0
+        if self._exists and self._fs.stat(self.path).size:
+            self._cut_file(0)
+
+    def _cut_file(self, size: int) -> None:
+        self._handles.forget(self.path)
+        file = self._fs.open(self.path, writable=True)
+        try:
+            file.truncate(size)
+            self.is_dirty = True
+        finally:
+            file.close()
+
+    def _entry_bytes(self, number: int) -> bytes:
+        on_file = self._file_count()
+        start = number * self.entry_size
+        if number >= on_file:
+            start -= on_file * self.entry_size
+            return bytes(self._tail[start : start + self.entry_size])
+        with self._handles.lease_map(self.path, on_file * self.entry_size) as mapped:
+            return bytes(mapped.data[start : start + self.entry_size])
+
+    def _forget_tail(self) -> None:
+        self._handles.forget_map(self.path)
+        self._on_file = self.count
+        self._tail = bytearray()
+        self._written = 0
+
+    def _file_count(self) -> int:
+        if self._on_file is None:
+            self._on_file = self._fs.stat(self.path).size // self.entry_size
+        return self._on_file

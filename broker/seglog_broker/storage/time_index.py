@@ -1,0 +1,93 @@
+"""The time index: from a timestamp to an offset at or below which no record is younger.
+
+Same contract as Kafka's TimeIndex; entries are 12 bytes, see docs/STORAGE.md. A lookup takes the *floor* entry: the
+first entry with a timestamp at or above the wanted one would skip the records before it that qualify too.
+"""
+
+from typing import NamedTuple
+
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.sparse_index import IndexOrderError, SparseIndex
+from seglog_protocol import segment_files as files
+
+
+class TimestampOffset(NamedTuple):
+    """No record at or below ``offset`` has a timestamp (ms) above ``timestamp``."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(SparseIndex):
+    """Entries (timestamp, offset); timestamps rise strictly, offsets never fall."""
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
+    ) -> None:
+        super().__init__(fs, handles, path, entry_size=files.TIME_ENTRY.size, bytes_max=bytes_max, exists=exists)
+        self.base_offset = base_offset
+        self._last: TimestampOffset | None = None
+        self._last_known = not exists
+
+    @property
+    def is_full(self) -> bool:
+        """One slot is kept free for the closing entry."""
+        return self.count >= self.entries_max - 1
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The newest entry; (-1, base offset) when there is none."""
+        if not self._last_known:
+            self._last = self.search(lambda _data, n: n - 1, self._entry) if self.count else None
+            self._last_known = True
+        return self._last or TimestampOffset(-1, self.base_offset)
+
+    def offer(self, timestamp: int, offset: int, *, closing: bool = False) -> None:
+        """Add (timestamp, offset) unless the timestamp is not above the last one; ``closing`` may use the last slot.
+
+        IndexOrderError when it is full, or when offset or timestamp lie below the last entry's.
+        """
+        if self.is_full and not closing:
+            raise IndexOrderError(f"{self.path} is full with {self.count} entries")
+        last = self.last
+        if self.count:
+            if offset < last.offset:
+                raise IndexOrderError(f"offset {offset} is below the last entry's {last.offset}")
+            if timestamp < last.timestamp:
+                raise IndexOrderError(f"timestamp {timestamp} is below the last entry's {last.timestamp}")
+        if timestamp > last.timestamp:
+            self._append(files.encode_time_entry(timestamp, offset - self.base_offset))
+            self._last = TimestampOffset(timestamp, offset)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry at or below ``timestamp``; (-1, base offset) when every entry lies above."""
+        found = self.search(lambda data, count: files.find_time_floor(data, count, timestamp), self._entry)
+        return found or TimestampOffset(-1, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all entries that name ``offset`` or anything above."""
+        relative = offset - self.base_offset
+        kept = sum(1 for entry in files.time_entries(self.read()) if entry.relative_offset < relative)
+        self.keep_first(kept)
+        self._last_known = False
+
+    def drop_last(self) -> None:
+        """Drop the newest entry: the closing entry of a segment that becomes active again."""
+        self.keep_first(self.count - 1)
+        self._last_known = False
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        super().reset()
+        self._last, self._last_known = None, True
+
+    def problem(self) -> str | None:
+        """Why this cannot be a time index, or None; looks at both ends only."""
+        if size := self.file_size() % self.entry_size:
+            return f"it ends with {size} bytes of half an entry"
+        return files.time_index_problem(self.read_ends())
+
+    def _entry(self, data: files.Buffer, number: int) -> TimestampOffset:
+        timestamp, relative = files.time_entry(data, number)
+        return TimestampOffset(timestamp, self.base_offset + relative)

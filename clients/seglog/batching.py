@@ -1,0 +1,410 @@
+"""What a producer does between ``send`` and the socket, without socket, thread or clock: the blocking face and the
+trio face stand on it.
+
+Records are encoded at once into the open batch of their partition. An open batch is closed when it is full, or when it
+is sent: lingering records keep filling their batch while earlier ones are on the way. Batches of a partition go out in
+order; those that must be sent again go back to the front, in order, and the partition waits until everything of it that
+was in flight has been answered.
+
+All times are seconds of one monotonic clock, handed in. Not thread-safe: the owner has a lock.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_protocol.batch_builder import BatchBuilder, encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError
+from seglog_protocol.messages import AppendResult
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header
+from seglog_protocol.records import Headers, decode_records
+
+from seglog.dialer import backoff_seconds
+
+RECORD_OVERHEAD_MAX: Final = 36
+"""The most that a record's own fields take beside key, value and headers: six varints, a varlong, attributes."""
+HEADER_OVERHEAD_MAX: Final = 10
+
+FAILED_BATCHES_MAX: Final = 1_000
+"""Kept with their causes until the next flush; older ones are only counted."""
+
+SPLIT_BYTES_MAX: Final = 1 << 31
+"""Our own batches are opened again without a bound of their own: they were no larger than ``batch_bytes`` before."""
+
+
+def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """An upper bound for the encoded size of a record."""
+    size = RECORD_OVERHEAD_MAX + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        size += HEADER_OVERHEAD_MAX + 4 * len(name) + (len(content) if content else 0)
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Sizes in bytes, times in seconds. ``batch_bytes`` counts before compression."""
+
+    batch_bytes: int
+    buffer_bytes: int
+    linger_seconds: float
+    delivery_seconds: float
+    request_bytes: int = 8 * 1024 * 1024
+
+
+class ProducerBatch:
+    """One batch from its first record to its answer. Resolved once; what it carried is dropped then."""
+
+    __slots__ = (
+        "ack",
+        "append_time",
+        "attempts",
+        "base_offset",
+        "builder",
+        "data",
+        "deadline",
+        "error",
+        "halves",
+        "is_in_flight",
+        "is_sent",
+        "looked",
+        "order",
+        "partition",
+        "record_count",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int, order: tuple[int, ...], deadline: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.order = order  # what is sent again goes back to its place; halves of a batch sort where it was
+        self.deadline = deadline
+        self.builder: BatchBuilder | None = BatchBuilder()
+        self.data: bytes | None = None
+        self.size = 0  # bytes this batch counts for in the buffer
+        self.record_count = 0
+        self.attempts = 0
+        self.is_in_flight = False
+        self.is_sent = False  # has been handed to a connection at least once
+        self.base_offset = -1
+        self.append_time = -1
+        self.ack = ""
+        self.error: Exception | None = None
+        self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
+        self.looked: set[int] | None = None
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is known what became of every record."""
+        if self.halves is not None:
+            return self.halves[0].is_resolved and self.halves[1].is_resolved
+        return bool(self.ack) or self.error is not None
+
+    def looked_at(self, index: int) -> None:
+        """The program has seen that this record failed."""
+        if self.looked is None:
+            self.looked = set()
+        self.looked.add(index)
+
+    @property
+    def unseen_failures(self) -> int:
+        """Records that failed without the program having looked."""
+        return 0 if self.error is None else self.record_count - len(self.looked or ())
+
+
+class _Lane:
+    """The batches of one partition: the open one, those that wait, and how many are on the way."""
+
+    __slots__ = ("in_flight", "is_held", "open", "retry_at", "waiting")
+
+    def __init__(self) -> None:
+        self.open: ProducerBatch | None = None
+        self.waiting: list[ProducerBatch] = []  # in order; a handful, because batches linger open, not here
+        self.in_flight = 0
+        self.is_held = False  # something has to be sent again: one batch at a time, and nothing may overtake
+        self.retry_at = 0.0
+
+
+class Accumulator:
+    """The records of one topic on their way to being acknowledged."""
+
+    def __init__(self, topic: str, limits: BatchLimits, codec: Codec = Codec.NONE, level: int | None = None) -> None:
+        self.topic = topic
+        self.limits = limits
+        self.codec = codec
+        self.level = level
+        self.batch_bytes = limits.batch_bytes
+        self.buffered_bytes = 0
+        self.unresolved = 0  # batches
+        self.failed: list[ProducerBatch] = []
+        self.failed_forgotten = 0  # records of failed batches that no longer fit into the list
+        self._lanes: dict[int, _Lane] = {}
+        self._due_at: float | None = None  # when the open batches have lingered long enough
+        self._is_flushing = False
+        self._batch_count = 0
+
+    # --- Taking in ----------------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of that size may come in. An empty buffer takes any."""
+        return self.buffered_bytes == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
+
+    def append(
+        self, partition: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
+    ) -> tuple[ProducerBatch, int, bool]:
+        """Add a record: its batch, its index there, and whether a full batch was closed to make room.
+
+        ValueError when a field cannot be encoded; nothing has changed then.
+        """
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+        batch, was_closed = lane.open, False
+        if batch is not None:
+            builder = batch.builder
+            assert builder is not None
+            before = builder.size
+            if builder.try_append(timestamp, key, value, headers, size_max=self.batch_bytes):
+                size = builder.size - before
+                batch.size += size
+                self.buffered_bytes += size
+                batch.record_count += 1
+                return batch, batch.record_count - 1, False
+            was_closed = True
+        batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
+        assert batch.builder is not None
+        batch.size = batch.builder.append(timestamp, key, value, headers)
+        batch.record_count = 1
+        if lane.open is not None:
+            lane.waiting.append(lane.open)
+        lane.open = batch
+        self._batch_count += 1
+        self.buffered_bytes += batch.size
+        self.unresolved += 1
+        if self._due_at is None:
+            self._due_at = now + self.limits.linger_seconds
+        return batch, 0, was_closed
+
+    def flush(self) -> None:
+        """Let nothing linger until everything here has been resolved."""
+        self._is_flushing = self.unresolved > 0
+
+    # --- Giving out ---------------------------------------------------------------------------------------------------
+
+    def is_due(self, now: float) -> bool:
+        """Whether open batches have lingered long enough."""
+        return self._is_flushing or (self._due_at is not None and now >= self._due_at)
+
+    def can_send(self, now: float) -> bool:
+        """Whether ``take`` would give anything."""
+        is_due = self.is_due(now)
+        return any(self._has_ready(lane, is_due, now) for lane in self._lanes.values())
+
+    @staticmethod
+    def _has_ready(lane: _Lane, is_due: bool, now: float) -> bool:
+        if lane.is_held and (lane.in_flight or now < lane.retry_at):
+            return False
+        return bool(lane.waiting) or (is_due and lane.open is not None)
+
+    def next_event(self) -> float | None:
+        """When ``take`` may have something to give, though nothing arrives: a linger or a backoff ends. None: never."""
+        times: list[float] = []
+        for lane in self._lanes.values():
+            if lane.is_held:
+                if not lane.in_flight:
+                    times.append(lane.retry_at)
+            elif lane.open is not None and self._due_at is not None:
+                times.append(self._due_at)
+        return min(times, default=None)
+
+    def take(self, now: float) -> list[ProducerBatch]:
+        """The batches of the next request, one or none of each partition, marked as on the way; ``build`` them next."""
+        is_due = self.is_due(now)
+        taken: list[ProducerBatch] = []
+        size = 0
+        for lane in self._lanes.values():
+            if not self._has_ready(lane, is_due, now):
+                continue
+            batch = lane.waiting[0] if lane.waiting else lane.open
+            assert batch is not None
+            if taken and size + batch.size > self.limits.request_bytes:
+                continue
+            size += batch.size
+            if lane.waiting:
+                del lane.waiting[0]
+            else:
+                lane.open = None
+            lane.is_held = any(later.attempts for later in lane.waiting)
+            lane.in_flight += 1
+            batch.is_in_flight = batch.is_sent = True
+            taken.append(batch)
+        if is_due and all(lane.open is None for lane in self._lanes.values()):
+            self._due_at = None
+        return taken
+
+    def build(self, batch: ProducerBatch) -> bytes:
+        """The bytes to send, compressed once. Touches nothing but this batch, so it needs no lock while it is taken."""
+        if batch.data is None:
+            assert batch.builder is not None
+            batch.data = batch.builder.build(self.codec, self.level)
+            batch.builder = None
+        return batch.data
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+
+    def answer(self, batch: ProducerBatch, result: AppendResult, now: float) -> None:
+        """What the broker says about a batch that is on the way."""
+        error = result.error
+        if error is None:
+            self._landed(batch)
+            self.resolve(
+                batch,
+                ack=result.ack or "os",
+                base_offset=-1 if result.base_offset is None else result.base_offset,
+                append_time=-1 if result.timestamp is None else result.timestamp,
+            )
+        else:
+            self.refuse(batch, error, now)
+
+    def written(self, batch: ProducerBatch) -> None:
+        """The batch went out at ack "none", and that is all that will be known."""
+        self._landed(batch)
+        self.resolve(batch, ack="none")
+
+    def refuse(self, batch: ProducerBatch, error: Exception, now: float) -> None:
+        """The batch was not appended: split it, send it again later, or give it up."""
+        self._landed(batch)
+        if batch.is_resolved:
+            return
+        if isinstance(error, MessageTooLargeError | RecordListTooLargeError) and batch.record_count > 1:
+            if HEADER_SIZE < error.limit < self.batch_bytes:
+                self.batch_bytes = error.limit  # the topic has changed since we asked
+            self._split(batch)
+        elif getattr(error, "retriable", False) and now < batch.deadline:
+            self._hold(batch, now + backoff_seconds(batch.attempts))
+        else:
+            self.resolve(batch, error=error)
+
+    def unsent(self, batches: Iterable[ProducerBatch]) -> None:
+        """The connection is gone with these on the way: they go first on the next one, in their old order."""
+        for batch in batches:
+            self._landed(batch)
+            if not batch.is_resolved:
+                self._hold(batch, 0.0)
+
+    def _landed(self, batch: ProducerBatch) -> None:
+        if batch.is_in_flight:
+            batch.is_in_flight = False
+            self._lanes[batch.partition].in_flight -= 1
+
+    def _hold(self, batch: ProducerBatch, retry_at: float) -> None:
+        """Put a batch back to its place, before everything that is younger."""
+        lane = self._lanes[batch.partition]
+        batch.attempts += 1
+        insort(lane.waiting, batch, key=lambda waiting: waiting.order)
+        lane.is_held = True
+        lane.retry_at = max(lane.retry_at, retry_at)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        assert batch.data is not None
+        records = decode_records(parse_header(batch.data), batch.data, size_limit=SPLIT_BYTES_MAX)
+        middle = len(records) // 2
+        halves: list[ProducerBatch] = []
+        for number, part in enumerate((records[:middle], records[middle:])):
+            half = ProducerBatch(batch.topic, batch.partition, (*batch.order, number), batch.deadline)
+            half.builder = None
+            half.data = encode_batch(
+                [(r.timestamp, r.key, r.value, r.headers) for r in part], codec=self.codec, level=self.level
+            )
+            half.record_count = len(part)
+            half.size = batch.size * len(part) // len(records)
+            half.is_sent = True
+            self.unresolved += 1
+            self.buffered_bytes += half.size
+            halves.append(half)
+        left, right = halves
+        batch.halves = (left, right)
+        self._forget(batch)
+        self._hold(left, 0.0)
+        self._hold(right, 0.0)
+
+    def resolve(
+        self,
+        batch: ProducerBatch,
+        *,
+        ack: str = "",
+        base_offset: int = -1,
+        append_time: int = -1,
+        error: Exception | None = None,
+    ) -> None:
+        """It is known what became of the batch; a second answer changes nothing."""
+        if batch.is_resolved:
+            return
+        batch.base_offset, batch.append_time = base_offset, append_time
+        if error is not None:
+            if len(self.failed) == FAILED_BATCHES_MAX:
+                self.failed_forgotten += self.failed.pop(0).unseen_failures
+            self.failed.append(batch)
+            batch.error = error
+        else:
+            batch.ack = ack
+        self._forget(batch)
+
+    def _forget(self, batch: ProducerBatch) -> None:
+        self.buffered_bytes -= batch.size
+        batch.size = 0
+        batch.data = batch.builder = None
+        self.unresolved -= 1
+        if self.unresolved == 0:
+            self._is_flushing = False
+            self._due_at = None
+
+    def take_failures(self) -> tuple[list[tuple[str, int, int, Exception]], int]:
+        """(topic, partition, records, cause) of what failed unseen since the last call, and how many records in all."""
+        failures = [(b.topic, b.partition, b.unseen_failures, b.error) for b in self.failed if b.error is not None]
+        seen = [failure for failure in failures if failure[2]]
+        count = sum(failure[2] for failure in seen) + self.failed_forgotten
+        self.failed, self.failed_forgotten = [], 0
+        return seen, count
+
+    # --- Giving up ----------------------------------------------------------------------------------------------------
+
+    def expire(self, now: float, in_flight: Sequence[ProducerBatch] = (), cause: Exception | None = None) -> None:
+        """Fail what has been here for longer than the delivery timeout; ``cause`` is what kept it, if known."""
+        for batch in [*self.kept(), *in_flight]:
+            if now >= batch.deadline and not batch.is_resolved:
+                sent = "sent, but not acknowledged" if batch.is_sent else "not sent"
+                self._drop(batch)
+                why = f": {cause}" if cause is not None else ""
+                error = ClientTimeoutError(f"the record was {sent} within {self.limits.delivery_seconds:g} s{why}")
+                error.__cause__ = cause
+                self.resolve(batch, error=error)
+
+    def abandon(self, error: Exception) -> None:
+        """Fail everything that is not on the way."""
+        for batch in self.kept():
+            self._drop(batch)
+            self.resolve(batch, error=error)
+
+    def next_expiry(self) -> float | None:
+        """When the first batch that is not on the way has been here too long."""
+        return min((batch.deadline for batch in self.kept()), default=None)
+
+    def kept(self) -> list[ProducerBatch]:
+        """Every batch that is not on the way."""
+        kept: list[ProducerBatch] = []
+        for lane in self._lanes.values():
+            kept += lane.waiting
+            if lane.open is not None:
+                kept.append(lane.open)
+        return kept
+
+    def _drop(self, batch: ProducerBatch) -> None:
+        lane = self._lanes[batch.partition]
+        if batch is lane.open:
+            lane.open = None
+        elif not batch.is_in_flight and batch in lane.waiting:
+            lane.waiting.remove(batch)
+            lane.is_held = any(later.attempts for later in lane.waiting)

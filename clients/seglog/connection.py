@@ -1,0 +1,120 @@
+"""One native connection without its socket: requests in, bytes out; bytes in, replies out.
+
+Nothing here reads, writes, waits or looks at a clock, so the blocking face, the trio face and every test share it.
+Replies are matched by ``id`` alone: one that nobody asked for, or no longer waits for, is dropped in silence, which is
+what lets a cancelled call leave the connection in step.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from seglog_protocol.errors import ConnectionLostError, RemoteProtocolError, error_from_wire
+from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_frame_prefix
+from seglog_protocol.messages import NATIVE_PORT, Request, request_header
+
+JOIN_BYTES_MAX: Final = 4096
+"""Payloads up to this size are copied behind the header: one buffer costs less than a second entry in ``sendmsg``."""
+
+
+class Reply(NamedTuple):
+    """A reply that somebody waits for. ``payload`` belongs to it alone and may be kept."""
+
+    request_id: int
+    header: dict[str, Any]
+    payload: memoryview
+
+
+class Connection:
+    """The client's end of one connection.
+
+    ``send`` gives the buffers to write, in order and whole: whoever fails half-way has to close the socket. Received
+    bytes go in with ``receive_data``, or without a copy through ``get_buffer`` and ``received``; ``next_reply`` gives
+    what they complete. After an error from ``next_reply`` or ``receive_end`` the connection is over.
+    """
+
+    def __init__(self, server: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.server = server
+        self._frames = FrameReader(frame_bytes_max)
+        self._next_id = 1
+        self._expected: set[int] = set()
+        self._is_known = False  # whether the peer has sent anything that a seglog broker would
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    def send(
+        self, request: Request, payload: Sequence[Buffer] = (), *, is_answered: bool = True
+    ) -> tuple[int, list[Buffer]]:
+        """The request's id and the buffers that make up its frame.
+
+        LocalProtocolError, and nothing changed, when the request does not fit a header.
+        """
+        request_id = self._next_id
+        payload_size = sum(map(len, payload))
+        prefix = encode_frame_prefix(request_header(request_id, request), payload_size)
+        self._next_id += 1
+        if is_answered:
+            self._expected.add(request_id)
+        if payload_size <= JOIN_BYTES_MAX:
+            return request_id, [b"".join((prefix, *payload))]
+        return request_id, [prefix, *payload]
+
+    def abandon(self, request_id: int) -> None:
+        """Nobody waits for this reply any more: drop it when it comes."""
+        self._expected.discard(request_id)
+
+    # --- Receiving ----------------------------------------------------------------------------------------------------
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive into; never empty."""
+        return self._frames.get_buffer()
+
+    def received(self, size: int) -> None:
+        """``size`` bytes were written at the start of the last ``get_buffer``."""
+        self._frames.received(size)
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes that were received elsewhere."""
+        self._frames.receive_data(data)
+
+    def receive_end(self) -> ConnectionLostError | RemoteProtocolError:
+        """The peer closed its side: what that means for everybody who waits."""
+        if not self._is_known:
+            return self._stranger("it closed the connection without an answer")
+        where = "between two answers" if self._frames.is_idle else "in the middle of an answer"
+        return ConnectionLostError(f"{self.server} closed the connection {where}", server=self.server)
+
+    def next_reply(self) -> Reply | None:
+        """The next reply that somebody waits for, or None when more bytes are needed.
+
+        RemoteProtocolError when what came is no reply; an error that the broker sends for the connection as a whole
+        (without an id) is raised as it is.
+        """
+        while True:
+            try:
+                frame = self._frames.next_frame()
+                if frame is None:
+                    return None
+                request_id = self._id_of(frame.header)
+            except RemoteProtocolError as error:
+                if self._is_known:
+                    raise
+                raise self._stranger(error.message) from error
+            self._is_known = True
+            if request_id in self._expected:
+                self._expected.discard(request_id)
+                return Reply(request_id, frame.header, frame.payload)
+
+    def _id_of(self, header: Mapping[str, Any]) -> int:
+        request_id = header.get("id")
+        if type(request_id) is int:
+            return request_id
+        error = header.get("error")
+        if isinstance(error, Mapping):
+            raise error_from_wire(error)
+        raise RemoteProtocolError("an answer came without an id")
+
+    def _stranger(self, detail: str) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"what answers at {self.server} does not speak the seglog protocol ({detail}); "
+            f"the native port is {NATIVE_PORT} by default"
+        )

@@ -1,0 +1,420 @@
+"""What a consumer does between replies and records, without socket or clock: the blocking and the trio face stand on it.
+
+``request`` says what to ask next, ``take`` puts an answer's batches, gaps and errors into a queue in log order, and
+``next_batch`` checks and hands them out. Two positions are kept for each partition: where to fetch next, and
+``position``, the offset of the next record that the program will get; after an error, a seek or a lost connection
+fetching goes on from the latter.
+
+Checked before anything is handed out: the batch's checksum, that its offsets continue what came before, and that they
+lie below the end the broker names.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, RemoteProtocolError, SeglogError
+from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
+from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
+from seglog_protocol.records import Record as StoredRecord
+from seglog_protocol.records import iter_records
+
+from seglog.gaps import ConsumerGap, GapLog
+
+OutOfRange = Literal["error", "earliest", "latest"]
+
+FETCH_BYTES: Final = 16 * 1024 * 1024
+PARTITION_BYTES: Final = 1024 * 1024
+FOLLOW_WAIT_MS: Final = 30_000
+DURABLE_PAUSE_SECONDS: Final = 0.05
+"""How soon to look again for what is written but not yet durable; a fetch cannot wait for that."""
+
+
+class Record(NamedTuple):
+    """One record of a topic. ``timestamp`` is epoch ms, -1 for none; ``value`` None is a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FetchedBatch:
+    """A verified batch: its header fields and its raw bytes, the same as on the broker's disk.
+
+    Of its records, those in [``start_offset``, ``end_offset``) were asked for; ``records`` gives just these.
+    """
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    data: memoryview
+    start_offset: int
+    end_offset: int
+    size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+
+    def stored(self) -> Iterator[StoredRecord]:
+        """The records that were asked for, opened within ``size_limit`` bytes; CorruptRecordError with all its facts."""
+        start, end = self.start_offset, self.end_offset
+        try:
+            for record in iter_records(self.header, self.data, size_limit=self.size_limit):
+                if start <= record.offset < end:
+                    yield record
+        except CorruptRecordError as error:
+            raise _located(error, self.topic, self.partition, self.header) from error
+
+    def records(self) -> Iterator[Record]:
+        """The records that were asked for."""
+        topic, partition = self.topic, self.partition
+        for record in self.stored():
+            yield Record(topic, partition, *record)
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """One partition's place. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at."""
+
+    partition: int
+    position: int
+    end: int | None = None
+    until_ms: int | None = None
+    earliest: int = 0
+    latest: int = 0
+    durable: int = 0
+    leader_epoch: int = -1
+    fetch_offset: int = field(init=False)
+    generation: int = 0  # rises with every seek: what was fetched before it is not for us any more
+    is_paused: bool = False
+    is_failing: bool = False  # an error waits in the queue: do not fetch into it
+    is_stopped: bool = False  # until_ms was reached
+    look_again_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.fetch_offset = self.position
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the program has everything it asked for of this partition."""
+        return self.is_stopped or (self.end is not None and self.position >= self.end)
+
+    def go_to(self, offset: int) -> None:
+        """Continue at ``offset``; what was fetched so far is forgotten."""
+        self.position = self.fetch_offset = offset
+        self.generation += 1
+        self.is_failing = self.is_stopped = False
+        self.look_again_at = 0.0
+
+
+class _Item(NamedTuple):
+    """Something fetched, in log order: a batch (header and data), a gap, or an error."""
+
+    state: PartitionState
+    generation: int
+    header: BatchHeader | None = None
+    data: memoryview | None = None
+    gap: Gap | None = None
+    error: SeglogError | None = None
+
+
+class Fetcher:
+    """The partitions of one topic being read. Not thread-safe."""
+
+    def __init__(
+        self,
+        topic: str,
+        states: Sequence[PartitionState],
+        *,
+        on_out_of_range: OutOfRange = "error",
+        durable_only: bool = False,
+        size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
+        fetch_bytes: int = FETCH_BYTES,
+        partition_bytes: int = PARTITION_BYTES,
+    ) -> None:
+        self.topic = topic
+        self.states: dict[int, PartitionState] = {state.partition: state for state in states}
+        self.gaps = GapLog()
+        self.met: deque[ConsumerGap] = deque()
+        """Gaps met and not yet told to the program; the face empties it."""
+        self._on_out_of_range = on_out_of_range
+        self._durable_only = durable_only
+        self._size_limit = size_limit
+        self._fetch_bytes = fetch_bytes
+        self._partition_bytes = partition_bytes
+        self._queue: deque[_Item] = deque()
+        self._turn = 0  # which partition is asked first next time, so that none starves behind a limit
+
+    # --- Asking -------------------------------------------------------------------------------------------------------
+
+    def request(self, now: float) -> FetchRequest | None:
+        """What to fetch next, or None when there is nothing to ask for at this time.
+
+        Waits at the broker only when every partition is followed without an end.
+        """
+        wanted = [s for s in self.states.values() if self._is_wanted(s)]
+        ready = [s for s in wanted if s.look_again_at <= now]
+        if not ready:
+            return None
+        wait_ms = FOLLOW_WAIT_MS if all(state.end is None for state in ready) else 0
+        if len(ready) < len(wanted):
+            again = min(state.look_again_at for state in wanted if state.look_again_at > now)
+            wait_ms = min(wait_ms, max(1, int((again - now) * 1000)))
+        self._turn %= len(ready)
+        ordered = ready[self._turn :] + ready[: self._turn]
+        self._turn += 1
+        return FetchRequest(
+            [
+                FetchPartition(self.topic, s.partition, offset=s.fetch_offset, max_bytes=self._partition_bytes)
+                for s in ordered
+            ],
+            max_bytes=self._fetch_bytes,
+            max_wait_ms=wait_ms,
+        )
+
+    def next_look(self) -> float | None:
+        """When ``request`` will have something to ask, if only time has to pass; None: never."""
+        return min((s.look_again_at for s in self.states.values() if self._is_wanted(s)), default=None)
+
+    def _is_wanted(self, state: PartitionState) -> bool:
+        if state.is_paused or state.is_failing or state.is_finished:
+            return False
+        return state.end is None or state.fetch_offset < state.end
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will come: every partition is finished or paused and nothing fetched is left."""
+        return all(state.is_finished or state.is_paused for state in self.states.values())
+
+    @property
+    def has_items(self) -> bool:
+        """Whether something fetched can be handed out now."""
+        return any(not item.state.is_paused for item in self._queue)
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+
+    def generations(self) -> dict[int, int]:
+        """To be remembered with a request and handed in with its answer."""
+        return {state.partition: state.generation for state in self.states.values()}
+
+    def take(
+        self, reply: FetchReply, payload: memoryview, request: FetchRequest, asked: Mapping[int, int], now: float
+    ) -> None:
+        """Queue what an answer holds. RemoteProtocolError when it does not answer ``request``."""
+        if len(reply.partitions) != len(request.partitions) or sum(r.size for r in reply.partitions) != len(payload):
+            raise RemoteProtocolError("the broker's answer to a fetch does not fit what was asked")
+        position = 0
+        for index, (result, wanted) in enumerate(zip(reply.partitions, request.partitions, strict=True)):
+            data = payload[position : position + result.size]
+            position += result.size
+            state = self.states.get(wanted.partition)
+            if state is None or result.partition != wanted.partition:
+                raise RemoteProtocolError("the broker's answer to a fetch names another partition than was asked")
+            if asked.get(state.partition) == state.generation:
+                self._take_result(state, result, data, now, is_first=index == 0)
+
+    def _take_result(
+        self, state: PartitionState, result: FetchResult, data: memoryview, now: float, *, is_first: bool
+    ) -> None:
+        for name in ("earliest", "latest", "durable", "leader_epoch"):
+            value = getattr(result, name)
+            if value is not None:
+                setattr(state, name, value)
+        before = state.fetch_offset
+        gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
+        is_held_back = False
+        try:
+            for header, batch in iter_batches(data):
+                self._check_place(state, header)
+                if self._durable_only and header.base_offset >= state.durable:
+                    is_held_back = True
+                    break
+                self._queue_gaps(state, gaps, header.base_offset)
+                self._queue.append(_Item(state, state.generation, header, batch))
+                state.fetch_offset = header.next_offset
+        except CorruptRecordError as error:
+            # Lengths are damaged, so nothing behind this point can be found; the end of the answer is unknown.
+            self._queue_error(state, _located(error, self.topic, state.partition, None, state.fetch_offset))
+            return
+        if not is_held_back:
+            self._queue_gaps(state, gaps, None)
+        if result.error is not None:
+            self._queue_error(state, result.error)
+        elif state.fetch_offset == before:
+            if is_held_back or (self._durable_only and state.durable <= before < state.latest):
+                state.look_again_at = now + DURABLE_PAUSE_SECONDS
+            elif state.end is not None and (is_first or before >= state.latest):
+                # Nothing where something should be, and no limit in the way: the rest holds no record.
+                self._queue_gap(state, Gap(before, state.end, "missing"))
+
+    def _check_place(self, state: PartitionState, header: BatchHeader) -> None:
+        if header.last_offset >= state.fetch_offset and (
+            header.base_offset >= state.fetch_offset or not self._has_queued(state)
+        ):
+            if state.latest >= header.next_offset or state.latest == 0:
+                return
+            reason = f"ends beyond the log's end {state.latest}"
+        else:
+            reason = f"does not continue at offset {state.fetch_offset}"
+        raise CorruptRecordError(
+            f"the batch of offsets {header.base_offset} to {header.last_offset} {reason}",
+            start_offset=state.fetch_offset,
+        )
+
+    def _has_queued(self, state: PartitionState) -> bool:
+        return any(item.state is state and item.generation == state.generation for item in self._queue)
+
+    def _queue_gaps(self, state: PartitionState, gaps: list[Gap], base_offset: int | None) -> None:
+        """Queue the gaps before ``base_offset`` (None: all that are left); what nobody explains is "missing"."""
+        while gaps and (base_offset is None or gaps[0].start < base_offset):
+            gap = gaps.pop(0)
+            end = gap.end if base_offset is None else min(gap.end, base_offset)
+            if gap.start > state.fetch_offset:
+                if base_offset is None:
+                    return  # the broker speaks of what it did not send
+                self._queue_gap(state, Gap(state.fetch_offset, gap.start, "missing"))
+            self._queue_gap(state, Gap(max(gap.start, state.fetch_offset), end, gap.reason))
+        if base_offset is not None and base_offset > state.fetch_offset:
+            self._queue_gap(state, Gap(state.fetch_offset, base_offset, "missing"))
+
+    def _queue_gap(self, state: PartitionState, gap: Gap) -> None:
+        if gap.end > gap.start:
+            self._queue.append(_Item(state, state.generation, gap=gap))
+            state.fetch_offset = gap.end
+
+    def _queue_error(self, state: PartitionState, error: SeglogError) -> None:
+        state.is_failing = True
+        self._queue.append(_Item(state, state.generation, error=error))
+
+    # --- Handing out --------------------------------------------------------------------------------------------------
+
+    def next_batch(self) -> FetchedBatch | None:
+        """The next batch with a record to hand out, or None when nothing of the kind is queued.
+
+        Stays at the head until ``position`` has reached its end, so a loop that was left can be entered again. Raises
+        what keeps a partition from being read; other partitions go on, and so does this one after a seek.
+        """
+        index = 0
+        while index < len(self._queue):
+            item = self._queue[index]
+            state = item.state
+            if state.is_paused and item.generation == state.generation:
+                index += 1
+                continue
+            if item.generation == state.generation and not state.is_finished:
+                batch = self._open(item)
+                if batch is not None:
+                    return batch
+            del self._queue[index]
+        return None
+
+    def _open(self, item: _Item) -> FetchedBatch | None:
+        """The batch of an item, None when it is used up; a gap is told, an error raised."""
+        state = item.state
+        if item.error is not None:
+            return self._handle(state, item.error)
+        if item.gap is not None:
+            self._tell(state, item.gap)
+            return None
+        header, data = item.header, item.data
+        assert header is not None
+        assert data is not None
+        if state.position >= header.next_offset:
+            return None
+        if header.is_control:
+            state.position = header.next_offset
+            return None
+        if not verify_crc(data, 0, header):
+            state.go_to(state.position)
+            raise CorruptRecordError(
+                f"the batch of offsets {header.base_offset} to {header.last_offset} in {self.topic}-{state.partition} "
+                f"does not match its checksum; to go on behind it, seek to {header.next_offset}",
+                topic=self.topic,
+                partition=state.partition,
+                start_offset=header.base_offset,
+                next_offset=header.next_offset,
+            )
+        end = header.next_offset if state.end is None else min(state.end, header.next_offset)
+        if self._durable_only:
+            end = min(end, state.durable)
+        batch = FetchedBatch(self.topic, state.partition, header, data, state.position, end, self._size_limit)
+        if state.until_ms is not None and header.max_timestamp >= state.until_ms:
+            return self._stop_at_time(state, batch, state.until_ms)
+        if batch.start_offset >= end or header.record_count == 0:
+            self.finish(batch)
+            return None
+        return batch
+
+    def _stop_at_time(self, state: PartitionState, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
+        stop = next((record.offset for record in batch.stored() if record.timestamp >= until_ms), None)
+        if stop is None:
+            return batch
+        if state.end is None or stop < state.end:
+            state.end = stop
+        if batch.start_offset >= stop:
+            state.is_stopped = True
+            return None
+        return FetchedBatch(
+            batch.topic, batch.partition, batch.header, batch.data, batch.start_offset, stop, batch.size_limit
+        )
+
+    def finish(self, batch: FetchedBatch) -> None:
+        """All records of a batch have been handed out: what its offsets promise beyond them is compacted."""
+        state = self.states[batch.partition]
+        if state.position < batch.end_offset:
+            if batch.header.record_count <= batch.header.last_offset_delta:
+                self._tell(state, Gap(state.position, batch.end_offset, "compacted"))
+            state.position = batch.end_offset
+
+    def skipped(self, state: PartitionState, offset: int) -> None:
+        """Inside a batch the next record is at ``offset``, not at ``position``: compaction took those between."""
+        self._tell(state, Gap(state.position, offset, "compacted"))
+
+    def _tell(self, state: PartitionState, gap: Gap) -> None:
+        start = max(gap.start, state.position)
+        end = gap.end if state.end is None else min(gap.end, state.end)
+        if end > start:
+            told = ConsumerGap(self.topic, state.partition, start, end, gap.reason)
+            self.gaps.add(told)
+            self.met.append(told)
+            state.position = end
+
+    def _handle(self, state: PartitionState, error: SeglogError) -> None:
+        """Follow ``on_out_of_range``, or raise; either way this partition can be fetched again."""
+        at = state.position
+        state.go_to(at)
+        if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
+            target = error.earliest if self._on_out_of_range == "earliest" else error.latest
+            if error.earliest > at:
+                self._tell(state, Gap(at, min(error.earliest, target), "expired"))
+            state.go_to(target)
+            return
+        if isinstance(error, CorruptRecordError):
+            raise _located(error, self.topic, state.partition, None, at)
+        raise error
+
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """The connection was lost: nothing queued is lost with it, only what was asked for has to be asked again."""
+
+    def drop(self, state: PartitionState) -> None:
+        """Forget what is queued of a partition."""
+        self._queue = deque(item for item in self._queue if item.state is not state)
+
+
+def _located(
+    error: CorruptRecordError, topic: str, partition: int, header: BatchHeader | None, start_offset: int = -1
+) -> CorruptRecordError:
+    """The same error with every fact that is known here."""
+    facts = {"topic": topic, "partition": partition, "start_offset": start_offset}
+    if header is not None:
+        facts |= {"start_offset": header.base_offset, "next_offset": header.next_offset}
+    known = {name: value for name, value in error.facts.items() if value not in (-1, "", None)}
+    located = type(error)(error.message, **(facts | known))
+    located.retriable = error.retriable
+    return located

@@ -1,0 +1,261 @@
+"""One socket and its Connection, shared by any number of threads.
+
+There is no thread behind it. Whoever waits, reads: the first to come reads for all, hands every reply to the handler
+given with its request, and when it has what it waits for, the next one goes on reading. Writing has a lock of its own,
+so a large request never keeps replies from being read.
+
+The socket never blocks; waiting happens in ``poll``, which an interrupt may leave at any time without harm. An
+interrupt (or any other exception) while bytes are in motion closes the link, because a half-written frame or a lost
+piece of a reply would put the two ends out of step.
+"""
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from seglog_protocol.errors import ClientClosedError, ClientError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog_protocol.frames import Buffer
+from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
+
+from seglog.connection import Connection, Reply
+
+Handler = Callable[[Reply], None]
+"""Called by whichever thread reads, with no lock held; must not wait and must not raise."""
+
+WRITE_BUFFERS_MAX: Final = 256
+"""Buffers handed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
+
+
+class Link:
+    """A connected socket, owned: ``close`` closes it.
+
+    ``hello`` is what the broker said about itself when the link was opened.
+    """
+
+    hello: HelloReply
+
+    def __init__(self, connected: socket.socket, server: str) -> None:
+        connected.setblocking(False)
+        self.server = server
+        self._socket = connected
+        self._connection = Connection(server)
+        self._pid = os.getpid()
+        self._write_lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())  # guards what follows
+        self._handlers: dict[int, Handler] = {}
+        self._is_reading = False
+        self._failure: SeglogError | None = None
+
+    # --- Asking -------------------------------------------------------------------------------------------------------
+
+    def call(
+        self, request: Request, reply_type: type[MessageT], payload: Sequence[Buffer] = (), *, timeout: float
+    ) -> tuple[MessageT, memoryview]:
+        """Send a request and wait for its reply and the reply's payload.
+
+        Raises the error that the broker answers with; ClientTimeoutError after ``timeout`` seconds, with the link still
+        usable; ConnectionLostError when it breaks.
+        """
+        arrived: list[Reply] = []
+        deadline = time.monotonic() + timeout
+        request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
+        try:
+            if not self.wait(lambda: bool(arrived), deadline - time.monotonic()):
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:g} s")
+        finally:
+            self.abandon(request_id)
+        return decode_reply(arrived[0].header, reply_type), arrived[0].payload
+
+    def send(
+        self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, timeout: float
+    ) -> int:
+        """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
+
+        ClientTimeoutError when the broker takes nothing for ``timeout`` seconds; the link stays usable only if none of
+        the request has been written by then.
+        """
+        self.check_process()
+        with self._write_lock:
+            with self._changed:
+                self._raise_failure()
+                request_id, buffers = self._connection.send(request, payload, is_answered=on_reply is not None)
+                if on_reply is not None:
+                    self._handlers[request_id] = on_reply
+            try:
+                self._write(buffers, time.monotonic() + timeout)
+            except BaseException:
+                self.abandon(request_id)
+                raise
+        return request_id
+
+    def abandon(self, request_id: int) -> None:
+        """Nobody wants this reply any more; a no-op when it has come."""
+        with self._changed:
+            self._handlers.pop(request_id, None)
+            self._connection.abandon(request_id)
+
+    # --- Waiting ------------------------------------------------------------------------------------------------------
+
+    def wait(self, is_done: Callable[[], bool], timeout: float) -> bool:
+        """Read until ``is_done()``; False when ``timeout`` seconds pass first.
+
+        ``is_done`` is asked after every arrival, under this link's lock: it only looks, it never waits. Replies are
+        handled even when the time is already over, as long as they need no waiting for. Raises what broke the link, but
+        only when ``is_done()`` is still false.
+        """
+        self.check_process()
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                while not is_done() and self._failure is None and self._is_reading:
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0:
+                        return False
+                    self._changed.wait(remaining)
+                if is_done():
+                    return True
+                self._raise_failure()
+                self._is_reading = True
+            try:
+                arrived = self._read(deadline)
+            finally:
+                with self._changed:
+                    self._is_reading = False
+                    self._changed.notify_all()
+            if not arrived:
+                return is_done()
+
+    def wake(self) -> None:
+        """Make every waiting thread but the one in ``poll`` ask its ``is_done`` again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def is_usable(self) -> bool:
+        """Whether nothing has been heard of the other end's death; takes in what has arrived."""
+        if self._pid != os.getpid():
+            return False
+        try:
+            self.wait(lambda: False, 0)
+        except SeglogError:
+            return False
+        return self._failure is None
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the socket; everybody who waits gets ClientClosedError. In a forked child only the copy is closed."""
+        if self._pid == os.getpid():
+            self.fail(ClientClosedError("the connection was closed"))
+        self._socket.close()
+
+    def fail(self, error: SeglogError) -> None:
+        """The link is over, for this reason; the first reason given stands."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._handlers.clear()
+            self._changed.notify_all()
+        try:
+            # Not close: another thread may be in poll with this descriptor, and numbers are reused.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other end was faster
+
+    def check_process(self) -> None:
+        """Refuse to work in a forked child: two processes reading one socket take each other's replies."""
+        if self._pid != os.getpid():
+            raise ClientError(
+                f"this connection belongs to process {self._pid} and cannot be used after a fork in process "
+                f"{os.getpid()}; call seglog.connect() again in the child"
+            )
+
+    def _raise_failure(self) -> None:
+        failure = self._failure
+        if failure is not None:
+            # Every waiter raises an exception of its own: one object raised in many threads collects all their frames.
+            copy = type(failure)(failure.message, **failure.facts)
+            copy.retriable = failure.retriable
+            raise copy from failure
+
+    @contextmanager
+    def _in_motion(self) -> Iterator[None]:
+        """Around every step that, broken off, would leave the two ends out of step."""
+        try:
+            yield
+        except OSError as error:
+            lost = ConnectionLostError(
+                f"the connection to {self.server} broke: {error.strerror or error}", server=self.server
+            )
+            self.fail(lost)
+            raise lost from error
+        except SeglogError as error:
+            self.fail(error)
+            raise
+        except BaseException as error:
+            self.fail(
+                ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server)
+            )
+            raise
+
+    # --- Bytes --------------------------------------------------------------------------------------------------------
+
+    def _write(self, buffers: Sequence[Buffer], deadline: float) -> None:
+        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        first, is_started = 0, False
+        while first < len(views):
+            with self._in_motion():
+                try:
+                    count = self._socket.sendmsg(views[first : first + WRITE_BUFFERS_MAX])
+                except (BlockingIOError, InterruptedError):
+                    count = 0
+                while count:
+                    is_started = True
+                    step = min(count, len(views[first]))
+                    count -= step
+                    views[first] = views[first][step:]
+                    if not views[first]:
+                        first += 1
+                if first == len(views):
+                    return
+            if not self._poll(select.POLLOUT, deadline):
+                late = ClientTimeoutError(f"{self.server} took no more bytes in the time given")
+                if is_started:
+                    self.fail(ConnectionLostError(late.message, server=self.server))
+                raise late
+
+    def _poll(self, event: int, deadline: float) -> bool:
+        """Whether the socket is ready before the deadline; asks once even when that has passed."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, event)
+        except ValueError:  # closed by another thread
+            return True
+        remaining = deadline - time.monotonic()
+        return bool(poll.poll(max(0, min(remaining, 86_400.0)) * 1000))
+
+    def _read(self, deadline: float) -> bool:
+        """Receive once and hand out what is whole; False when nothing came before the deadline."""
+        if not self._poll(select.POLLIN, deadline):
+            return False
+        replies: list[tuple[Handler, Reply]] = []
+        with self._in_motion():
+            try:
+                size = self._socket.recv_into(self._connection.get_buffer())
+            except (BlockingIOError, InterruptedError):
+                return True
+            if size == 0:
+                raise self._connection.receive_end()
+            with self._changed:  # send and abandon change the ids that the connection expects
+                self._connection.received(size)
+                while (reply := self._connection.next_reply()) is not None:
+                    handler = self._handlers.pop(reply.request_id, None)
+                    if handler is not None:
+                        replies.append((handler, reply))
+            for handler, reply in replies:
+                handler(reply)
+        return True

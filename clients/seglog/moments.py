@@ -1,0 +1,117 @@
+"""Moments as people type them: ``1200``, ``@1546300800000``, ``-1h``, ``yesterday``, ``2019-01-01T10:00``.
+
+A bare whole number is an offset; everything else is a time, in whole milliseconds since 1970 UTC. Nothing here reads a
+clock or the machine's zone unless told to: ``now_ms`` comes in, and ``zone`` None means the machine's own zone.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from enum import Enum
+from typing import Final, NamedTuple
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_RELATIVE: Final = re.compile(r"[+-](?:\d+(?:ms|[smhdw]))+")
+_RELATIVE_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
+_DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_INT64_MAX: Final = 2**63 - 1
+
+EXAMPLES: Final = (
+    "an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
+    "now, today, yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z)"
+)
+
+
+class Edge(Enum):
+    """An end of the log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class AtOffset(NamedTuple):
+    """A place in the log."""
+
+    offset: int
+
+
+class AtTime(NamedTuple):
+    """The first record at or after this time, epoch ms."""
+
+    timestamp: int
+
+
+Moment = Edge | AtOffset | AtTime
+
+
+def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment:
+    """What a person means by ``text``; times without a zone are in ``zone``.
+
+    ValueError with a sentence that lists what can be written.
+    """
+    word = text.strip()
+    lower = word.lower()
+    if lower in {"earliest", "latest"}:
+        return Edge(lower)
+    if word.isascii() and word.isdecimal():
+        return AtOffset(_bounded(int(word[:20]), text))
+    if lower.startswith("@"):
+        digits = lower[1:]
+        if not (digits.isascii() and digits.isdecimal()):
+            raise ValueError(f"{text!r} is no timestamp; write milliseconds since 1970 behind the @: @1546300800000")
+        return AtTime(_bounded(int(digits[:20]), text))
+    if lower == "now":
+        return AtTime(now_ms)
+    if _RELATIVE.fullmatch(lower):
+        size = sum(int(count[:20]) * _UNITS[unit] for count, unit in _RELATIVE_PART.findall(lower))
+        return AtTime(_bounded(max(0, now_ms + (size if lower.startswith("+") else -size)), text))
+    if lower in _DAYS:
+        today = from_epoch_ms(now_ms, zone).date()
+        return AtTime(to_epoch_ms(_midnight(today + timedelta(days=_DAYS[lower]), zone)))
+    try:
+        written = datetime.fromisoformat(word)
+        aware = in_zone(written, zone) if written.tzinfo is None else written
+        return AtTime(max(0, to_epoch_ms(aware, round_up=True)))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no moment; write {EXAMPLES}") from None
+
+
+def _bounded(value: int, text: str) -> int:
+    if value > _INT64_MAX:
+        raise ValueError(f"{text!r} is too large a number")
+    return value
+
+
+def _midnight(day: date, zone: tzinfo | None) -> datetime:
+    return in_zone(datetime(day.year, day.month, day.day), zone)  # noqa: DTZ001 - the zone comes in the next step
+
+
+def in_zone(naive: datetime, zone: tzinfo | None) -> datetime:
+    """The moment when clocks in ``zone`` show ``naive``; None is the machine's zone, with that day's summer time."""
+    return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
+
+
+def to_epoch_ms(moment: datetime, *, round_up: bool = False) -> int:
+    """Whole milliseconds since 1970 of an aware datetime; ValueError for a naive one, which means nothing."""
+    if moment.tzinfo is None:
+        raise ValueError("a datetime without a zone is no moment; use datetime.now(UTC) or .replace(tzinfo=...)")
+    since = moment - EPOCH
+    return -(-since // MILLISECOND) if round_up else since // MILLISECOND
+
+
+def from_epoch_ms(timestamp: int, zone: tzinfo | None = UTC) -> datetime:
+    """The aware datetime of a timestamp; OverflowError where the year does not fit."""
+    return (EPOCH + timestamp * MILLISECOND).astimezone(zone)
+
+
+def format_time(timestamp: int, zone: tzinfo | None = UTC) -> str:
+    """A timestamp for people, its zone always shown: ``2019-01-01T00:00:00.000Z``; ``-`` for none (-1)."""
+    if timestamp < 0:
+        return "-"
+    try:
+        text = from_epoch_ms(timestamp, zone).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError):
+        return f"@{timestamp}"
+    return text.removesuffix("+00:00") + "Z" if zone is UTC else text

@@ -1,0 +1,373 @@
+"""The five codecs of Kafka's record batches: exact stream formats, and decompression that is bounded.
+
+    0 none    the records as they are
+    1 gzip    RFC 1952
+    2 snappy  xerial framing (not Google's): 82 "SNAPPY" 00, int32 version 1, int32 compatible 1, then blocks of an
+              int32 length and a raw snappy block of up to 32 KiB of input
+    3 lz4     one LZ4 frame of independent 64 KiB blocks, without content size and content checksum
+    4 zstd    zstd frames, level 3 by default
+
+A few kilobytes can open to gigabytes, so nothing here opens a stream in one call: output comes in pieces and stops at
+the caller's limit, and where a format announces sizes they are added up before anything is opened. At worst a call
+holds its limit twice (the pieces and the result) and a zstd window.
+
+What a reader accepts beyond what our writer makes is what Kafka's reader accepts: several gzip members, several zstd
+frames and skippable ones, repeated xerial headers, and a bare raw snappy block, which librdkafka writes. Bytes after
+the end of a stream, which Kafka ignores behind gzip and lz4, are an error here.
+
+Each codec's library is imported at its first use: a program that never meets zstd never loads it.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from struct import Struct
+from types import MappingProxyType
+from typing import Final
+
+from seglog_protocol.checksum import Buffer
+from seglog_protocol.errors import DecompressedTooLargeError, DecompressionError
+
+
+class Codec(IntEnum):
+    """A compression codec, by its number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+LEVELS: Final[Mapping[Codec, range]] = MappingProxyType(
+    {
+        Codec.GZIP: range(-1, 10),  # -1: zlib's choice
+        Codec.LZ4: range(1, 18),
+        Codec.ZSTD: range(-131072, 23),
+    }
+)
+"""The levels of the codecs that have any; Kafka's ``compression.gzip.level`` leaves out 0, which stores."""
+
+DECOMPRESSED_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most bytes that one batch may open to, unless configured otherwise (architecture: bounded decompression)."""
+
+_FIRST_PIECE: Final = 64 * 1024
+_LAST_PIECE: Final = 8 * 1024 * 1024
+_INT32: Final = Struct(">i")
+
+
+def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+    """``data`` as one stream of ``codec``; ``level`` None is the codec's default.
+
+    Raises ValueError for a level that the codec does not have.
+    """
+    if level is not None and level not in LEVELS.get(codec, ()):
+        raise ValueError(f"{codec.name.lower()} has no level {level}")
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> bytes:
+    """What a whole stream of ``codec`` holds, at most ``limit`` bytes.
+
+    Raises DecompressionError for bytes that are no such stream, are cut short or go on behind it, and
+    DecompressedTooLargeError for more than ``limit`` bytes, found without making them.
+    """
+    return _DECOMPRESSORS[codec](data, limit)
+
+
+def _invalid(codec: Codec, what: str) -> DecompressionError:
+    return DecompressionError(f"This is no valid {codec.name.lower()} stream: {what}.")
+
+
+def _too_large(limit: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(f"The compressed records open to more than {limit} bytes.", limit=limit)
+
+
+class _Output:
+    """Pieces of output on their way to one bytes object, never more than one byte over the limit.
+
+    The last byte is there to see that a stream goes on beyond its limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+    def piece_max(self, input_size: int) -> int:
+        """Bytes to ask for next: growing with what came, so that small batches stay cheap and large ones fast."""
+        guess = min(max(_FIRST_PIECE, 4 * input_size, self.size), _LAST_PIECE)
+        return min(guess, self.limit + 1 - self.size)
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece. Raises DecompressedTooLargeError beyond the limit."""
+        self.size += len(piece)
+        if self.size > self.limit:
+            raise _too_large(self.limit)
+        if piece:
+            self.pieces.append(piece)
+
+    def join(self) -> bytes:
+        """All of it."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+# --- none -------------------------------------------------------------------------------------------------------------
+
+
+def _store(data: bytes, _level: int | None) -> bytes:
+    return data
+
+
+def _unstore(data: Buffer, limit: int) -> bytes:
+    if len(data) > limit:
+        raise _too_large(limit)
+    return bytes(data)
+
+
+# --- gzip -------------------------------------------------------------------------------------------------------------
+
+_GZIP_WBITS: Final = 31  # the largest window, with a gzip header and trailer
+_GZIP_INPUT_PIECE: Final = 64 * 1024  # zlib copies what it leaves of its input: small pieces keep many members linear
+
+
+def _gzip(data: bytes, level: int | None) -> bytes:
+    return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS)
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    output = _Output(limit)
+    position, size = 0, len(view)
+    while True:
+        position = _gunzip_member(view, position, output)
+        if position == size:
+            return output.join()
+
+
+def _gunzip_member(view: memoryview, position: int, output: _Output) -> int:
+    """Open the member at ``position`` into ``output`` and return the position after it."""
+    member = zlib.decompressobj(_GZIP_WBITS)
+    size = len(view)
+    try:
+        while position < size:
+            pending: Buffer = view[position : position + _GZIP_INPUT_PIECE]
+            position += len(pending)
+            while True:
+                piece_max = output.piece_max(size)
+                piece = member.decompress(pending, piece_max)
+                output.add(piece)
+                if member.eof:
+                    return position - len(member.unused_data)
+                pending = member.unconsumed_tail
+                # A full piece may have left output inside zlib even when all of the input is taken.
+                if not pending and len(piece) < piece_max:
+                    break
+    except zlib.error as error:
+        raise _invalid(Codec.GZIP, str(error)) from error
+    raise _invalid(Codec.GZIP, "it is cut short")
+
+
+# --- snappy -----------------------------------------------------------------------------------------------------------
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + _INT32.pack(1) + _INT32.pack(1)
+_XERIAL_BLOCK: Final = 32 * 1024
+_XERIAL_VERSION_MIN: Final = 1
+
+
+def _snap(data: bytes, _level: int | None) -> bytes:
+    from cramjam import snappy  # noqa: PLC0415 - imported by those who use it
+
+    parts: list[Buffer] = [_XERIAL_HEADER]
+    for position in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(snappy.compress_raw(data[position : position + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _unsnap(data: Buffer, limit: int) -> bytes:
+    from cramjam import DecompressionError as SnappyError  # noqa: PLC0415 - imported by those who use it
+    from cramjam import snappy  # noqa: PLC0415
+
+    view = memoryview(data)
+    try:
+        blocks = list(_xerial_blocks(view)) if view[: len(_XERIAL_MAGIC)].tobytes() == _XERIAL_MAGIC else [view]
+        # A raw block announces its size and the library makes room for it: add up before opening.
+        if sum(snappy.decompress_raw_len(block) for block in blocks) > limit:
+            raise _too_large(limit)
+        return b"".join([snappy.decompress_raw(block) for block in blocks])
+    except SnappyError as error:
+        raise _invalid(Codec.SNAPPY, str(error)) from error
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of a xerial stream; a header may come again where a stream was appended to another."""
+    position, size = 0, len(view)
+    while position < size:
+        if view[position : position + len(_XERIAL_MAGIC)].tobytes() == _XERIAL_MAGIC:
+            if size - position < len(_XERIAL_HEADER):
+                raise _invalid(Codec.SNAPPY, "its header is cut short")
+            _version, compatible = _INT32.unpack_from(view, position + 8)[0], _INT32.unpack_from(view, position + 12)[0]
+            if compatible > _XERIAL_VERSION_MIN:
+                raise _invalid(Codec.SNAPPY, f"its framing needs a reader of version {compatible}")
+            position += len(_XERIAL_HEADER)
+            continue
+        if size - position < _INT32.size:
+            raise _invalid(Codec.SNAPPY, "a block's length is cut short")
+        (length,) = _INT32.unpack_from(view, position)
+        position += _INT32.size
+        if not 0 < length <= size - position:
+            raise _invalid(Codec.SNAPPY, f"a block of {length} bytes where {size - position} are left")
+        yield view[position : position + length]
+        position += length
+
+
+# --- lz4 --------------------------------------------------------------------------------------------------------------
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_VERSION_1: Final = 0x40
+_LZ4_VERSION_MASK: Final = 0xC0
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_DICTIONARY: Final = 0x01
+_LZ4_FAST_LEVEL: Final = 9  # Kafka's default level stands for the fast compressor, every other for the high one
+
+
+def _lz4(data: bytes, level: int | None) -> bytes:
+    from lz4 import frame  # noqa: PLC0415 - imported by those who use it
+
+    fast = level is None or level == _LZ4_FAST_LEVEL
+    compressed: bytes = frame.compress(
+        data,
+        compression_level=0 if fast else max(level or 0, frame.COMPRESSIONLEVEL_MINHC),
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        store_size=False,
+    )
+    return compressed
+
+
+def _unlz4(data: Buffer, limit: int) -> bytes:
+    from lz4 import frame  # noqa: PLC0415 - imported by those who use it
+
+    _check_lz4_header(data)
+    output = _Output(limit)
+    stream = frame.LZ4FrameDecompressor()
+    pending: Buffer = data
+    try:
+        while not stream.eof:
+            piece_max = output.piece_max(len(data))
+            piece = stream.decompress(pending, piece_max)
+            pending = b""  # the decompressor keeps what it did not take
+            output.add(piece)
+            if not stream.eof and stream.needs_input:
+                raise _invalid(Codec.LZ4, "it is cut short")
+    except (RuntimeError, ValueError) as error:
+        raise _invalid(Codec.LZ4, str(error)) from error
+    if stream.unused_data:
+        raise _invalid(Codec.LZ4, f"{len(stream.unused_data)} bytes follow its end")
+    return output.join()
+
+
+def _check_lz4_header(data: Buffer) -> None:
+    """Refuse what Kafka's reader cannot read, so that we accept no batch that a Kafka client would choke on."""
+    if bytes(data[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC or len(data) <= len(_LZ4_MAGIC):
+        raise _invalid(Codec.LZ4, "it does not begin with an LZ4 frame")
+    flags = data[len(_LZ4_MAGIC)]
+    if flags & _LZ4_VERSION_MASK != _LZ4_VERSION_1:
+        raise _invalid(Codec.LZ4, "its frame is not of version 1")
+    if not flags & _LZ4_INDEPENDENT:
+        raise _invalid(Codec.LZ4, "its blocks depend on each other, which Kafka's readers refuse")
+    if flags & _LZ4_DICTIONARY:
+        raise _invalid(Codec.LZ4, "it needs a dictionary")
+
+
+# --- zstd -------------------------------------------------------------------------------------------------------------
+
+_ZSTD_LEVEL: Final = 3
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_SKIPPABLE_MASK: Final = 0xFFFFFFF0
+_ZSTD_CHECKSUM_SIZE: Final = 4
+_ZSTD_RLE_BLOCK: Final = 1
+# The largest window of libzstd's own default, and what Kafka's levels 20 to 22 announce even for a small batch; of a
+# window only what is written gets real memory, and that is bounded by the limit.
+_ZSTD_WINDOW_MAX: Final = 128 * 1024 * 1024
+_UINT32_LE: Final = Struct("<I")
+
+
+def _zstd(data: bytes, level: int | None) -> bytes:
+    import zstandard  # noqa: PLC0415 - imported by those who use it
+
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level).compress(data)
+
+
+def _unzstd(data: Buffer, limit: int) -> bytes:
+    import zstandard  # noqa: PLC0415 - imported by those who use it
+
+    output = _Output(limit)
+    try:
+        # The streaming reader takes a cut stream for its end, and never says what is left over; so measure first.
+        announced = _check_zstd_frames(data, limit)
+        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(
+            data, read_across_frames=True
+        )
+        while piece := reader.read(output.piece_max(max(len(data), announced // 4 + 1))):
+            output.add(piece)
+    except zstandard.ZstdError as error:
+        raise _invalid(Codec.ZSTD, str(error)) from error
+    return output.join()
+
+
+def _check_zstd_frames(data: Buffer, limit: int) -> int:
+    """See that ``data`` is whole frames and nothing else, by walking the lengths of their blocks (RFC 8878, 3.1).
+
+    Returns the bytes that its frames announce to hold, those that announce nothing (Kafka's) left out.
+    """
+    import zstandard  # noqa: PLC0415 - imported by those who use it
+
+    view = memoryview(data)
+    position, size, announced = 0, len(view), 0
+    if not size:
+        raise _invalid(Codec.ZSTD, "it is empty")
+    while position < size:
+        if size - position < _UINT32_LE.size:
+            raise _invalid(Codec.ZSTD, "it is cut short, or other bytes follow it")
+        (magic,) = _UINT32_LE.unpack_from(view, position)
+        if magic & _ZSTD_SKIPPABLE_MASK == _ZSTD_SKIPPABLE and size - position >= 2 * _UINT32_LE.size:
+            position += 2 * _UINT32_LE.size + _UINT32_LE.unpack_from(view, position + _UINT32_LE.size)[0]
+        elif magic == _ZSTD_MAGIC:
+            frame = view[position:]
+            parameters = zstandard.get_frame_parameters(frame)
+            if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+                announced += parameters.content_size
+            if announced > limit:
+                raise _too_large(limit)
+            position = _zstd_blocks_end(view, position + zstandard.frame_header_size(frame))
+            position += _ZSTD_CHECKSUM_SIZE if parameters.has_checksum else 0
+        else:
+            raise _invalid(Codec.ZSTD, "other bytes stand where a frame should begin")
+        if position > size:
+            raise _invalid(Codec.ZSTD, "it is cut short")
+    return announced
+
+
+def _zstd_blocks_end(view: memoryview, position: int) -> int:
+    """The position after the blocks of a frame, the first of which begins at ``position``; may lie beyond the data."""
+    size = len(view)
+    while position + 3 <= size:
+        header = view[position] | view[position + 1] << 8 | view[position + 2] << 16  # last block, type, size
+        is_last, kind, block_size = header & 1, header >> 1 & 3, header >> 3
+        position += 3 + (1 if kind == _ZSTD_RLE_BLOCK else block_size)
+        if is_last:
+            return position
+    raise _invalid(Codec.ZSTD, "it is cut short")
+
+
+_COMPRESSORS: Final[Mapping[Codec, Callable[[bytes, int | None], bytes]]] = MappingProxyType(
+    {Codec.NONE: _store, Codec.GZIP: _gzip, Codec.SNAPPY: _snap, Codec.LZ4: _lz4, Codec.ZSTD: _zstd}
+)
+_DECOMPRESSORS: Final[Mapping[Codec, Callable[[Buffer, int], bytes]]] = MappingProxyType(
+    {Codec.NONE: _unstore, Codec.GZIP: _gunzip, Codec.SNAPPY: _unsnap, Codec.LZ4: _unlz4, Codec.ZSTD: _unzstd}
+)

@@ -1,0 +1,187 @@
+"""Native frames: a length, a msgpack map, and raw bytes behind it.
+
+    frame = length:u32be (bytes after this field)  header_length:u32be  header:msgpack map  payload:bytes
+
+``FrameReader`` owns no socket: it lends a buffer to receive into, takes note of how much came, and hands out whole
+frames. A frame larger than the limit is refused when its length has been read, before any of its bytes are kept.
+Reader and writer stand in this file; docs/PROTOCOL.md has the same in prose, with examples that tests decode.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+PREFIX: Final = struct.Struct(">II")
+LENGTH_SIZE: Final = 4
+
+HEADER_BYTES_MAX: Final = 1024 * 1024
+"""A header only names things; 1 MiB is 10,000 partitions with long topic names in one request."""
+
+FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Kafka's ``socket.request.max.bytes``: what a peer accepts unless it says otherwise in ``hello``."""
+
+RECEIVE_BYTES: Final = 64 * 1024
+"""Lent for receiving when no large frame is under way: many small pipelined frames in one system call."""
+
+
+class Frame(NamedTuple):
+    """One whole frame. ``payload`` is a writable view into a buffer that belongs to this frame alone."""
+
+    header: dict[str, Any]
+    payload: memoryview
+
+
+def encode_frame_prefix(header: dict[str, Any], payload_size: int) -> bytes:
+    """Length, header length and header of a frame whose payload of ``payload_size`` bytes the caller sends after it."""
+    packed = encode_value(header)
+    if len(packed) > HEADER_BYTES_MAX:
+        raise LocalProtocolError(
+            f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer partitions"
+        )
+    return PREFIX.pack(LENGTH_SIZE + len(packed) + payload_size, len(packed)) + packed
+
+
+def encode_frame(header: dict[str, Any], payload: Iterable[Buffer] = ()) -> bytes:
+    """A whole small frame as bytes."""
+    body = b"".join(payload)
+    return encode_frame_prefix(header, len(body)) + body
+
+
+class FrameReader:
+    """Bytes in, frames out; incremental and bounded.
+
+    Either ``receive_data(bytes)``, or without a copy: ``n = socket.recv_into(reader.get_buffer())`` and then
+    ``reader.received(n)``. After each, take frames with ``next_frame`` until it returns None, which is "not yet".
+
+    Any bytes whatever give frames or RemoteProtocolError; after an error the reader is not usable: what follows cannot
+    be told from garbage.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.header_bytes_max = header_bytes_max
+        self._receive = bytearray(RECEIVE_BYTES)
+        self._pending = bytearray()  # received, not yet a whole frame
+        self._consumed = 0  # bytes of _pending already handed out
+        self._large: bytearray | None = None  # a frame larger than the receive buffer, received in place
+        self._large_size = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive into: never empty. Valid until the next call of any method."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_size :]
+        return memoryview(self._receive)
+
+    def received(self, size: int) -> None:
+        """``size`` bytes were written at the start of the last ``get_buffer``."""
+        if self._large is not None:
+            self._large_size += size
+        else:
+            self._pending += memoryview(self._receive)[:size]
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes that were received elsewhere."""
+        if self._large is not None:
+            part = memoryview(data)[: len(self._large) - self._large_size]
+            self._large[self._large_size : self._large_size + len(part)] = part
+            self._large_size += len(part)
+            data = memoryview(data)[len(part) :]
+        self._pending += data  # what follows a large frame waits behind it
+
+    @property
+    def is_idle(self) -> bool:
+        """True between frames: the peer may close here without having broken anything off."""
+        return self._large is None and len(self._pending) == self._consumed
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame, or None when more bytes are needed.
+
+        Raises FrameTooLargeError when a frame announces more than the limit, RemoteProtocolError when it is no frame.
+        """
+        if self._large is not None:
+            if self._large_size < len(self._large):
+                return None
+            body, self._large, self._large_size = self._large, None, 0
+            return self._parse(body)
+        available = len(self._pending) - self._consumed
+        if available < LENGTH_SIZE:
+            self._compact()
+            return None
+        length = int.from_bytes(self._pending[self._consumed : self._consumed + LENGTH_SIZE], "big")
+        if length > self.frame_bytes_max:
+            raise FrameTooLargeError(
+                f"a frame of {length} bytes was announced, the limit is {self.frame_bytes_max}",
+                size=length,
+                limit=self.frame_bytes_max,
+            )
+        if length < LENGTH_SIZE:
+            raise RemoteProtocolError(f"a frame of {length} bytes has no room for its header length")
+        start = self._consumed + LENGTH_SIZE
+        if available >= LENGTH_SIZE + length:
+            body = self._pending[start : start + length]
+            self._consumed = start + length
+            if self._consumed == len(self._pending):
+                self._pending.clear()
+                self._consumed = 0
+            return self._parse(body)
+        if available >= PREFIX.size:
+            self._check_header_length(int.from_bytes(self._pending[start : start + LENGTH_SIZE], "big"), length)
+        if length > RECEIVE_BYTES:
+            self._large = bytearray(length)
+            self._large_size = available - LENGTH_SIZE
+            self._large[: self._large_size] = self._pending[start:]
+            self._pending.clear()
+            self._consumed = 0
+        else:
+            self._compact()
+        return None
+
+    def _compact(self) -> None:
+        if self._consumed:
+            del self._pending[: self._consumed]
+            self._consumed = 0
+
+    def _check_header_length(self, header_length: int, length: int) -> None:
+        if header_length > self.header_bytes_max:
+            raise RemoteProtocolError(
+                f"a header of {header_length} bytes was announced, the limit is {self.header_bytes_max}"
+            )
+        if header_length > length - LENGTH_SIZE:
+            raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
+
+    def _parse(self, body: bytearray) -> Frame:
+        view = memoryview(body)
+        header_length = int.from_bytes(view[:LENGTH_SIZE], "big")
+        self._check_header_length(header_length, len(body))
+        end = LENGTH_SIZE + header_length
+        return Frame(decode_map(view[LENGTH_SIZE:end], "header"), view[end:])
+
+
+def decode_map(data: Buffer, what: str) -> dict[str, Any]:
+    """A msgpack map with text keys; RemoteProtocolError naming ``what`` it was meant to be when it is anything else."""
+    value = decode_value(data, what)
+    if not isinstance(value, dict):
+        raise RemoteProtocolError(f"the {what} is no msgpack map")
+    return value
+
+
+def decode_value(data: Buffer, what: str) -> Any:
+    """Any one msgpack value that fills ``data`` exactly; maps have text keys."""
+    try:
+        # msgpack bounds every container by the size of its input and the nesting by 1,024 levels.
+        value = msgpack.unpackb(data, raw=False, strict_map_key=True)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise RemoteProtocolError(f"the {what} is not valid msgpack: {error or type(error).__name__}") from error
+    return value
+
+
+def encode_value(value: Any) -> bytes:
+    """One msgpack value."""
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed

@@ -1,0 +1,558 @@
+"""Native requests and replies as dataclasses, and the one way from there to msgpack maps and back.
+
+A request travels as ``{"id", "api", "v", ...fields}``, its reply as ``{"id", ...fields}`` or
+``{"id", "error": {...}}``; record batches and long listings travel in the frame's payload. The broker refuses unknown
+request fields (a new field means ``v`` + 1 of that api); clients ignore unknown reply fields. Results and errors are
+per partition: one bad partition never fails the others. A field that is None is left out.
+
+docs/PROTOCOL.md says what each message means; a test holds the two together.
+"""
+
+import dataclasses
+import functools
+import operator
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+
+from seglog_protocol.errors import (
+    InvalidRequestError,
+    RemoteProtocolError,
+    SeglogError,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+    error_from_wire,
+    error_to_wire,
+)
+
+PROTOCOL_NAME: Final = "seglog"
+NATIVE_PORT: Final = 9192
+
+Ack = Literal["none", "os", "disk"]
+ConfigValue = str | int | float | bool
+GapReason = Literal["compacted", "expired", "truncated", "damaged", "missing"]
+
+INT64_MAX: Final = 2**63 - 1
+
+
+def _integer(minimum: int = 0, maximum: int = INT64_MAX, **options: Any) -> Any:
+    return field(metadata={"range": (minimum, maximum)}, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Fields that travel as a msgpack map."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The map; fields that are None are left out, errors become maps of their own."""
+        return {
+            name: _value_to_wire(value)
+            for name in _field_names(type(self))
+            if (value := getattr(self, name)) is not None
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True) -> Self:
+        """The message for a map.
+
+        InvalidRequestError naming the field that is missing, of a wrong type or out of range, or, with ``strict``,
+        unknown.
+        """
+        decoders = _decoders(cls)
+        values = {}
+        for name, value in wire.items():
+            decoder = decoders.get(name)
+            if decoder is not None:
+                values[name] = decoder(value, name, strict)
+            elif strict:
+                raise InvalidRequestError(
+                    f"unknown field {name!r}; {cls.__name__} has {', '.join(decoders)}", field=name
+                )
+        try:
+            return cls(**values)
+        except TypeError:
+            missing = next(n for n in decoders if n not in values and _is_required(cls, n))
+            raise InvalidRequestError(f"{cls.__name__} needs the field {missing!r}", field=missing) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Message):
+    """A message that asks; ``api`` and ``version`` say what for."""
+
+    api: ClassVar[str]
+    version: ClassVar[int] = 1
+
+
+# --- hello ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HelloRequest(Request):
+    """The first message of every connection."""
+
+    api: ClassVar[str] = "hello"
+    protocol: str
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReply(Message):
+    """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts."""
+
+    protocol: str
+    broker: str
+    apis: dict[str, list[int]]
+    limits: dict[str, int]
+    cluster_id: str = ""
+    uptime_ms: int = 0
+    partitions: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+# --- append -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPartition(Message):
+    """Where the next ``size`` bytes of the payload go: one record batch."""
+
+    topic: str
+    partition: int = _integer(maximum=2**31 - 1)
+    size: int = _integer(maximum=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest(Request):
+    """Append batches; ``ack`` says what each must have reached before the answer. ``none`` is not answered."""
+
+    api: ClassVar[str] = "append"
+    partitions: list[AppendPartition]
+    ack: Ack = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult(Message):
+    """What became of one batch: an ``error``, or where it is and what it reached.
+
+    ``timestamp`` is the append time of a LogAppendTime topic, else -1.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int | None = None
+    timestamp: int | None = None
+    ack: str | None = None
+    duplicate: bool | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReply(Message):
+    """One result for each batch, in the order asked."""
+
+    partitions: list[AppendResult]
+
+
+# --- fetch ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPartition(Message):
+    """From where to read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two."""
+
+    topic: str
+    partition: int = _integer(maximum=2**31 - 1)
+    offset: int | None = _integer(default=None)
+    timestamp: int | None = _integer(default=None)
+    max_bytes: int = _integer(default=1024 * 1024, maximum=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest(Request):
+    """Read whole batches: at least one for the first partition that has any, else up to the limits.
+
+    Waits up to ``max_wait_ms`` until ``min_bytes`` are there.
+    """
+
+    api: ClassVar[str] = "fetch"
+    partitions: list[FetchPartition]
+    max_bytes: int = _integer(default=50 * 1024 * 1024, maximum=2**31 - 1)
+    min_bytes: int = _integer(default=1, maximum=2**31 - 1)
+    max_wait_ms: int = _integer(default=30_000, maximum=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap(Message):
+    """Offsets ``start`` to ``end`` (exclusive) that hold no record, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult(Message):
+    """``size`` bytes of whole batches in the payload, the first of which contains or follows ``offset``.
+
+    ``offset`` is the one asked for, or the one the timestamp led to. [``earliest``, ``latest``) is what can be read;
+    everything below ``durable`` survives a power cut.
+    """
+
+    topic: str
+    partition: int
+    size: int = 0
+    offset: int | None = None
+    earliest: int | None = None
+    latest: int | None = None
+    durable: int | None = None
+    leader_epoch: int | None = None
+    gaps: list[Gap] | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply(Message):
+    """One result for each partition, in the order asked; the payload holds their bytes in the same order."""
+
+    partitions: list[FetchResult]
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsPartition(Message):
+    """Which offsets to look up. Without ``partition`` every one of the topic; ``timestamp`` asks for a moment too."""
+
+    topic: str
+    partition: int | None = _integer(default=None, maximum=2**31 - 1)
+    timestamp: int | None = _integer(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRequest(Request):
+    """Look up offsets."""
+
+    api: ClassVar[str] = "offsets"
+    partitions: list[OffsetsPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsResult(Message):
+    """The ends of one partition. ``offset`` and ``timestamp`` answer the moment asked for; absent: no such record."""
+
+    topic: str
+    partition: int | None = None
+    earliest: int | None = None
+    latest: int | None = None
+    durable: int | None = None
+    leader_epoch: int | None = None
+    offset: int | None = None
+    timestamp: int | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReply(Message):
+    """One result a partition."""
+
+    partitions: list[OffsetsResult]
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsRequest(Request):
+    """List topics by name, ``limit`` a time from behind ``after``, or just ``names``; ``config`` adds every value."""
+
+    api: ClassVar[str] = "topics"
+    names: list[str] | None = None
+    after: str = ""
+    limit: int = _integer(1, default=1_000, maximum=10_000)
+    config: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry(Message):
+    """One effective value and where it comes from: default, file, environment, flag or topic, and ``where`` there."""
+
+    value: str
+    origin: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription(Message):
+    """One topic. ``id`` is Kafka's 22 characters; ``size`` the bytes of all its segments."""
+
+    name: str
+    id: str
+    partitions: int
+    max_message_bytes: int
+    segment_bytes: int
+    segments: int = 0
+    size: int = 0
+    config: dict[str, ConfigEntry] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsReply(Message):
+    """Whether ``more`` follow behind the last; the descriptions travel as a msgpack list in the payload.
+
+    ``unknown`` are those of ``names`` that do not exist, as errors.
+    """
+
+    more: bool = False
+    unknown: list[SeglogError] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicRequest(Request):
+    """Create a topic; without ``partitions`` as many as the broker's ``num.partitions``."""
+
+    api: ClassVar[str] = "create_topic"
+    topic: str
+    partitions: int | None = _integer(-(2**31), default=None, maximum=2**31 - 1)
+    config: dict[str, ConfigValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicReply(Message):
+    """What was created, and what its creator should know about its configuration."""
+
+    topic: str
+    id: str
+    partitions: int
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicRequest(Request):
+    """Delete a topic and its data."""
+
+    api: ClassVar[str] = "delete_topic"
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicReply(Message):
+    """What was deleted."""
+
+    topic: str
+
+
+REQUESTS: Final[Mapping[str, type[Request]]] = {
+    request.api: request
+    for request in (
+        HelloRequest,
+        AppendRequest,
+        FetchRequest,
+        OffsetsRequest,
+        TopicsRequest,
+        CreateTopicRequest,
+        DeleteTopicRequest,
+    )
+}
+
+API_VERSIONS: Final = {api: [1, request.version] for api, request in REQUESTS.items()}
+
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+# --- Envelopes --------------------------------------------------------------------------------------------------------
+
+
+def request_header(request_id: int, request: Request) -> dict[str, Any]:
+    """The header of a request's frame."""
+    return {"id": request_id, "api": request.api, "v": request.version} | request.to_wire()
+
+
+def request_id_of(header: Mapping[str, Any]) -> int:
+    """The id to answer under; RemoteProtocolError when there is none, for then no answer could be matched."""
+    request_id = header.get("id")
+    if not isinstance(request_id, int) or isinstance(request_id, bool) or not 0 <= request_id <= INT64_MAX:
+        raise RemoteProtocolError("a request needs an id: a whole number from 0 on")
+    return request_id
+
+
+def decode_request(header: Mapping[str, Any]) -> Request:
+    """The request in a frame's header.
+
+    Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError, all of which can be answered: the frame
+    was whole and the connection stays in step.
+    """
+    api, version = header.get("api"), header.get("v")
+    cls = REQUESTS.get(api) if isinstance(api, str) else None
+    if cls is None:
+        raise UnsupportedApiError(f"no api {api!r}; there are {', '.join(REQUESTS)}", api=str(api))
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= cls.version:
+        raise UnsupportedVersionError(
+            f"{api} is spoken in versions 1 to {cls.version}, not {version!r}",
+            api=api,
+            minimum=1,
+            maximum=cls.version,
+        )
+    return cls.from_wire({name: value for name, value in header.items() if name not in ("id", "api", "v")})
+
+
+def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any]:
+    """The header of a reply's frame."""
+    if isinstance(reply, SeglogError):
+        return {"id": request_id, "error": error_to_wire(reply)}
+    return {"id": request_id} | reply.to_wire()
+
+
+def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
+    """The reply of a known kind in a frame's header; raises the error that it carries instead.
+
+    RemoteProtocolError when it is neither.
+    """
+    error = header.get("error")
+    if isinstance(error, Mapping):
+        raise error_from_wire(error)
+    try:
+        return cls.from_wire(header, strict=False)
+    except InvalidRequestError as bad:
+        raise RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
+
+
+# --- From types to decoders -------------------------------------------------------------------------------------------
+
+_Decoder = Callable[[Any, str, bool], Any]
+
+
+# Made on first use and kept: plain dictionaries by class, because mypy does not take a class of ours for Hashable.
+_field_names_of: dict[Any, tuple[str, ...]] = {}
+_decoders_of: dict[Any, dict[str, _Decoder]] = {}
+
+
+def _field_names(cls: type[Message]) -> tuple[str, ...]:
+    names = _field_names_of.get(cls)
+    if names is None:
+        names = _field_names_of[cls] = tuple(f.name for f in dataclasses.fields(cls))
+    return names
+
+
+def _decoders(cls: type[Message]) -> dict[str, _Decoder]:
+    decoders = _decoders_of.get(cls)
+    if decoders is None:
+        hints = get_type_hints(cls)
+        decoders = {f.name: _decoder(hints[f.name], f.metadata.get("range")) for f in dataclasses.fields(cls)}
+        _decoders_of[cls] = decoders
+    return decoders
+
+
+def _is_required(cls: type[Message], name: str) -> bool:
+    found = next(f for f in dataclasses.fields(cls) if f.name == name)
+    return found.default is dataclasses.MISSING and found.default_factory is dataclasses.MISSING
+
+
+def _value_to_wire(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_wire()
+    if isinstance(value, list):
+        return [_value_to_wire(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _value_to_wire(item) for key, item in value.items()}
+    if isinstance(value, SeglogError):
+        return error_to_wire(value)
+    return value
+
+
+def _decoder(hint: Any, limits: tuple[int, int] | None) -> _Decoder:
+    """A function (value, field name, strict) -> value that refuses what is not of type ``hint``."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        if type(None) in arguments:
+            rest = functools.reduce(operator.or_, (a for a in arguments if a is not type(None)))
+            return _optional(_decoder(rest, limits))
+        return _plain(arguments, " or ".join(a.__name__ for a in arguments))
+    if origin is Literal:
+        return _choice(arguments)
+    if origin is list:
+        return _list(_decoder(arguments[0], None))
+    if origin is dict:
+        return _map(_decoder(arguments[1], None))
+    if hint is int:
+        return _ranged(limits)
+    if hint is SeglogError:
+        return _error
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return _nested(hint)
+    return _plain((hint,), {str: "text", bool: "true or false"}.get(hint, hint.__name__))
+
+
+def _wrong(name: str, expected: str, value: Any) -> InvalidRequestError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    return InvalidRequestError(f"field {name!r} must be {expected}, not {shown}", field=name)
+
+
+def _plain(kinds: tuple[type, ...], expected: str) -> _Decoder:
+    def decode(value: Any, name: str, _strict: bool) -> Any:
+        if type(value) not in kinds:  # exact: True is no int here
+            raise _wrong(name, expected, value)
+        return value
+
+    return decode
+
+
+def _ranged(limits: tuple[int, int] | None) -> _Decoder:
+    low, high = limits or (-INT64_MAX - 1, INT64_MAX)
+
+    def decode(value: Any, name: str, _strict: bool) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise _wrong(name, f"a whole number from {low} to {high}", value)
+        return value
+
+    return decode
+
+
+def _choice(choices: tuple[Any, ...]) -> _Decoder:
+    def decode(value: Any, name: str, _strict: bool) -> Any:
+        if value not in choices:
+            raise _wrong(name, f"one of {', '.join(map(str, choices))}", value)
+        return value
+
+    return decode
+
+
+def _optional(inner: _Decoder) -> _Decoder:
+    return lambda value, name, strict: None if value is None else inner(value, name, strict)
+
+
+def _list(inner: _Decoder) -> _Decoder:
+    def decode(value: Any, name: str, strict: bool) -> list[Any]:
+        if type(value) is not list:
+            raise _wrong(name, "a list", value)
+        return [inner(item, name, strict) for item in value]
+
+    return decode
+
+
+def _map(inner: _Decoder) -> _Decoder:
+    def decode(value: Any, name: str, strict: bool) -> dict[str, Any]:
+        if type(value) is not dict or not all(type(key) is str for key in value):
+            raise _wrong(name, "a map with text keys", value)
+        return {key: inner(item, f"{name}.{key}", strict) for key, item in value.items()}
+
+    return decode
+
+
+def _nested(cls: type[Message]) -> _Decoder:
+    def decode(value: Any, name: str, strict: bool) -> Message:
+        if type(value) is not dict:
+            raise _wrong(name, "a map", value)
+        return cls.from_wire(value, strict=strict)
+
+    return decode
+
+
+def _error(value: Any, name: str, _strict: bool) -> SeglogError:
+    if not isinstance(value, Mapping):
+        raise _wrong(name, "an error map", value)
+    return error_from_wire(value)

@@ -1,0 +1,286 @@
+"""The records inside a batch: one loop that reads them, one function that writes them.
+
+    length          varint, bytes after this field
+    attributes      int8, 0, ignored by readers
+    timestampDelta  varlong, to the batch's baseTimestamp
+    offsetDelta     varint, to the batch's baseOffset
+    key             varint length, -1 for none, then its bytes
+    value           varint length, -1 for none (a tombstone), then its bytes
+    headerCount     varint, then for each: key as varint length and UTF-8, value as varint length (-1 none) and bytes
+
+varint and varlong are zigzag numbers in little-endian groups of seven bits, at most 5 and 10 bytes long; the high bit
+says that another byte follows. Source: Kafka's DefaultRecord and ByteUtils.
+
+Plain Python, written for speed where it loops: varints of one and two bytes are read in line, longer ones by a call.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from seglog_protocol.checksum import Buffer
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, decompress
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, BatchHeader, why_implausible
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+RECORD_SIZE_MIN: Final = 7  # one byte for each of its fields
+_VARINT_BYTES_MAX: Final = 5
+_VARLONG_BYTES_MAX: Final = 10
+
+
+class Record(NamedTuple):
+    """One record as it was read; ``timestamp`` is epoch ms or -1, ``value`` None is a tombstone."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class _InvalidRecordError(Exception):
+    """What is wrong with the record under the loop; never leaves this module."""
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def iter_records(
+    header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> Iterator[Record]:
+    """The records of ``batch`` (the whole batch, header included), one at a time, so that memory stays bounded.
+
+    A batch of 64 MiB may hold millions of tiny records, which as objects are many times larger. Offsets rise strictly
+    and lie within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is ``max_timestamp``. The
+    checksum is not verified. What is wrong is found when the loop gets there, so records may come before the error.
+
+    Raises CorruptRecordError, of which DecompressionError and DecompressedTooLargeError (more than ``size_limit``
+    bytes) are kinds, naming [``start_offset``, ``next_offset``), the batch's range. Stricter than Kafka's reader in
+    three points: header keys must be UTF-8, offsets must rise, and timestamps must fit int64.
+    """
+    data = _open_records(header, batch, size_limit)
+    count, last_delta = header.record_count, header.last_offset_delta
+    if count * RECORD_SIZE_MIN > len(data):
+        raise _corrupt(header, f"announces {count} records in {len(data)} bytes")
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    new, cls = tuple.__new__, Record  # half the price of Record(...)
+    index, position, size, previous_delta = 0, 0, len(data), -1
+    try:
+        for index in range(count):  # noqa: B007 - named in the errors below
+            # A field may run past the record, even past the data: `position` only grows, so the comparison with `end`
+            # below (or an IndexError) always finds it. Every varint is read in three steps: one byte, two, more.
+            length = data[position]
+            position += 1
+            if length > 0x7F:
+                second = data[position]
+                if second <= 0x7F:
+                    length += (second << 7) - 0x80
+                    position += 1
+                else:
+                    length, position = _long_varint(data, position - 1)
+            end = position + (length >> 1)
+            if length & 1 or end > size:
+                raise _InvalidRecordError("has a length beyond the batch")  # noqa: TRY301 - no call in this loop
+
+            delta = data[position + 1]  # after the attributes
+            position += 2
+            if delta > 0x7F:
+                second = data[position]
+                if second <= 0x7F:
+                    delta += (second << 7) - 0x80
+                    position += 1
+                else:
+                    delta, position = _long_varint(data, position - 1, _VARLONG_BYTES_MAX)
+            timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
+            if not INT64_MIN <= timestamp <= INT64_MAX:
+                raise _InvalidRecordError("has a timestamp beyond int64")  # noqa: TRY301
+
+            delta = data[position]
+            position += 1
+            if delta > 0x7F:
+                second = data[position]
+                if second <= 0x7F:
+                    delta += (second << 7) - 0x80
+                    position += 1
+                else:
+                    delta, position = _long_varint(data, position - 1)
+            if delta & 1 or not previous_delta < delta >> 1 <= last_delta:
+                raise _InvalidRecordError("has an offset out of order or outside its batch")  # noqa: TRY301
+            previous_delta = delta >> 1
+
+            length = data[position]
+            position += 1
+            if length > 0x7F:
+                second = data[position]
+                if second <= 0x7F:
+                    length += (second << 7) - 0x80
+                    position += 1
+                else:
+                    length, position = _long_varint(data, position - 1)
+            # Any negative length is no key and no value, as in Kafka.
+            key = None if length & 1 else data[position : (position := position + (length >> 1))]
+
+            length = data[position]
+            position += 1
+            if length > 0x7F:
+                second = data[position]
+                if second <= 0x7F:
+                    length += (second << 7) - 0x80
+                    position += 1
+                else:
+                    length, position = _long_varint(data, position - 1)
+            value = None if length & 1 else data[position : (position := position + (length >> 1))]
+
+            if data[position]:
+                headers, position = _read_headers(data, position, end)
+            else:
+                headers = ()
+                position += 1
+            if position != end:
+                raise _InvalidRecordError("does not fill its length")  # noqa: TRY301
+            yield new(cls, (base_offset + previous_delta, timestamp, key, value, headers))
+    except IndexError:
+        raise _corrupt(header, f"ends within record {index}") from None
+    except _InvalidRecordError as error:
+        raise _corrupt(header, f"is damaged: record {index} {error}") from None
+    if position != size:
+        raise _corrupt(header, f"has {size - position} bytes after its last record")
+
+
+def decode_records(
+    header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> list[Record]:
+    """All records of a batch, or the error: ``iter_records`` for those who want all or nothing."""
+    return list(iter_records(header, batch, size_limit=size_limit))
+
+
+def _open_records(header: BatchHeader, batch: Buffer, size_limit: int) -> bytes:
+    """The uncompressed record bytes of a batch whose header was found possible."""
+    reason = why_implausible(header)
+    if reason is not None:
+        raise _corrupt(header, f"is no batch: {reason}")
+    if header.size > len(batch):
+        raise _corrupt(header, f"is cut short: {len(batch)} of {header.size} bytes")
+    codec = header.codec
+    stored = memoryview(batch)[HEADER_SIZE : header.size]
+    if codec is Codec.NONE:
+        return bytes(stored)
+    if header.record_count == 0 and not stored:
+        return b""  # what is left of a compacted batch may keep its codec and no stream
+    try:
+        return decompress(codec, stored, size_limit)
+    except CorruptRecordError as error:
+        facts = error.facts | {"start_offset": header.base_offset, "next_offset": header.next_offset}
+        raise type(error)(f"The batch at offset {header.base_offset}: {error.message}", **facts) from error
+
+
+def _corrupt(header: BatchHeader, what: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"The batch at offset {header.base_offset} {what}.",
+        start_offset=header.base_offset,
+        next_offset=header.next_offset,
+    )
+
+
+def _long_varint(data: bytes, position: int, bytes_max: int = _VARINT_BYTES_MAX) -> tuple[int, int]:
+    """The number at ``position``, still zigzag, and the position after it.
+
+    The last byte possible may carry bits beyond the type; they are dropped, as in Java. IndexError at the end of data.
+    """
+    number = 0
+    for index in range(bytes_max):
+        byte = data[position + index]
+        number |= (byte & 0x7F) << 7 * index
+        if byte <= 0x7F:
+            mask = 0xFFFFFFFF if bytes_max == _VARINT_BYTES_MAX else 0xFFFFFFFFFFFFFFFF
+            return number & mask, position + index + 1
+    raise _InvalidRecordError(f"has a varint of more than {bytes_max} bytes")
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """The headers whose count stands at ``position``, and the position after them; ``end`` is the record's."""
+    count, position = _long_varint(data, position)
+    if count & 1 or count >> 1 > end - position:
+        raise _InvalidRecordError("has an impossible number of headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count >> 1):
+        length, position = _long_varint(data, position)
+        key_end = position + (length >> 1)
+        if length & 1 or key_end > end:
+            raise _InvalidRecordError("has a header key with an impossible length")
+        try:
+            key = str(data[position:key_end], "utf-8")
+        except UnicodeDecodeError:
+            raise _InvalidRecordError("has a header key that is not UTF-8") from None
+        length, position = _long_varint(data, key_end)
+        value = None if length & 1 else data[position : (position := position + (length >> 1))]
+        headers.append((key, value))
+    return tuple(headers), position
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+_VARINT_TABLE_SIZE: Final = 4096
+_varint_table: list[
+    bytes
+] = []  # number -> its bytes; filled at the first record written, it takes most of a millisecond
+
+
+def _fill_varint_table() -> list[bytes]:
+    if not _varint_table:
+        # In one step, so that a second thread never sees half a table.
+        _varint_table[:] = [_unsigned_varint(number) for number in range(_VARINT_TABLE_SIZE)]
+    return _varint_table
+
+
+def _unsigned_varint(number: int) -> bytes:
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+) -> bytes:
+    """One record, its length first. ``timestamp_delta`` fits int64, ``offset_delta`` is in 0..INT32_MAX."""
+    table = _varint_table or _fill_varint_table()
+    number = (timestamp_delta << 1) ^ (timestamp_delta >> 63)
+    timestamp_bytes = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    number = offset_delta << 1
+    offset_bytes = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    if key is None:
+        key, key_length = b"", b"\x01"
+    else:
+        number = len(key) << 1
+        key_length = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    if value is None:
+        value, value_length = b"", b"\x01"
+    else:
+        number = len(value) << 1
+        value_length = table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)
+    header_bytes = _encode_headers(headers) if headers else b"\x00"
+    body = b"\x00%b%b%b%b%b%b%b" % (
+        timestamp_bytes,
+        offset_bytes,
+        key_length,
+        key,
+        value_length,
+        value,
+        header_bytes,
+    )
+    number = len(body) << 1
+    return (table[number] if number < _VARINT_TABLE_SIZE else _unsigned_varint(number)) + body
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [_unsigned_varint(len(headers) << 1)]
+    for name, value in headers:
+        name_bytes = name.encode()
+        parts += (_unsigned_varint(len(name_bytes) << 1), name_bytes)
+        parts += (b"\x01",) if value is None else (_unsigned_varint(len(value) << 1), value)
+    return b"".join(parts)

@@ -1,0 +1,148 @@
+"""Names of segment files, and the two index formats: entries, search and sanity, over plain bytes.
+
+The broker's index modules and every other reader of a partition directory stand on this file, so that a format has one
+home. Nothing here opens a file: buffers come in (bytes, or a map that is only addressed, never sliced).
+
+    <stem>.log        record batches, one behind the other        stem = base offset, 20 decimal digits
+    <stem>.index      int32 relative offset, int32 position        8 bytes an entry, both rising
+    <stem>.timeindex  int64 timestamp, int32 relative offset       12 bytes an entry, timestamps rising
+
+An offset entry names the *last* offset of a batch and the position where that batch *begins*. A time entry (t, o) says:
+no record at an offset <= o has a timestamp above t. Neither has a checksum, because both can be rebuilt from the log.
+"""
+
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from mmap import mmap
+from typing import Final, NamedTuple
+
+Buffer = bytes | bytearray | memoryview | mmap
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+"""Files of one segment, in the order in which they are renamed and deleted."""
+
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+OFFSET_MAX: Final = 2**63 - 1
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+"""A segment spans at most this many offsets above its base: entries are int32."""
+
+_STEM = re.compile(r"([0-9]{20})\.(.+)")
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+TIME_ENTRY: Final = struct.Struct(">qi")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """``00000000000000000042.log`` for 42 and ".log": ``ls`` lists segments in offset order."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_name(name: str) -> tuple[int, str] | None:
+    """(base offset, everything from the first dot on), or None when the name is not of that kind."""
+    found = _STEM.fullmatch(name)
+    if found is None or int(found[1]) > OFFSET_MAX:
+        return None
+    return int(found[1]), f".{found[2]}"
+
+
+class OffsetEntry(NamedTuple):
+    """One entry of an offset index, relative to the segment's base offset."""
+
+    relative_offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """One entry of a time index, relative to the segment's base offset."""
+
+    timestamp: int
+    relative_offset: int
+
+
+def encode_offset_entry(relative_offset: int, position: int) -> bytes:
+    """8 bytes."""
+    return OFFSET_ENTRY.pack(relative_offset, position)
+
+
+def encode_time_entry(timestamp: int, relative_offset: int) -> bytes:
+    """12 bytes."""
+    return TIME_ENTRY.pack(timestamp, relative_offset)
+
+
+def offset_entry(data: Buffer, number: int) -> OffsetEntry:
+    """Entry ``number``, counted from 0."""
+    return OffsetEntry._make(OFFSET_ENTRY.unpack_from(data, number * OFFSET_ENTRY.size))
+
+
+def time_entry(data: Buffer, number: int) -> TimeEntry:
+    """Entry ``number``, counted from 0."""
+    return TimeEntry._make(TIME_ENTRY.unpack_from(data, number * TIME_ENTRY.size))
+
+
+def offset_entries(data: Buffer) -> Iterator[OffsetEntry]:
+    """All whole entries."""
+    return (offset_entry(data, number) for number in range(len(data) // OFFSET_ENTRY.size))
+
+
+def time_entries(data: Buffer) -> Iterator[TimeEntry]:
+    """All whole entries."""
+    return (time_entry(data, number) for number in range(len(data) // TIME_ENTRY.size))
+
+
+def find_offset_floor(data: Buffer, count: int, relative_offset: int) -> int:
+    """Number of the last of ``count`` entries at or below ``relative_offset``, or -1. log2(count) + 1 probes."""
+    return bisect_right(range(count), relative_offset, key=lambda n: _INT32.unpack_from(data, n * 8)[0]) - 1
+
+
+def find_position_floor(data: Buffer, count: int, position: int) -> int:
+    """Number of the last of ``count`` offset entries whose batch begins at or below ``position`` (bytes), or -1."""
+    return bisect_right(range(count), position, key=lambda n: _INT32.unpack_from(data, n * 8 + 4)[0]) - 1
+
+
+def find_time_floor(data: Buffer, count: int, timestamp: int) -> int:
+    """Number of the last of ``count`` entries at or below ``timestamp``, or -1."""
+    return bisect_right(range(count), timestamp, key=lambda n: _INT64.unpack_from(data, n * 12)[0]) - 1
+
+
+def offset_index_problem(data: Buffer, log_size: int) -> str | None:
+    """Why these bytes cannot be the offset index of a log of ``log_size`` bytes, or None; looks at both ends only."""
+    if len(data) % OFFSET_ENTRY.size:
+        return f"its size {len(data)} is no multiple of {OFFSET_ENTRY.size}"
+    count = len(data) // OFFSET_ENTRY.size
+    if count:
+        first, last = offset_entry(data, 0), offset_entry(data, count - 1)
+        if first.position < 0 or first.relative_offset < 0:
+            return "its first entry is negative"
+        if last.position >= log_size:
+            return f"its last entry points at {last.position}, the log ends at {log_size}"
+        if count > 1 and not (first.relative_offset < last.relative_offset and first.position < last.position):
+            return "its entries do not rise"
+    return None
+
+
+def time_index_problem(data: Buffer) -> str | None:
+    """Why these bytes cannot be a time index, or None; looks at both ends only."""
+    if len(data) % TIME_ENTRY.size:
+        return f"its size {len(data)} is no multiple of {TIME_ENTRY.size}"
+    count = len(data) // TIME_ENTRY.size
+    if count:
+        first, last = time_entry(data, 0), time_entry(data, count - 1)
+        if first.relative_offset < 0 or last.relative_offset < 0:
+            return "an entry names an offset below the base"
+        if count > 1 and not (first.timestamp < last.timestamp and first.relative_offset <= last.relative_offset):
+            return "its entries do not rise"
+    return None

@@ -1,0 +1,311 @@
+"""A broker without a log, and a peer without a client: the two ends that tests of the native listener stand between."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import trio
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.native import open_listeners, serve_native
+from seglog_broker.offload import InlineOffload, Offload
+from seglog_broker.storage.filesystem import Buffer, File
+from seglog_protocol.errors import SeglogError, UnknownTopicError
+from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
+from seglog_protocol.messages import (
+    API_VERSIONS,
+    PROTOCOL_NAME,
+    Ack,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    HelloReply,
+    HelloRequest,
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    OffsetsResult,
+    Request,
+    TopicsReply,
+    TopicsRequest,
+    request_header,
+)
+
+
+@dataclass
+class FakePending:
+    """An append whose ack is reached when a test says so."""
+
+    ack: Ack
+    reply: AppendReply | None
+    reached: trio.Event = field(default_factory=trio.Event)
+    outcome: AppendReply | Exception | None = None
+
+    async def wait(self) -> AppendReply:
+        await self.reached.wait()
+        assert self.outcome is not None
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@dataclass
+class FakeSlice:
+    file: File
+    position: int
+    size: int
+
+
+@dataclass
+class FakeAnswer:
+    """Counts how often its leases were given back."""
+
+    reply: FetchReply
+    slices: list[FakeSlice]
+    closed: int = 0
+
+    def __enter__(self) -> "FakeAnswer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed += 1
+
+
+@dataclass
+class FakeFile:
+    """A file in memory; with ``real`` it answers by that file's descriptor as well."""
+
+    data: bytes
+    cached: bool = True
+    real: File | None = None
+    path: str = "fake/00000000000000000000.log"
+    reads: list[tuple[int, int]] = field(default_factory=list)
+
+    def fileno(self) -> int:
+        if self.real is None:
+            raise OSError("a file in memory has no descriptor")
+        return self.real.fileno()
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self.reads.append((position, size))
+        return self.data[position : position + size]
+
+    def is_cached(self, position: int, size: int) -> bool:
+        return self.cached
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        raise NotImplementedError
+
+    def truncate(self, size: int) -> None:
+        raise NotImplementedError
+
+    def fdatasync(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def answer_of(*slices: FakeSlice) -> FakeAnswer:
+    results = [FetchResult("commits", number, piece.size, offset=0) for number, piece in enumerate(slices)]
+    return FakeAnswer(FetchReply(results), list(slices))
+
+
+class FakeBroker:
+    """Writes down what it is asked; answers what the test put there."""
+
+    def __init__(self, offload: Offload | None = None, **config: Any) -> None:
+        self.config = replace(BrokerConfig(), **config)
+        self.offload = InlineOffload() if offload is None else offload
+        self.appended: list[bytes] = []
+        self.pending: list[FakePending] = []
+        self.answers: deque[FakeAnswer] = deque()  # for fetches: there at once
+        self.late_answers: deque[FakeAnswer] = deque()  # for fetches that wait for `records_arrived`
+        self.records_arrived = trio.Event()
+        self.fetches_waiting = 0
+        self.raising: Callable[[], Exception] | None = None  # what every request but hello raises
+
+    def hello(self) -> HelloReply:
+        return HelloReply(PROTOCOL_NAME, "fake", API_VERSIONS, {})
+
+    def _raise(self) -> None:
+        if self.raising is not None:
+            raise self.raising()
+
+    def append(self, request: AppendRequest, payload: memoryview) -> FakePending:
+        """Topic "missing" does not exist; an ack of "disk" waits for ``reach``."""
+        self._raise()
+        results = []
+        for place in request.partitions:
+            if place.topic == "missing":
+                results.append(AppendResult("missing", place.partition, error=UnknownTopicError("no topic missing")))
+            else:
+                results.append(
+                    AppendResult(place.topic, place.partition, base_offset=len(self.appended), ack=request.ack)
+                )
+        self.appended.append(bytes(payload))
+        reply = AppendReply(results)
+        pending = FakePending(request.ack, None if request.ack == "disk" else reply, outcome=reply)
+        if request.ack == "disk":
+            self.pending.append(pending)
+        return pending
+
+    def fetch_now(self, request: FetchRequest) -> FakeAnswer | None:
+        self._raise()
+        return self.answers.popleft() if self.answers else None
+
+    async def fetch(self, request: FetchRequest) -> FakeAnswer:
+        self.fetches_waiting += 1
+        try:
+            await self.records_arrived.wait()
+        finally:
+            self.fetches_waiting -= 1
+        self._raise()
+        return self.late_answers.popleft()
+
+    def offsets(self, request: OffsetsRequest) -> OffsetsReply:
+        self._raise()
+        return OffsetsReply([OffsetsResult(place.topic, place.partition, 0, 7) for place in request.partitions])
+
+    def topics(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
+        self._raise()
+        return TopicsReply(), encode_value([])
+
+    async def create_topic(self, request: CreateTopicRequest) -> CreateTopicReply:
+        self._raise()
+        await trio.lowlevel.checkpoint()
+        return CreateTopicReply(request.topic, "A" * 22, request.partitions or 1)
+
+    async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicReply:
+        self._raise()
+        await trio.lowlevel.checkpoint()
+        return DeleteTopicReply(request.topic)
+
+
+class Peer:
+    """The other end of a connection: sends frames or any bytes, and takes frames."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.reader = FrameReader()
+
+    async def send(self, request_id: int, request: Request, payload: bytes = b"") -> None:
+        await self.stream.send_all(encode_frame(request_header(request_id, request), [payload]))
+
+    async def send_header(self, **header: Any) -> None:
+        await self.stream.send_all(encode_frame(header))
+
+    async def receive(self) -> Frame:
+        while (frame := self.reader.next_frame()) is None:
+            data = await self.stream.receive_some()
+            assert data, "the broker hung up"
+            self.reader.receive_data(data)
+        return frame
+
+    async def receive_ids(self, count: int) -> list[Any]:
+        return [(await self.receive()).header["id"] for _ in range(count)]
+
+    async def rest(self) -> bytes:
+        """All that comes until the broker hangs up."""
+        parts = []
+        try:
+            while data := await self.stream.receive_some():
+                parts.append(data)
+        except trio.BrokenResourceError:
+            pass  # reset, with unread bytes of ours
+        return b"".join(parts)
+
+    async def hung_up(self) -> bool:
+        return await self.rest() == b"" and self.reader.is_idle
+
+    async def greet(self) -> "Peer":
+        await self.send(0, HelloRequest(PROTOCOL_NAME))
+        assert (await self.receive()).header["protocol"] == PROTOCOL_NAME
+        return self
+
+
+class Served:
+    """A listener that is running, for ``connect``; ``stop`` is what the daemon does to it."""
+
+    def __init__(self, address: str, scope: trio.CancelScope) -> None:
+        self.address = address
+        self.scope = scope
+        self.ended = trio.Event()
+        self._streams: list[trio.SocketStream] = []
+
+    async def connect(self) -> Peer:
+        host, port = self.address.rsplit(":", 1)
+        stream = await trio.open_tcp_stream(host, int(port))
+        self._streams.append(stream)
+        return Peer(stream)
+
+    async def greeted(self) -> Peer:
+        return await (await self.connect()).greet()
+
+    def stop(self) -> None:
+        self.scope.cancel()
+
+    async def close_peers(self) -> None:
+        for stream in self._streams:
+            await trio.aclose_forcefully(stream)
+
+
+@asynccontextmanager
+async def serving(broker: FakeBroker) -> AsyncIterator[Served]:
+    """A native listener in front of ``broker`` on a port of its own."""
+    listeners = await open_listeners("127.0.0.1:0")
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+
+        async def run(task_status: trio.TaskStatus[Served]) -> None:
+            served: Served | None = None
+
+            class Started:
+                def started(self, addresses: list[str]) -> None:
+                    nonlocal served
+                    served = Served(addresses[0], scope)
+                    task_status.started(served)
+
+            with scope:
+                await serve_native(broker, listeners, task_status=Started())  # type: ignore[arg-type] # has what is used
+            assert served is not None
+            served.ended.set()
+
+        served: Served = await nursery.start(run)
+        try:
+            yield served
+        finally:
+            await served.close_peers()
+            scope.cancel()
+
+
+def append_of(size: int, ack: Ack = "disk", topic: str = "commits") -> AppendRequest:
+    return AppendRequest([AppendPartition(topic, 0, size)], ack)
+
+
+def fetch_of(offset: int = 0) -> FetchRequest:
+    return FetchRequest([FetchPartition("commits", 0, offset)])
+
+
+OFFSETS = OffsetsRequest([OffsetsPartition("commits", 0)])
+
+
+def reach(pending: FakePending, error: SeglogError | Exception | None = None) -> None:
+    """The ack of ``pending`` is reached, or never will be."""
+    if error is not None:
+        pending.outcome = error
+    pending.reached.set()
