@@ -14,14 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from seglog.dialer import backoff_seconds
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError
 from seglog_protocol.messages import AppendResult
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header
 from seglog_protocol.records import Headers, decode_records
-
-from seglog.dialer import backoff_seconds
 
 RECORD_OVERHEAD_MAX: Final = 36
 """The most that a record's own fields take beside key, value and headers: six varints, a varlong, attributes."""

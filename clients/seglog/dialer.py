@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from seglog_protocol.errors import ClientTimeoutError, ConnectionLostError, NotReachableError, SeglogError
-from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest
-
 from seglog.address import Address
 from seglog.link import Link
+from seglog_protocol.errors import ClientTimeoutError, ConnectionLostError, NotReachableError, SeglogError
+from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest
 
 BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 1.0

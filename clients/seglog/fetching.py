@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, RemoteProtocolError, SeglogError
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
 from seglog_protocol.records import Record as StoredRecord
 from seglog_protocol.records import iter_records
-
-from seglog.gaps import ConsumerGap, GapLog
 
 OutOfRange = Literal["error", "earliest", "latest"]
 
@@ -130,6 +129,7 @@ class Fetcher:
         topic: str,
         states: Sequence[PartitionState],
         *,
+        follow: bool = False,
         on_out_of_range: OutOfRange = "error",
         durable_only: bool = False,
         size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
@@ -141,6 +141,7 @@ class Fetcher:
         self.gaps = GapLog()
         self.met: deque[ConsumerGap] = deque()
         """Gaps met and not yet told to the program; the face empties it."""
+        self._follow = follow
         self._on_out_of_range = on_out_of_range
         self._durable_only = durable_only
         self._size_limit = size_limit
@@ -152,15 +153,12 @@ class Fetcher:
     # --- Asking -------------------------------------------------------------------------------------------------------
 
     def request(self, now: float) -> FetchRequest | None:
-        """What to fetch next, or None when there is nothing to ask for at this time.
-
-        Waits at the broker only when every partition is followed without an end.
-        """
+        """What to fetch next, or None when there is nothing to ask for at this time."""
         wanted = [s for s in self.states.values() if self._is_wanted(s)]
         ready = [s for s in wanted if s.look_again_at <= now]
         if not ready:
             return None
-        wait_ms = FOLLOW_WAIT_MS if all(state.end is None for state in ready) else 0
+        wait_ms = FOLLOW_WAIT_MS if self._follow else 0
         if len(ready) < len(wanted):
             again = min(state.look_again_at for state in wanted if state.look_again_at > now)
             wait_ms = min(wait_ms, max(1, int((again - now) * 1000)))
@@ -189,11 +187,6 @@ class Fetcher:
     def is_finished(self) -> bool:
         """Whether nothing more will come: every partition is finished or paused and nothing fetched is left."""
         return all(state.is_finished or state.is_paused for state in self.states.values())
-
-    @property
-    def has_items(self) -> bool:
-        """Whether something fetched can be handed out now."""
-        return any(not item.state.is_paused for item in self._queue)
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
@@ -229,8 +222,8 @@ class Fetcher:
         is_held_back = False
         try:
             for header, batch in iter_batches(data):
-                self._check_place(state, header)
-                if self._durable_only and header.base_offset >= state.durable:
+                self._check_place(state, header, result.latest, is_first=state.fetch_offset == before)
+                if self._durable_only and header.next_offset > state.durable:
                     is_held_back = True
                     break
                 self._queue_gaps(state, gaps, header.base_offset)
@@ -247,26 +240,23 @@ class Fetcher:
         elif state.fetch_offset == before:
             if is_held_back or (self._durable_only and state.durable <= before < state.latest):
                 state.look_again_at = now + DURABLE_PAUSE_SECONDS
-            elif state.end is not None and (is_first or before >= state.latest):
+            elif not self._follow and state.end is not None and (is_first or before >= state.latest):
                 # Nothing where something should be, and no limit in the way: the rest holds no record.
                 self._queue_gap(state, Gap(before, state.end, "missing"))
 
-    def _check_place(self, state: PartitionState, header: BatchHeader) -> None:
-        if header.last_offset >= state.fetch_offset and (
-            header.base_offset >= state.fetch_offset or not self._has_queued(state)
-        ):
-            if state.latest >= header.next_offset or state.latest == 0:
-                return
-            reason = f"ends beyond the log's end {state.latest}"
+    @staticmethod
+    def _check_place(state: PartitionState, header: BatchHeader, latest: int | None, *, is_first: bool) -> None:
+        """The first batch contains or follows the offset asked for, every other follows the one before it."""
+        at = state.fetch_offset
+        if header.last_offset < at or (header.base_offset < at and not is_first):
+            reason = f"does not continue at offset {at}"
+        elif latest is not None and header.next_offset > latest:
+            reason = f"ends beyond the log's end {latest}"
         else:
-            reason = f"does not continue at offset {state.fetch_offset}"
+            return
         raise CorruptRecordError(
-            f"the batch of offsets {header.base_offset} to {header.last_offset} {reason}",
-            start_offset=state.fetch_offset,
+            f"the batch of offsets {header.base_offset} to {header.last_offset} {reason}", start_offset=at
         )
-
-    def _has_queued(self, state: PartitionState) -> bool:
-        return any(item.state is state and item.generation == state.generation for item in self._queue)
 
     def _queue_gaps(self, state: PartitionState, gaps: list[Gap], base_offset: int | None) -> None:
         """Queue the gaps before ``base_offset`` (None: all that are left); what nobody explains is "missing"."""
@@ -316,7 +306,8 @@ class Fetcher:
         """The batch of an item, None when it is used up; a gap is told, an error raised."""
         state = item.state
         if item.error is not None:
-            return self._handle(state, item.error)
+            self._handle(state, item.error)
+            return None
         if item.gap is not None:
             self._tell(state, item.gap)
             return None
@@ -339,8 +330,6 @@ class Fetcher:
                 next_offset=header.next_offset,
             )
         end = header.next_offset if state.end is None else min(state.end, header.next_offset)
-        if self._durable_only:
-            end = min(end, state.durable)
         batch = FetchedBatch(self.topic, state.partition, header, data, state.position, end, self._size_limit)
         if state.until_ms is not None and header.max_timestamp >= state.until_ms:
             return self._stop_at_time(state, batch, state.until_ms)
@@ -392,19 +381,12 @@ class Fetcher:
             if error.earliest > at:
                 self._tell(state, Gap(at, min(error.earliest, target), "expired"))
             state.go_to(target)
+            if state.end is not None and not self._follow:
+                state.end = min(state.end, error.latest)
             return
         if isinstance(error, CorruptRecordError):
             raise _located(error, self.topic, state.partition, None, at)
         raise error
-
-    # --- Moving -------------------------------------------------------------------------------------------------------
-
-    def restart(self) -> None:
-        """The connection was lost: nothing queued is lost with it, only what was asked for has to be asked again."""
-
-    def drop(self, state: PartitionState) -> None:
-        """Forget what is queued of a partition."""
-        self._queue = deque(item for item in self._queue if item.state is not state)
 
 
 def _located(

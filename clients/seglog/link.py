@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from seglog.connection import Connection, Reply
 from seglog_protocol.errors import ClientClosedError, ClientError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
-
-from seglog.connection import Connection, Reply
 
 Handler = Callable[[Reply], None]
 """Called by whichever thread reads, with no lock held; must not wait and must not raise."""

@@ -17,6 +17,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
+from seglog.batching import Accumulator, BatchLimits, ProducerBatch, record_bytes_max
+from seglog.connection import Reply
+from seglog.delivery import Delivery
+from seglog.dialer import Dialer, backoff_seconds
+from seglog.link import Link
+from seglog.moments import to_epoch_ms
+from seglog.partitioner import Partitioner
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -31,13 +38,6 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, TopicDescription, decode_reply
 from seglog_protocol.records import Headers
-
-from seglog.batching import Accumulator, BatchLimits, ProducerBatch, record_bytes_max
-from seglog.delivery import Delivery
-from seglog.dialer import Dialer, backoff_seconds
-from seglog.link import Link, Reply
-from seglog.moments import to_epoch_ms
-from seglog.partitioner import Partitioner
 
 Content = bytes | bytearray | memoryview | str | None
 HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
@@ -167,26 +167,40 @@ class Producer:
                 partition=partition,
                 partitions=self.partitions,
             )
-        while True:
-            self._check_open()
-            with self._changed:
-                if self._accumulator.has_room(size):
-                    target = self._partitioner.place(key_bytes) if partition is None else partition
-                    batch, index, has_full = self._accumulator.append(
-                        target, timestamp, key_bytes, value_bytes, header_pairs, time.monotonic()
-                    )
-                    if has_full:
-                        self._partitioner.batch_closed(target)
-                    if index == 0:
-                        self._changed.notify_all()  # the thread may have had nothing to do
-                    break
-                self._accumulator.flush()
+        added = self._append(size, partition, timestamp, key_bytes, value_bytes, header_pairs)
+        while added is None:
             self._wait_for_room(size)
+            added = self._append(size, partition, timestamp, key_bytes, value_bytes, header_pairs)
+        batch, index, has_full = added
         if self._thread is None:
             self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
         elif has_full:
             self._pump()
         return Delivery(batch, index, timestamp, self)
+
+    def _append(
+        self,
+        size: int,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> tuple[ProducerBatch, int, bool] | None:
+        """Put a record into its batch, or None when there is no room; as ``Accumulator.append``."""
+        self._check_open()
+        with self._changed:
+            accumulator = self._accumulator
+            if not accumulator.has_room(size):
+                accumulator.flush()
+                return None
+            target = self._partitioner.place(key) if partition is None else partition
+            added = accumulator.append(target, timestamp, key, value, headers, time.monotonic())
+            if added[2]:
+                self._partitioner.batch_closed(target)
+            if added[1] == 0:
+                self._changed.notify_all()  # the thread may have had nothing to do
+            return added
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far has been acknowledged or has failed.
@@ -240,13 +254,9 @@ class Producer:
             with self._changed:
                 waiting = [batch for sent in self._in_flight for batch in sent.batches]
                 self._accumulator.abandon(ClientClosedError("the producer was closed before this record was sent"))
-            deadline = time.monotonic() + timeout
             link = self._link
-            while link is not None and not all(batch.is_resolved for batch in waiting):
-                answers = self._answers
-                remaining = deadline - time.monotonic()
-                if remaining <= 0 or not link.wait(lambda seen=answers: self._answers != seen, remaining):
-                    break
+            if link is not None:
+                link.wait(lambda: all(batch.is_resolved for batch in waiting), timeout)
         except SeglogError:
             pass  # the connection is gone: nothing more can be learnt
         finally:
@@ -417,7 +427,7 @@ class Producer:
             try:
                 results = decode_reply(reply.header, AppendReply).partitions
                 if len(results) != len(sent.batches):
-                    raise RemoteProtocolError("the broker answered for another number of batches than were sent")  # noqa: TRY301 - joins decode_reply's own
+                    raise RemoteProtocolError("the broker answered for another number of batches than were sent")
             except SeglogError as error:
                 for batch in sent.batches:
                     self._accumulator.refuse(batch, error, now)

@@ -11,7 +11,7 @@ cache of what the logs themselves can tell, at the price of reading more.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.filesystem import FileSystem, read_file
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
@@ -71,11 +71,6 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in decode_checkpoint(content, 3)}
     except ValueError as error:
         raise MalformedCheckpointError(str(error)) from error
-
-
-def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace an offset checkpoint; returns when it survives a power cut."""
-    write_file_atomically(fs, path, encode_offsets(offsets))
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:

@@ -14,7 +14,7 @@ from seglog_broker.storage import checkpoints, filenames
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from seglog_protocol.errors import (
     InvalidConfigError,
@@ -252,13 +252,15 @@ class LogDirectory:
                 key = (topic.name, partition)
                 name = filenames.partition_directory_name(*key)
                 try:
-                    if name not in found or not self._fs.list_directory(self._file(name)):
-                        self._create_log(topic, partition, config)
-                        continue
+                    # A crash between registry and directories: made now, or made whole.
+                    is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
+                    if is_new:
+                        make_partition(self._fs, self._file(name), topic.id)
+                        self._fs.sync_directory(self.path)
                     self._check_topic_id(topic, name)
                     log = self._log(key, config)
                     self.report.opened[key] = log.open(
-                        clean=self.report.clean,
+                        clean=self.report.clean or is_new,
                         recovery_point=self._recovery_points.get(key, 0),
                         log_start=log_starts.get(key, 0),
                     )
@@ -286,10 +288,12 @@ class LogDirectory:
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
-        """Create a topic; returns when it survives a power cut. Raises TopicExistsError and the like.
+    def plan_topic(self, name: str, partitions: int, config: dict[str, str]) -> "TopicCreation":
+        """Check that a topic can be created and return the work to do, none of which has begun.
 
-        The registry is written first: after a crash the start makes the directories that are missing.
+        Call the result's ``run`` (many fsyncs: in a thread, if there is a loop to be kept running), then
+        ``finish_topic``; nothing else may create or delete topics meanwhile. Raises InvalidTopicError,
+        TopicExistsError or InvalidPartitionsError.
         """
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
@@ -299,21 +303,37 @@ class LogDirectory:
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         topic = Topic(name, filenames.new_id(self._new_uuid()), partitions, config)
-        self.registry.topics[name] = topic
+        registry = self.registry.content(adding=topic)
+        return TopicCreation(self._fs, self.path, topic, self.registry.path, registry)
+
+    def finish_topic(self, creation: "TopicCreation", error: OSError | None) -> Topic:
+        """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
+        topic = creation.topic
         try:
-            self.registry.save()
-            effective = self._config.topic_config(config)
-            logs = {(name, partition): self._made_log(topic, partition, effective) for partition in range(partitions)}
-            self._fs.sync_directory(self.path)
-        except OSError as error:
+            if error is not None:
+                raise error
+            effective = self._config.topic_config(topic.config)
+            logs = {(topic.name, p): self._log((topic.name, p), effective) for p in range(topic.partitions)}
+            for log in logs.values():
+                log.open(clean=True)
+        except OSError as failure:
             self._take_back(topic)
-            raise StorageError(f"topic {name} could not be created: {error}") from error
+            raise StorageError(f"topic {topic.name} could not be created: {failure}") from failure
+        self.registry.topics[topic.name] = topic
         self.logs |= logs
         return topic
 
+    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """``plan_topic`` and what follows from it, in line."""
+        creation = self.plan_topic(name, partitions, config)
+        try:
+            creation.run()
+        except OSError as error:
+            return self.finish_topic(creation, error)
+        return self.finish_topic(creation, None)
+
     def _take_back(self, topic: Topic) -> None:
         """A topic that could not be made whole must not come back half made at the next start."""
-        del self.registry.topics[topic.name]
         self.registry.deleting.append(topic.id)
         try:
             self.registry.save()
@@ -356,21 +376,6 @@ class LogDirectory:
         self._fs.sync_directory(self.path)
         return doomed
 
-    def _create_log(self, topic: Topic, partition: int, config: TopicConfig) -> None:
-        self.logs[topic.name, partition] = self._made_log(topic, partition, config)
-        self._fs.sync_directory(self.path)
-
-    def _made_log(self, topic: Topic, partition: int, config: TopicConfig) -> PartitionLog:
-        key = (topic.name, partition)
-        path = self._file(filenames.partition_directory_name(*key))
-        if not self._fs.exists(path):
-            self._fs.make_directory(path)
-        metadata = f"{path}/{filenames.PARTITION_METADATA_FILE}"
-        write_file_atomically(self._fs, metadata, filenames.encode_partition_metadata(topic.id))
-        log = self._log(key, config)
-        log.create()
-        return log
-
     def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
         return PartitionLog(
             self._fs, self.handles, self._clock, self._file(filenames.partition_directory_name(*key)), config
@@ -382,20 +387,18 @@ class LogDirectory:
         """Everything below ``offset`` is on the disk, indexes included: a start need not read it."""
         self._recovery_points[key] = offset
 
-    def write_checkpoints(self) -> None:
-        """Write recovery points and log starts. OSError leaves the old ones, which only cost a longer start."""
+    def checkpoints(self) -> list[tuple[str, bytes]]:
+        """(path, content) of the recovery point and log start checkpoints as they should be now."""
         points = {key: offset for key, offset in self._recovery_points.items() if key in self.logs}
-        checkpoints.write_offsets(self._fs, self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), points)
-        self.write_log_starts()
-
-    def write_log_starts(self) -> None:
-        """Write the log starts that lie above their first segment's base; the others follow from the files."""
-        starts = {
+        starts = {  # only where it lies above the first segment's base: the others follow from the files
             key: log.log_start_offset
             for key, log in self.logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        checkpoints.write_offsets(self._fs, self._file(checkpoints.LOG_START_CHECKPOINT), starts)
+        return [
+            (self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), checkpoints.encode_offsets(points)),
+            (self._file(checkpoints.LOG_START_CHECKPOINT), checkpoints.encode_offsets(starts)),
+        ]
 
     def close(self) -> list[str]:
         """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.
@@ -413,8 +416,9 @@ class LogDirectory:
             except StorageError as error:
                 problems.append(error.message)
         try:
-            self.write_checkpoints()
-            checkpoints.write_offsets(self._fs, self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), ends)
+            high_watermarks = (self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), checkpoints.encode_offsets(ends))
+            for path, content in (*self.checkpoints(), high_watermarks):
+                write_file_atomically(self._fs, path, content)
             if not problems and not self.report.offline:
                 marker = b'{"version":0,"brokerEpoch":-1}'
                 write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), marker)
@@ -441,3 +445,22 @@ class LogDirectory:
 
     def _file(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+class TopicCreation:
+    """The files of a new topic; ``run`` makes them, touches nothing shared, and may be called in a thread, once."""
+
+    def __init__(self, fs: FileSystem, path: str, topic: Topic, registry_path: str, registry: bytes) -> None:
+        self.topic = topic
+        self._fs = fs
+        self._path = path
+        self._registry_path = registry_path
+        self._registry = registry
+
+    def run(self) -> None:
+        """Registry first: after a crash the start completes the directories. OSError: ``finish_topic`` cleans up."""
+        write_file_atomically(self._fs, self._registry_path, self._registry)
+        for partition in range(self.topic.partitions):
+            name = filenames.partition_directory_name(self.topic.name, partition)
+            make_partition(self._fs, f"{self._path}/{name}", self.topic.id)
+        self._fs.sync_directory(self._path)

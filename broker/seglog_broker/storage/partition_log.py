@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.filesystem import File, FileSystem
+from seglog_broker.storage.filenames import PARTITION_METADATA_FILE, encode_partition_metadata
+from seglog_broker.storage.filesystem import File, FileSystem, write_file_atomically
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import DamagedRange, PartitionState
@@ -101,7 +102,7 @@ class Flush:
 
 
 class PartitionLog:
-    """One partition. Made by ``create`` or ``open``."""
+    """One partition; of no use before ``open``."""
 
     def __init__(
         self,
@@ -132,15 +133,7 @@ class PartitionLog:
         self._is_flushing = False
         self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
 
-    # --- Making and opening -------------------------------------------------------------------------------------------
-
-    def create(self) -> None:
-        """Begin an empty log in its existing, empty directory; returns when that survives a power cut."""
-        self._add_segment(0)
-        self.epochs.assign(0, 0)
-        self.epochs.save()  # syncs the directory, and with it the names of the segment's files
-        self._directory_is_dirty = False
-        self.segments[-1].is_dirty = False
+    # --- Opening ------------------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> OpenReport:
         """Open what is in the directory.
@@ -626,6 +619,30 @@ class PartitionLog:
             segment.rename_deleted()
         for segment in segments:
             segment.unlink_deleted()
+
+
+def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
+    """Make the directory of a new partition with everything an empty log has; returns when its files are on the disk.
+
+    The caller syncs the directory above. What an earlier attempt left is completed. ``partition.metadata`` comes last:
+    without it the directory is not yet a partition, see ``make_is_incomplete``.
+    """
+    if not fs.exists(directory):
+        fs.make_directory(directory)
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
+    epochs = LeaderEpochs(fs, directory)
+    epochs.assign(0, 0)
+    epochs.save()
+    write_file_atomically(fs, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+
+
+def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
+    """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
+    found = fs.list_directory(directory)
+    return PARTITION_METADATA_FILE not in found and not any(
+        _log_base(name) is not None and fs.stat(f"{directory}/{name}").size for name in found
+    )
 
 
 def _log_base(name: str) -> int | None:

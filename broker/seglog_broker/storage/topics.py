@@ -32,14 +32,14 @@ class TopicRegistry:
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
-        self._path = path
+        self.path = path
         self.topics: dict[str, Topic] = {}
         self.deleting: list[str] = []  # ids of deleted topics whose directories may still be there
 
     def load(self) -> None:
         """Read the file. Raises LogDirectoryError when it makes no sense: without it nothing can be served rightly."""
         try:
-            found: dict[str, Any] = json.loads(read_file(self._fs, self._path))
+            found: dict[str, Any] = json.loads(read_file(self._fs, self.path))
             topics = [Topic(**item) for item in found["topics"]]
             self.deleting = list(found.get("deleting", ()))
             problem = next(filter(None, map(_why_impossible, topics)), None)
@@ -49,20 +49,25 @@ class TopicRegistry:
             problem = f"version {found['version']!r} is not known"
         if problem is not None:
             raise LogDirectoryError(
-                f"{self._path} cannot be understood ({problem}); restore it from a backup, or move it away to have the "
+                f"{self.path} cannot be understood ({problem}); restore it from a backup, or move it away to have the "
                 "topics adopted from their directories, without their configuration",
-                path=self._path,
+                path=self.path,
             )
         self.topics = {topic.name: topic for topic in topics}
 
     def save(self) -> None:
         """Replace the file; returns when it survives a power cut."""
+        write_file_atomically(self._fs, self.path, self.content())
+
+    def content(self, *, adding: Topic | None = None) -> bytes:
+        """The whole file, with one topic more if given; what ``save`` writes, for those who write it elsewhere."""
+        topics = [*self.topics.values(), *([adding] if adding else ())]
         content = {
             "version": _VERSION,
-            "topics": [asdict(topic) for _, topic in sorted(self.topics.items())],
+            "topics": [asdict(topic) for topic in sorted(topics, key=lambda topic: topic.name)],
             "deleting": self.deleting,
         }
-        write_file_atomically(self._fs, self._path, json.dumps(content, indent=1).encode() + b"\n")
+        return json.dumps(content, indent=1).encode() + b"\n"
 
 
 def _why_impossible(topic: Topic) -> str | None:

@@ -1,0 +1,142 @@
+"""What a batch must be before it is appended: judged by its header and checksum, never by its records.
+
+Nothing is decompressed and no record is touched, except where the topic asks for it: a compacted topic needs a key in
+every record, and ``message.timestamp.before.max.ms`` needs every timestamp looked at. Both then walk the records
+lazily, with bounded decompression, and name the first bad one by its index. Source: Kafka's LogValidator.
+"""
+
+from typing import Final
+
+from seglog_broker.config import TopicConfig
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import (
+    CorruptBatchError,
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnsupportedMagicError,
+)
+from seglog_protocol.record_batch import (
+    BATCH_LENGTH_MIN,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    parse_header,
+    rewrite_log_append_time,
+    verify_crc,
+)
+from seglog_protocol.records import iter_records
+
+_LONG_MAX: Final = 2**63 - 1
+
+
+def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
+    """The header of the one whole batch that ``batch`` must be.
+
+    Raises CorruptBatchError where bytes were damaged on the way, and InvalidRecordError, UnsupportedMagicError,
+    MessageTooLargeError or InvalidTimestampError where the sender's batch is not acceptable.
+    """
+    size = len(batch)
+    if size > config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send smaller batches",
+            size=size,
+            limit=config.max_message_bytes,
+        )
+    if size > MAGIC_POSITION and batch[MAGIC_POSITION] != MAGIC:
+        magic = batch[MAGIC_POSITION]
+        raise UnsupportedMagicError(
+            f"the batch has magic {magic}, only Kafka's format {MAGIC} is accepted"
+            + (": the producer is older than Kafka 0.11, update it" if magic < MAGIC else ""),
+            magic=magic,
+        )
+    if size < HEADER_SIZE:
+        raise CorruptBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
+    header = parse_header(batch)
+    if header.batch_length < BATCH_LENGTH_MIN or header.size > size:
+        raise CorruptBatchError(
+            f"the batch says it has {header.batch_length + LOG_OVERHEAD} bytes, {size} were sent for it"
+        )
+    if header.size < size:
+        raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
+    if not verify_crc(batch, 0, header):
+        raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged on the way, send it again")
+    _check_attributes(header)
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"the batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}: "
+            "the delta must be one less than a count above 0"
+        )
+    _check_timestamps(header, config, now_ms)
+    if "compact" in config.cleanup_policy or config.message_timestamp_before_max_ms != _LONG_MAX:
+        _check_records(header, batch, config, now_ms)
+    return header
+
+
+def stamp(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[BatchHeader, int]:
+    """(header, append time): on a LogAppendTime topic the batch takes the broker's time, in place; else -1."""
+    if config.message_timestamp_type != "LogAppendTime":
+        return header, NO_TIMESTAMP
+    rewrite_log_append_time(batch, 0, now_ms)
+    return parse_header(batch), now_ms
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    attributes = header.attributes
+    if attributes & CODEC_MASK > max(Codec):
+        raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {max(Codec):d}")
+    if attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidTimestampError("the batch is marked as LogAppendTime: that is for the broker to say")
+    if attributes & CONTROL_BIT:
+        raise InvalidRecordError("control batches are written by the broker only")
+    if attributes & TRANSACTIONAL_BIT:
+        raise InvalidRecordError("the batch belongs to a transaction; there are none yet, send it without")
+    if attributes & ~CODEC_MASK:
+        raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
+
+
+def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    if header.max_timestamp == NO_TIMESTAMP or config.message_timestamp_type == "LogAppendTime":
+        return
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp < header.base_timestamp:
+        raise InvalidTimestampError(
+            f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
+            f"{header.base_timestamp}",
+            timestamp=header.max_timestamp,
+        )
+    if header.max_timestamp > latest:
+        raise InvalidTimestampError(
+            f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
+            f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
+            timestamp=header.max_timestamp,
+        )
+
+
+def _check_records(header: BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int) -> None:
+    needs_key = "compact" in config.cleanup_policy
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    checks_time = config.message_timestamp_type != "LogAppendTime"
+    try:
+        for index, record in enumerate(iter_records(header, batch)):
+            if needs_key and record.key is None:
+                raise InvalidRecordError(f"record {index} has no key, which a compacted topic needs", record=index)
+            if checks_time and record.timestamp != NO_TIMESTAMP and record.timestamp < earliest:
+                raise InvalidTimestampError(
+                    f"record {index} has timestamp {record.timestamp}, the topic allows at most "
+                    f"message.timestamp.before.max.ms = {config.message_timestamp_before_max_ms} before now",
+                    record=index,
+                    timestamp=record.timestamp,
+                )
+    except CorruptRecordError as error:
+        raise InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error

@@ -1,0 +1,498 @@
+"""The broker: the one object that every listener talks to.
+
+It owns all mutable state and lives on one loop, so there are no locks but one: topics are created and deleted one at a
+time, because their files are made off the loop. Listeners bring requests and borrow answers; storage is synchronous
+underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; this file is where both pass through.
+"""
+
+import difflib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+import trio
+
+from seglog_broker.batch_checks import check_batch, stamp
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.offload import Offload
+from seglog_broker.partition import Partition, Waiter
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.topics import Topic
+from seglog_broker.tasks.checkpoint import run_checkpoints
+from seglog_broker.version import VERSION
+from seglog_protocol.errors import (
+    InvalidRequestError,
+    PartitionOfflineError,
+    PolicyViolationError,
+    SeglogError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.frames import HEADER_BYTES_MAX, encode_value
+from seglog_protocol.messages import (
+    API_VERSIONS,
+    PROTOCOL_NAME,
+    Ack,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    ConfigEntry,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    Gap,
+    HelloReply,
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    OffsetsResult,
+    TopicDescription,
+    TopicsReply,
+    TopicsRequest,
+)
+
+log = structlog.get_logger()
+
+_PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+
+class PendingAppend:
+    """An append that is written. ``reply`` is there when nothing is left to wait for, else ``wait`` gives it."""
+
+    __slots__ = ("_results", "_waits", "ack")
+
+    def __init__(self, ack: Ack, results: list[AppendResult], waits: list[tuple[int, Partition, int]]) -> None:
+        self.ack = ack
+        self._results = results
+        self._waits = waits  # (number of the result, its partition, offset that must be durable)
+
+    @property
+    def reply(self) -> AppendReply | None:
+        """The answer, if every partition has reached what was asked for, or failed."""
+        return None if self._waits else AppendReply(self._results)
+
+    async def wait(self) -> AppendReply:
+        """Return when every partition has reached what was asked for, or failed. The batches stay if cancelled."""
+        while self._waits:
+            number, partition, offset = self._waits[-1]
+            try:
+                await partition.wait_durable(offset)
+            except SeglogError as error:
+                self._results[number] = AppendResult(partition.topic, partition.number, error=error)
+            self._waits.pop()
+        return AppendReply(self._results)
+
+
+class FetchAnswer:
+    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
+
+    __slots__ = ("reply", "slices")
+
+    def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
+        self.reply = reply
+        self.slices = slices  # in the order of the payload
+
+    def close(self) -> None:
+        """Give the files back."""
+        for slice_ in self.slices:
+            slice_.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Broker:
+    """Topics, their partitions, and what can be asked of them."""
+
+    def __init__(
+        self, config: BrokerConfig, directory: LogDirectory, fs: FileSystem, clock: Clock, offload: Offload
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.offload = offload
+        self.fs = fs
+        self.directory = directory
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self._started_ms = clock.now_ms()
+        self._topics_lock = trio.Lock()
+        self._serve_logs(directory.logs)
+
+    @classmethod
+    def open(cls, config: BrokerConfig, fs: FileSystem, clock: Clock, offload: Offload) -> "Broker":
+        """Lock the log directory and load what is in it.
+
+        Raises LogDirectoryError when it cannot be used. A partition that cannot be opened is offline, and named.
+        """
+        directory = LogDirectory(fs, clock, config, config.log_dir)
+        report = directory.open()
+        if report.adopted:
+            log.warning("kafka_directory_adopted", topics=report.adopted)
+        for problem in report.problems:
+            log.warning("log_directory_problem", problem=problem)
+        for (topic, partition), reason in report.offline.items():
+            log.error("partition_offline", topic=topic, partition=partition, reason=reason)
+        for (topic, partition), opened in report.opened.items():
+            if opened.rebuilt_indexes:
+                log.info("indexes_rebuilt", topic=topic, partition=partition, segments=opened.rebuilt_indexes)
+            if opened.recovery is not None:
+                log.info(
+                    "partition_recovered",
+                    topic=topic,
+                    partition=partition,
+                    end_offset=directory.logs[topic, partition].log_end_offset,
+                    scanned_bytes=opened.recovery.scanned_bytes,
+                    cut_bytes=opened.recovery.cut_bytes,
+                    damaged=[(d.start_offset, d.end_offset, d.reason) for d in opened.recovery.damaged],
+                )
+        return cls(config, directory, fs, clock, offload)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The broker's own tasks; a child of the one nursery in ``serve``."""
+        task_status.started()
+        await run_checkpoints(self)
+
+    def close(self) -> None:
+        """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended."""
+        for problem in self.directory.close():
+            log.error("stop_not_clean", problem=problem)
+
+    # --- hello --------------------------------------------------------------------------------------------------------
+
+    def hello(self) -> HelloReply:
+        """Who answers, what it speaks, and what is wrong with it."""
+        offline = self.directory.report.offline
+        problems = [f"{topic}-{partition} is offline: {why}" for (topic, partition), why in offline.items()]
+        problems += [
+            f"{p.topic}-{p.number} is read-only because {p.log.state.read_only}"
+            for p in self.partitions.values()
+            if p.log.state.read_only is not None
+        ]
+        return HelloReply(
+            protocol=PROTOCOL_NAME,
+            broker=f"seglogd/{VERSION}",
+            apis=API_VERSIONS,
+            limits={
+                "frame_bytes_max": self.config.socket_request_max_bytes,
+                "header_bytes_max": HEADER_BYTES_MAX,
+                "fetch_bytes_max": self.config.fetch_max_bytes,
+                "fetch_wait_ms_max": self.config.seglog_fetch_max_wait_ms_max,
+            },
+            cluster_id=self.directory.cluster_id,
+            uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
+            partitions=len(self.partitions) + len(offline),
+            problems=problems,
+        )
+
+    # --- append -------------------------------------------------------------------------------------------------------
+
+    def append(self, request: AppendRequest, payload: memoryview) -> PendingAppend:
+        """Write the batches in ``payload``, in the order asked, each judged by itself.
+
+        ``payload`` is changed in place. Raises InvalidRequestError when the request as a whole makes no sense.
+        """
+        asked = sum(item.size for item in request.partitions)
+        if asked != len(payload):
+            raise InvalidRequestError(
+                f"the batches are announced with {asked} bytes, the payload has {len(payload)}", field="partitions"
+            )
+        results: list[AppendResult] = []
+        waits: list[tuple[int, Partition, int]] = []
+        position = 0
+        for item in request.partitions:
+            batch = payload[position : position + item.size]
+            position += item.size
+            try:
+                partition = self._partition(item.topic, item.partition)
+            except SeglogError as error:
+                results.append(AppendResult(item.topic, item.partition, error=error))
+                continue
+            try:
+                result, end_offset = self._append_one(partition, batch, request.ack)
+            except SeglogError as error:
+                results.append(AppendResult(item.topic, item.partition, error=partition.placed(error)))
+                continue
+            if request.ack == "disk":
+                waits.append((len(results), partition, end_offset))
+            results.append(result)
+        return PendingAppend(request.ack, results, waits)
+
+    def _append_one(self, partition: Partition, batch: memoryview, ack: Ack) -> tuple[AppendResult, int]:
+        config = partition.log.config
+        now = self.clock.now_ms()
+        header, append_time = stamp(batch, check_batch(batch, config, now), config, now)
+        appended = partition.log.append(batch, header)
+        if appended.rolled is not None:
+            log.info(
+                "segment_rolled",
+                topic=partition.topic,
+                partition=partition.number,
+                base_offset=partition.log.active.base_offset,
+                reason=str(appended.rolled),
+            )
+        if partition.waiters:
+            partition.note_append(header.size)
+        result = AppendResult(
+            partition.topic,
+            partition.number,
+            base_offset=appended.base_offset,
+            timestamp=append_time,
+            ack=ack,
+            duplicate=False,
+        )
+        return result, appended.last_offset + 1
+
+    # --- fetch --------------------------------------------------------------------------------------------------------
+
+    async def fetch(self, request: FetchRequest) -> FetchAnswer:
+        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over."""
+        wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
+        deadline = trio.current_time() + wait_ms / 1000
+        while True:
+            answer = self._collect(request)
+            found = sum(slice_.size for slice_ in answer.slices)
+            if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
+                return answer
+            answer.close()
+            waiter = Waiter(request.min_bytes - found)
+            waited_on = [
+                partition
+                for item in request.partitions
+                if (partition := self.partitions.get((item.topic, item.partition))) is not None
+            ]
+            for partition in waited_on:
+                partition.waiters.add(waiter)
+            try:
+                with trio.move_on_at(deadline):
+                    await waiter.event.wait()
+            finally:
+                for partition in waited_on:
+                    partition.waiters.discard(waiter)
+
+    def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
+        """The answer if it need not wait, else None."""
+        answer = self._collect(request)
+        if request.max_wait_ms == 0 or self._is_complete(request, answer, sum(s.size for s in answer.slices)):
+            return answer
+        answer.close()
+        return None
+
+    @staticmethod
+    def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
+        return found >= min(request.min_bytes, request.max_bytes) or any(
+            result.error is not None for result in answer.reply.partitions
+        )
+
+    def _collect(self, request: FetchRequest) -> FetchAnswer:
+        """What is there now, at most ``max_bytes`` of it, but at least one batch where there is any."""
+        if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            raise InvalidRequestError(
+                f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
+            )
+        left = min(request.max_bytes, self.config.fetch_max_bytes)
+        results: list[FetchResult] = []
+        slices: list[LogSlice] = []
+        try:
+            for item in request.partitions:
+                try:
+                    result, found = self._read_one(item, min(left, item.max_bytes), min_one=not slices)
+                except SeglogError as error:
+                    partition = self.partitions.get((item.topic, item.partition))
+                    placed = partition.placed(error) if partition is not None else error
+                    results.append(FetchResult(item.topic, item.partition, error=placed))
+                    continue
+                results.append(result)
+                if found is not None:
+                    slices.append(found)
+                    left = max(0, left - found.size)
+        except BaseException:
+            for slice_ in slices:
+                slice_.release()
+            raise
+        return FetchAnswer(FetchReply(results), slices)
+
+    def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
+        partition = self._partition(item.topic, item.partition)
+        partition_log = partition.log
+        if (item.offset is None) == (item.timestamp is None):
+            raise InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
+        if item.timestamp is not None:
+            moment = partition_log.find_timestamp(item.timestamp)
+            offset = partition_log.log_end_offset if moment is None else moment.offset
+        else:
+            assert item.offset is not None
+            offset = item.offset
+        found = partition_log.read(offset, bytes_max, min_one=min_one)
+        gaps = None
+        if found is not None and found.start_offset > offset:
+            gaps = [Gap(offset, found.start_offset, partition_log.why_missing(offset))]
+        result = FetchResult(
+            item.topic,
+            item.partition,
+            size=found.size if found else 0,
+            offset=offset,
+            earliest=partition_log.log_start_offset,
+            latest=partition_log.log_end_offset,
+            durable=partition_log.durable_end_offset,
+            leader_epoch=partition_log.leader_epoch,
+            gaps=gaps,
+        )
+        return result, found
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def offsets(self, request: OffsetsRequest) -> OffsetsReply:
+        """The ends of partitions, and where a moment lies in them."""
+        results: list[OffsetsResult] = []
+        for item in request.partitions:
+            try:
+                every = range(self._topic(item.topic).partitions)
+            except SeglogError as error:
+                results.append(OffsetsResult(item.topic, item.partition, error=error))
+                continue
+            wanted: Iterable[int] = every if item.partition is None else (item.partition,)
+            results.extend(self._offsets_of(item, number) for number in wanted)
+        return OffsetsReply(results)
+
+    def _offsets_of(self, item: OffsetsPartition, number: int) -> OffsetsResult:
+        try:
+            partition_log = self._partition(item.topic, number).log
+            moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
+        except SeglogError as error:
+            return OffsetsResult(item.topic, number, error=error)
+        return OffsetsResult(
+            item.topic,
+            number,
+            earliest=partition_log.log_start_offset,
+            latest=partition_log.log_end_offset,
+            durable=partition_log.durable_end_offset,
+            leader_epoch=partition_log.leader_epoch,
+            offset=None if moment is None else moment.offset,
+            timestamp=None if moment is None else moment.timestamp,
+        )
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def topics(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
+        """A page of topics, and its descriptions as the payload, a msgpack list."""
+        known = self.directory.registry.topics
+        unknown: list[SeglogError] = []
+        if request.names is not None:
+            unknown = [self._unknown_topic(name) for name in request.names if name not in known]
+            names = sorted({name for name in request.names if name in known and name > request.after})
+        else:
+            names = sorted(name for name in known if name > request.after)
+        page = names[: request.limit]
+        described = [self._describe(known[name], whole=request.config).to_wire() for name in page]
+        return TopicsReply(more=len(names) > len(page), unknown=unknown), encode_value(described)
+
+    def _describe(self, topic: Topic, *, whole: bool) -> TopicDescription:
+        config = self._config_of(topic)
+        logs = [p.log for number in range(topic.partitions) if (p := self.partitions.get((topic.name, number)))]
+        entries = None
+        if whole:
+            entries = {
+                entry.key: ConfigEntry(entry.value, str(entry.origin.kind), entry.origin.where)
+                for entry in config.describe()
+            }
+        return TopicDescription(
+            topic.name,
+            topic.id,
+            topic.partitions,
+            config.max_message_bytes,
+            config.segment_bytes,
+            segments=sum(len(partition_log.segments) for partition_log in logs),
+            size=sum(partition_log.size for partition_log in logs) if whole else 0,
+            config=entries,
+            notes=topic.notes,
+        )
+
+    def _config_of(self, topic: Topic) -> TopicConfig:
+        for number in range(topic.partitions):
+            partition = self.partitions.get((topic.name, number))
+            if partition is not None:
+                return partition.log.config
+        return self.config.topic_config({})
+
+    async def create_topic(self, request: CreateTopicRequest) -> CreateTopicReply:
+        """Create a topic; returns when it survives a power cut."""
+        config, warnings = self.config.validate_topic_config(request.config)
+        async with self._topics_lock:
+            count = self.config.num_partitions if request.partitions is None else request.partitions
+            creation = self.directory.plan_topic(request.topic, count, config)
+            error: OSError | None = None
+            with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
+                try:
+                    await self.offload.maintenance(creation.run)
+                except OSError as failure:
+                    error = failure
+            topic = self.directory.finish_topic(creation, error)
+            self._serve_logs({(topic.name, number): self.directory.logs[topic.name, number] for number in range(count)})
+        log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
+        return CreateTopicReply(topic.name, topic.id, topic.partitions, warnings)
+
+    async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicReply:
+        """Delete a topic: from now on it is unknown; its files go in the background, readers of them finish."""
+        if not self.config.delete_topic_enable:
+            raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
+        async with self._topics_lock:
+            topic = self._topic(request.topic)
+            doomed = self.directory.delete_topic(topic)
+            for number in range(topic.partitions):
+                partition = self.partitions.pop((topic.name, number), None)
+                if partition is not None:
+                    partition.note_deleted()
+            log.info("topic_deleted", topic=topic.name)
+            for path in doomed:
+                try:
+                    await self.offload.maintenance(self.fs.remove_tree, path)
+                except OSError as error:
+                    log.warning("deletion_postponed", path=path, reason=str(error), until="the next start")
+        return DeleteTopicReply(topic.name)
+
+    # --- Looking up ---------------------------------------------------------------------------------------------------
+
+    def _serve_logs(self, logs: dict[tuple[str, int], PartitionLog]) -> None:
+        for (topic, number), partition_log in logs.items():
+            self.partitions[topic, number] = Partition(topic, number, partition_log, self.offload)
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        partition = self.partitions.get((topic, number))
+        if partition is not None:
+            return partition
+        known = self._topic(topic)
+        if number >= known.partitions:
+            raise UnknownPartitionError(
+                f"topic {topic} has {known.partitions} partitions, numbered from 0: there is no {number}",
+                topic=topic,
+                partition=number,
+                partitions=known.partitions,
+            )
+        reason = self.directory.report.offline.get((topic, number), "it could not be opened")
+        raise PartitionOfflineError(
+            f"partition {number} of topic {topic} is offline: {reason}", topic=topic, partition=number, reason=reason
+        )
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.directory.registry.topics.get(name)
+        if topic is None:
+            raise self._unknown_topic(name)
+        return topic
+
+    def _unknown_topic(self, name: str) -> UnknownTopicError:
+        known = self.directory.registry.topics
+        nearest = next(iter(difflib.get_close_matches(name[:249], known, n=1)), "")
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        hint = f"; did you mean {nearest}?" if nearest else "; create it with: seglog topic create NAME"
+        return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)

@@ -1,0 +1,106 @@
+"""The client of seglog, a log broker on Kafka's own segment files.
+
+    with seglog.connect("localhost:9192") as client:
+        with client.producer("commits") as producer:
+            producer.send(b"value", key="key")
+        for record in client.consumer("commits", start="-1h"):
+            print(record.offset, record.value)
+
+Names are imported when they are first used, so that a short command does not wait for what it does not need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from seglog.client import Client, connect
+    from seglog.consumer import Consumer
+    from seglog.delivery import Delivery, Receipt
+    from seglog.fetching import FetchedBatch, Record
+    from seglog.gaps import ConsumerGap, GapLog
+    from seglog.producer import Producer
+    from seglog.starting import PartitionOffsets
+    from seglog_protocol.errors import (
+        ClientClosedError,
+        ClientError,
+        ClientTimeoutError,
+        ConnectionLostError,
+        CorruptRecordError,
+        DeliveryFailed,
+        InvalidConfigError,
+        MessageTooLargeError,
+        NotReachableError,
+        OffsetOutOfRangeError,
+        ProtocolError,
+        RemoteProtocolError,
+        RequestError,
+        SeglogError,
+        StorageError,
+        TopicExistsError,
+        UnknownPartitionError,
+        UnknownTopicError,
+    )
+    from seglog_protocol.messages import ConfigEntry, CreateTopicReply, HelloReply, TopicDescription
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "Client",
+    "ClientClosedError",
+    "ClientError",
+    "ClientTimeoutError",
+    "ConfigEntry",
+    "ConnectionLostError",
+    "Consumer",
+    "ConsumerGap",
+    "CorruptRecordError",
+    "CreateTopicReply",
+    "Delivery",
+    "DeliveryFailed",
+    "FetchedBatch",
+    "GapLog",
+    "HelloReply",
+    "InvalidConfigError",
+    "MessageTooLargeError",
+    "NotReachableError",
+    "OffsetOutOfRangeError",
+    "PartitionOffsets",
+    "Producer",
+    "ProtocolError",
+    "Receipt",
+    "Record",
+    "RemoteProtocolError",
+    "RequestError",
+    "SeglogError",
+    "StorageError",
+    "TopicDescription",
+    "TopicExistsError",
+    "UnknownPartitionError",
+    "UnknownTopicError",
+    "__version__",
+    "connect",
+]
+
+_HOMES: Final = {
+    "seglog.client": ("Client", "connect"),
+    "seglog.consumer": ("Consumer",),
+    "seglog.delivery": ("Delivery", "Receipt"),
+    "seglog.fetching": ("FetchedBatch", "Record"),
+    "seglog.gaps": ("ConsumerGap", "GapLog"),
+    "seglog.producer": ("Producer",),
+    "seglog.starting": ("PartitionOffsets",),
+    "seglog_protocol.messages": ("ConfigEntry", "CreateTopicReply", "HelloReply", "TopicDescription"),
+}
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'seglog' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF.get(name, "seglog_protocol.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,324 @@
+"""The blocking client: topics, offsets, and the way to producers and consumers."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from seglog.address import parse_address
+from seglog.dialer import Dialer
+from seglog.link import Link
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError, TopicExistsError
+from seglog_protocol.frames import Buffer, decode_value
+from seglog_protocol.messages import (
+    ConfigValue,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    DeleteTopicRequest,
+    HelloReply,
+    MessageT,
+    Request,
+    TopicDescription,
+    TopicsReply,
+    TopicsRequest,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from seglog.consumer import Consumer
+    from seglog.fetching import OutOfRange
+    from seglog.gaps import ConsumerGap
+    from seglog.moments import Moment
+    from seglog.producer import Producer
+    from seglog.starting import PartitionOffsets, Place
+    from seglog_protocol.messages import Ack
+
+ResultT = TypeVar("ResultT")
+ChildT = TypeVar("ChildT", bound="Producer | Consumer")
+
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
+
+
+def connect(
+    address: str = "localhost:9192",
+    *,
+    connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+    request_timeout: float = REQUEST_TIMEOUT_SECONDS,
+    client_id: str = "",
+) -> "Client":
+    """Connect to the broker at ``HOST:PORT``, trying again for ``connect_timeout`` seconds.
+
+    ``client_id`` names this program in the broker's log. Raises NotReachableError, RemoteProtocolError when something
+    else than a seglog broker answers there, and ValueError for what is no address.
+    """
+    dialer = Dialer(parse_address(address), client_id or "seglog-python")
+    return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
+
+
+class Client:
+    """A broker, seen from a program. Made by ``connect``; any thread may use it, but no forked child.
+
+    Calls of its own go over one connection; every producer and consumer opens another, so that long polls, large
+    fetches and acknowledgements never stand in each other's way. Closing it closes them.
+    """
+
+    def __init__(self, dialer: Dialer, link: Link, connect_timeout: float, request_timeout: float) -> None:
+        self._dialer = dialer
+        self._link = link
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._is_closed = False
+        self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+
+    @property
+    def server(self) -> str:
+        """HOST:PORT of the broker."""
+        return self._dialer.server
+
+    @property
+    def broker(self) -> HelloReply:
+        """What the broker said about itself when the connection was opened."""
+        return self._link.hello
+
+    def ping(self) -> HelloReply:
+        """Ask the broker, over a connection of its own, who it is and how it is."""
+        link = self._dial()
+        try:
+            return link.hello
+        finally:
+            link.close()
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> CreateTopicReply:
+        """Create a topic; without ``partitions`` with as many as the broker's ``num.partitions``.
+
+        Raises TopicExistsError (unless ``exist_ok``: the answer then describes what is there, with a warning where that
+        differs), InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
+        """
+        try:
+            return self.call(CreateTopicRequest(name, partitions, dict(config or {})), CreateTopicReply)[0]
+        except TopicExistsError:
+            if not exist_ok:
+                raise
+        found = self.describe_topic(name)
+        warnings = []
+        if partitions is not None and partitions != found.partitions:
+            warnings.append(f"{name} exists with {found.partitions} partitions, not {partitions}")
+        for key, value in (config or {}).items():
+            entry = (found.config or {}).get(key)
+            if entry is not None and entry.value != _config_text(value):
+                warnings.append(f"{name} exists with {key}={entry.value}, not {_config_text(value)}")
+        return CreateTopicReply(name, found.id, found.partitions, warnings)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
+        self.call(DeleteTopicRequest(name), DeleteTopicReply)
+
+    def topics(self) -> list[TopicDescription]:
+        """All topics, by name; without their configuration."""
+        found: list[TopicDescription] = []
+        while True:
+            after = found[-1].name if found else ""
+            reply, page = self._list_topics(TopicsRequest(after=after))
+            found += page
+            if not reply.more or not page:
+                return found
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """One topic with every configuration value and where it comes from. UnknownTopicError names the nearest."""
+        reply, found = self._list_topics(TopicsRequest(names=[name], config=True))
+        for error in reply.unknown:
+            raise error
+        return found[0]
+
+    def _list_topics(self, request: TopicsRequest) -> tuple[TopicsReply, list[TopicDescription]]:
+        reply, payload = self.call(request, TopicsReply, is_repeatable=True)
+        page = decode_value(payload, "list of topics")
+        return reply, [TopicDescription.from_wire(entry, strict=False) for entry in page]
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    def offsets(
+        self, topic: str, at: "str | datetime | Moment | None" = None, *, partitions: Sequence[int] | None = None
+    ) -> "list[PartitionOffsets]":
+        """The ends of every partition, and with ``at`` its first record at or after that moment."""
+        from seglog.moments import AtTime  # noqa: PLC0415 - `seglog topic list` needs none of it
+        from seglog.starting import look_up, to_moment  # noqa: PLC0415
+
+        moment = None if at is None else to_moment(at)
+        if moment is not None and not isinstance(moment, AtTime):
+            raise ValueError(f"{at!r} is no time; to find a record by time write for example -1h or 2019-01-01")
+        timestamp = None if moment is None else moment.timestamp
+        return self._repeated(lambda link: look_up(link, topic, partitions, timestamp, timeout=self._request_timeout))
+
+    # --- Reading and writing ------------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        ack: "Ack" = "disk",
+        linger_ms: float = 5,
+        batch_bytes: int = 256 * 1024,
+        compression: str = "none",
+        compression_level: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        delivery_timeout: float = 120.0,
+    ) -> "Producer":
+        """A producer for ``topic``; UnknownTopicError names the nearest topic there is.
+
+        ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
+        (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
+        (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
+        record fails after ``delivery_timeout`` seconds. A retry after a lost connection may duplicate: at least once.
+        """
+        from seglog.producer import Producer, ProducerOptions  # noqa: PLC0415 - with all its codecs
+
+        options = ProducerOptions(
+            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
+        )
+        description = self.describe_topic(topic)
+        return self._adopted(lambda link: Producer(self._dialer, link, description, options))
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: "Place | None" = None,
+        until: "Place | None" = None,
+        follow: bool = False,
+        durable_only: bool = False,
+        on_out_of_range: "OutOfRange" = "error",
+        on_gap: "Callable[[ConsumerGap], None] | None" = None,
+        reconnect_timeout: float = 120.0,
+        **limits: Any,
+    ) -> "Consumer":
+        """A consumer of ``topic``, all its partitions or some.
+
+        ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
+        a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
+        "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
+        now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
+        fetch_bytes, partition_bytes.
+        """
+        from seglog.consumer import Consumer, ConsumerOptions  # noqa: PLC0415 - with all its codecs
+
+        options = ConsumerOptions(
+            partitions,
+            ("latest" if follow else "earliest") if start is None else start,
+            until,
+            follow,
+            durable_only,
+            on_out_of_range,
+            on_gap,
+            reconnect_timeout,
+            **limits,
+        )
+        return self._adopted(lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout))
+
+    def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
+        link = self._dial()
+        try:
+            child = make(link)
+        except BaseException:
+            link.close()
+            raise
+        self._children.add(child)
+        return child
+
+    # --- Calls --------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        request: Request,
+        reply_type: type[MessageT],
+        payload: Sequence[Buffer] = (),
+        *,
+        is_repeatable: bool = False,
+    ) -> tuple[MessageT, memoryview]:
+        """One request of any api and its reply; asked once more after a lost connection if ``is_repeatable``.
+
+        Raises the error the broker answers with, ClientTimeoutError, ConnectionLostError, NotReachableError.
+        """
+
+        def ask(link: Link) -> tuple[MessageT, memoryview]:
+            return link.call(request, reply_type, payload, timeout=self._request_timeout)
+
+        return self._repeated(ask) if is_repeatable else ask(self._usable_link())
+
+    def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
+        """A request that is not answered."""
+        self._usable_link().send(request, payload, on_reply=None, timeout=self._request_timeout)
+
+    def _repeated(self, ask: Callable[[Link], ResultT]) -> ResultT:
+        try:
+            return ask(self._usable_link())
+        except ConnectionLostError:
+            return ask(self._usable_link())
+
+    def _usable_link(self) -> Link:
+        """The link, or a new one if the old one is known to be dead before anything is asked over it."""
+        self._check_open()
+        link = self._link
+        if not link.is_usable():
+            link.close()
+            self._link = self._dialer.dial(self._connect_timeout)
+        return self._link
+
+    def _dial(self) -> Link:
+        self._check_open()
+        return self._dialer.dial(self._connect_timeout)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the client is closed")
+        self._link.check_process()
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the producers (which flushes them) and consumers, then the connection; twice is fine.
+
+        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same.
+        """
+        self._close(lambda child: child.close())
+
+    def _close(self, close_child: "Callable[[Producer | Consumer], None]") -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        first: SeglogError | None = None
+        try:
+            for child in list(self._children):
+                try:
+                    close_child(child)
+                except SeglogError as error:
+                    first = first or error
+        finally:
+            self._link.close()
+        if first is not None:
+            raise first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(lambda child: child.__exit__(kind, error, trace))
+
+
+def _config_text(value: ConfigValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

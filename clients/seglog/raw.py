@@ -1,0 +1,81 @@
+"""Batches as they are: append ready-made ones, fetch a bounded range of offsets as batch bytes.
+
+For programs that make or read batches themselves, many records at a time: a vectorised decoder, a Spark source, a copy
+from one topic to another. Nothing is opened or compressed here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from seglog.client import Client
+from seglog.delivery import Receipt
+from seglog.fetching import FETCH_BYTES, FetchedBatch
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.frames import Buffer
+from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest
+
+
+class RawBatch(NamedTuple):
+    """A whole record batch with base offset 0, as ``encode_batch`` makes it, and where it goes."""
+
+    topic: str
+    partition: int
+    data: Buffer
+
+
+def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
+    """Append in one request; for each batch, in order, its receipt or the error that kept it out.
+
+    A receipt's offset is that of the batch's first record, its timestamp the time of append or -1. One bad batch never
+    fails the others. With ack "none" nothing is answered. Raises ConnectionLostError when it is not known what
+    happened, and sends nothing twice. The caller keeps a request within the broker's frame limit.
+    """
+    request = AppendRequest([AppendPartition(b.topic, b.partition, len(b.data)) for b in batches], ack=ack)
+    payload = [batch.data for batch in batches]
+    if ack == "none":
+        client.post(request, payload)
+        return [Receipt(batch.topic, batch.partition, -1, -1, "none") for batch in batches]
+    reply, _ = client.call(request, AppendReply, payload)
+    return [
+        result.error
+        if result.error is not None
+        else Receipt(
+            result.topic,
+            result.partition,
+            -1 if result.base_offset is None else result.base_offset,
+            -1 if result.timestamp is None else result.timestamp,
+            result.ack or "",
+        )
+        for result in reply.partitions
+    ]
+
+
+def fetch(
+    client: Client,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    partition_bytes: int = FETCH_BYTES,
+    durable_only: bool = False,
+) -> Iterator[FetchedBatch]:
+    """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
+
+    The first and the last may hold records outside; ``start_offset`` and ``end_offset`` of each batch say which count.
+    Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
+    """
+    with client.consumer(
+        topic,
+        partitions=[partition],
+        start={partition: start},
+        until={partition: end},
+        durable_only=durable_only,
+        partition_bytes=partition_bytes,
+    ) as consumer:
+        yield from consumer.batches()
+
+
+def join(batches: Iterable[FetchedBatch]) -> bytes:
+    """Their bytes in a row, the same as on the broker's disk."""
+    return b"".join(batch.data for batch in batches)

@@ -1,0 +1,151 @@
+"""From what a program gives as ``start`` and ``until`` to a place in every partition."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from seglog.fetching import PartitionState
+from seglog.link import Link
+from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms
+from seglog_protocol.errors import UnknownPartitionError
+from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
+
+Place = int | str | datetime | Mapping[int, int] | Moment
+"""An offset for every partition, a moment as people type it, an aware datetime, or {partition: offset}."""
+
+
+class PartitionOffsets(NamedTuple):
+    """The ends of a partition: [``earliest``, ``latest``) can be read, what lies below ``durable`` survives power loss.
+
+    ``offset`` and ``timestamp`` are the first record at or after the moment asked for; None: there is none, or no
+    moment was asked for.
+    """
+
+    topic: str
+    partition: int
+    earliest: int
+    latest: int
+    durable: int
+    leader_epoch: int
+    offset: int | None = None
+    timestamp: int | None = None
+
+
+def to_moment(place: int | str | datetime | Moment) -> Moment:
+    """The moment that a program means; ValueError with a sentence for anything else."""
+    if isinstance(place, Edge | AtOffset | AtTime):
+        return place
+    if isinstance(place, str):
+        return parse_moment(place, now_ms=time.time_ns() // 1_000_000)
+    if isinstance(place, datetime):
+        return AtTime(max(0, to_epoch_ms(place, round_up=True)))
+    if type(place) is int and place >= 0:  # True is no offset
+        return AtOffset(place)
+    raise ValueError(f"{place!r} is no place in a log; give an offset, a moment or {{partition: offset}}")
+
+
+def look_up(
+    link: Link, topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, timeout: float
+) -> list[PartitionOffsets]:
+    """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error."""
+    asked = [
+        OffsetsPartition(topic, partition, timestamp)
+        for partition in ([None] if partitions is None else sorted(set(partitions)))
+    ]
+    reply, _ = link.call(OffsetsRequest(asked), OffsetsReply, timeout=timeout)
+    found: list[PartitionOffsets] = []
+    for result in reply.partitions:
+        if result.error is not None:
+            raise result.error
+        found.append(_offsets(result))
+    return sorted(found, key=lambda offsets: offsets.partition)
+
+
+def _offsets(result: OffsetsResult) -> PartitionOffsets:
+    latest = result.latest or 0
+    return PartitionOffsets(
+        result.topic,
+        result.partition or 0,
+        result.earliest or 0,
+        latest,
+        latest if result.durable is None else result.durable,
+        -1 if result.leader_epoch is None else result.leader_epoch,
+        result.offset,
+        result.timestamp,
+    )
+
+
+def begin(
+    link: Link,
+    topic: str,
+    partitions: Sequence[int] | None,
+    start: Place,
+    until: Place | None,
+    *,
+    follow: bool,
+    durable_only: bool,
+    timeout: float,
+) -> list[PartitionState]:
+    """The partitions to read, each at its start and with its end, from one look at the broker.
+
+    A ``start`` that maps partitions reads just these unless ``partitions`` says otherwise; then others begin at the
+    earliest.
+    """
+    starts = start if isinstance(start, Mapping) else to_moment(start)
+    stops = until if until is None or isinstance(until, Mapping) else to_moment(until)
+    if isinstance(starts, Mapping) and partitions is None:
+        partitions = list(starts)
+    timestamp = starts.timestamp if isinstance(starts, AtTime) else None
+    found = look_up(link, topic, partitions, timestamp, timeout=timeout)
+    states: list[PartitionState] = []
+    for offsets in found:
+        end = offsets.durable if durable_only else offsets.latest
+        state = PartitionState(
+            offsets.partition,
+            _start(starts, offsets, end),
+            earliest=offsets.earliest,
+            latest=offsets.latest,
+            durable=offsets.durable,
+            leader_epoch=offsets.leader_epoch,
+        )
+        if not follow:
+            state.end = end
+        _stop_at(state, stops, offsets, end)
+        if state.end is not None and not offsets.earliest <= state.position <= offsets.latest:
+            state.end = max(state.end, state.position + 1)  # so that it is fetched, and found to be out of range
+        states.append(state)
+    missing = set(partitions or ()) - {state.partition for state in states}
+    if missing:
+        raise UnknownPartitionError(
+            f"{topic} has no partition {min(missing)}", topic=topic, partition=min(missing), partitions=-1
+        )
+    return states
+
+
+def _start(starts: Mapping[int, int] | Moment, offsets: PartitionOffsets, end: int) -> int:
+    if isinstance(starts, AtOffset):
+        return starts.offset
+    if isinstance(starts, AtTime):
+        return end if offsets.offset is None else offsets.offset
+    if isinstance(starts, Edge):
+        return offsets.earliest if starts is Edge.EARLIEST else end
+    return starts.get(offsets.partition, offsets.earliest)
+
+
+def _stop_at(
+    state: PartitionState, stops: Mapping[int, int] | Moment | None, offsets: PartitionOffsets, end: int
+) -> None:
+    if stops is None:
+        return
+    if isinstance(stops, AtTime):
+        state.until_ms = stops.timestamp
+        return
+    if isinstance(stops, Edge):
+        stop: int | None = offsets.earliest if stops is Edge.EARLIEST else end
+    elif isinstance(stops, AtOffset):
+        stop = stops.offset
+    else:
+        stop = stops.get(state.partition)
+    if stop is not None:
+        state.end = stop if state.end is None else min(state.end, stop)

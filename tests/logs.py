@@ -1,0 +1,163 @@
+"""Partition logs for tests: on the forgetful double, with a clock that stands until it is moved, and a way to verify."""
+
+from collections.abc import Sequence
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.partition_log import Appended, OpenReport, PartitionLog, make_partition
+from seglog_broker.storage.segment import Segment
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.record_batch import parse_header
+from seglog_protocol.records import Record, decode_records
+
+DIRECTORY = "/topic-0"
+TOPIC_ID = "IVT1Seu3QjacxS7oBTKhDQ"
+
+
+class ManualClock:
+    """A clock that tests move."""
+
+    def __init__(self, now: int = 1_700_000_000_000) -> None:
+        self.now = now
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class LogOnDisk:
+    """A partition log and the disk it lives on; ``reopen`` and ``crash`` stand for what happens to a process."""
+
+    def __init__(
+        self, config: TopicConfig | None = None, *, fs: FileSystem | None = None, handles_max: int = 512
+    ) -> None:
+        self.config = config or TopicConfig()
+        self.clock = ManualClock()
+        self.fs: FileSystem = fs or ForgetfulFileSystem()
+        self.handles_max = handles_max
+        if not self.fs.exists(DIRECTORY):
+            make_partition(self.fs, DIRECTORY, TOPIC_ID)
+            self.fs.sync_directory("/")
+        self.report: OpenReport
+        self.log = self._open(clean=True)
+
+    def _open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> PartitionLog:
+        handles = HandlePool(self.fs, self.handles_max)
+        self.log = PartitionLog(self.fs, handles, self.clock, DIRECTORY, self.config)
+        self.report = self.log.open(clean=clean, recovery_point=recovery_point, log_start=log_start)
+        return self.log
+
+    def reopen(self, *, log_start: int = 0) -> PartitionLog:
+        """Stop in good order and start again."""
+        self.log.close()
+        return self._open(clean=True, log_start=log_start)
+
+    def restart_unclean(self, *, recovery_point: int = 0) -> PartitionLog:
+        """The process is gone, what it wrote is there; start again."""
+        self.log.release()
+        return self._open(clean=False, recovery_point=recovery_point)
+
+    def append(self, *values: bytes, timestamp: int = -1, key: bytes | None = None) -> Appended:
+        """One batch with a record for each value."""
+        return self.append_batch(batch(*values, timestamp=timestamp, key=key))
+
+    def append_batch(self, encoded: bytes) -> Appended:
+        """One ready batch."""
+        view = memoryview(bytearray(encoded))
+        return self.log.append(view, parse_header(view))
+
+
+def batch(*values: bytes, timestamp: int = -1, key: bytes | None = None) -> bytes:
+    """A batch as a producer sends it: base offset 0, all records with one timestamp."""
+    return encode_batch([(timestamp, key, value, ()) for value in values])
+
+
+def batch_of_size(size: int, timestamp: int = -1) -> bytes:
+    """A batch of one record and exactly ``size`` bytes."""
+    value = b"." * size
+    while len(encoded := batch(value, timestamp=timestamp)) > size:
+        value = value[: len(value) - (len(encoded) - size)]
+    assert len(encoded) == size
+    return encoded
+
+
+def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 20) -> list[Record]:
+    """Every record from ``start`` on, fetched piece by piece as a consumer would."""
+    offset = log.log_start_offset if start is None else start
+    records: list[Record] = []
+    while (found := log.read(offset, bytes_max)) is not None:
+        data = found.file.pread(found.size, found.position)
+        found.release()
+        assert len(data) == found.size
+        position = 0
+        while position < len(data):
+            header = parse_header(data, position)
+            piece = data[position : position + header.size]
+            assert len(piece) == header.size, "a slice ended inside a batch"
+            records += [record for record in decode_records(header, piece) if record.offset >= offset]
+            position += header.size
+            next_offset = header.next_offset
+        offset = next_offset
+    return records
+
+
+def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
+    """Every batch of a segment's ``.log``, checksums verified; fails where the bytes are no batch."""
+    file = fs.open(segment.log_path)
+    try:
+        verifier = BatchVerifier(file, segment.size)
+        found, position = [], 0
+        while position < segment.size:
+            damage = next((d for d in segment.damaged if d.position == position), None)
+            if damage is not None:
+                position = damage.end_position
+                continue
+            located = verifier.batch_at(position)
+            assert located is not None, f"no valid batch at {position} of {segment.log_path}"
+            found.append(located)
+            position = located.end
+        return found
+    finally:
+        file.close()
+
+
+def index_bytes(log: PartitionLog) -> list[tuple[bytes, bytes]]:
+    """(offset index, time index) of every segment, as they stand, memory included."""
+    return [(segment.offset_index.read(), segment.time_index.read()) for segment in log.segments]
+
+
+def verify(fs: FileSystem, log: PartitionLog) -> None:
+    """Walk the whole log: batches valid, offsets rising within and across segments, indexes equal to rebuilt ones."""
+    next_offset = -1
+    for number, segment in enumerate(log.segments):
+        assert segment.is_active == (number == len(log.segments) - 1)
+        assert fs.stat(segment.log_path).size == segment.size
+        assert segment.base_offset >= next_offset
+        next_offset = max(next_offset, segment.base_offset)
+        expected_offsets: list[tuple[int, int]] = []
+        expected_times: list[tuple[int, int]] = []
+        maximum, indexed = (-1, segment.base_offset), 0
+        for position, header in batches_of(fs, segment):
+            assert next_offset <= header.base_offset <= header.last_offset
+            next_offset = header.next_offset
+            if header.max_timestamp > maximum[0]:
+                maximum = (header.max_timestamp, header.last_offset)
+            if position - indexed > segment.index_interval:
+                expected_offsets.append((header.last_offset - segment.base_offset, position))
+                if maximum[0] > (expected_times[-1][0] if expected_times else -1):
+                    expected_times.append((maximum[0], maximum[1] - segment.base_offset))
+                indexed = position
+        if not segment.is_active and maximum[0] > (expected_times[-1][0] if expected_times else -1):
+            expected_times.append((maximum[0], maximum[1] - segment.base_offset))
+        segment.ensure_indexes()
+        assert _pairs(segment.offset_index.read(), ">ii") == expected_offsets, segment.log_path
+        assert _pairs(segment.time_index.read(), ">qi") == expected_times, segment.log_path
+    assert next_offset <= log.log_end_offset
+
+
+def _pairs(data: bytes, layout: str) -> Sequence[tuple[int, int]]:
+    import struct  # noqa: PLC0415 - used here only
+
+    return [(a, b) for a, b in struct.iter_unpack(layout, data)]
