@@ -1,5 +1,6 @@
-"""Partition logs for tests: on the forgetful double, with a clock that stands until it is moved, and a way to verify."""
+"""Partition logs for tests: on the forgetful double, with a clock that is moved by hand, and a way to verify."""
 
+import struct
 from collections.abc import Sequence
 
 from seglog_broker.config import TopicConfig
@@ -10,6 +11,7 @@ from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import Appended, OpenReport, PartitionLog, make_partition
 from seglog_broker.storage.segment import Segment
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import Record, decode_records
 
@@ -76,11 +78,10 @@ def batch(*values: bytes, timestamp: int = -1, key: bytes | None = None) -> byte
 
 def batch_of_size(size: int, timestamp: int = -1) -> bytes:
     """A batch of one record and exactly ``size`` bytes."""
-    value = b"." * size
-    while len(encoded := batch(value, timestamp=timestamp)) > size:
-        value = value[: len(value) - (len(encoded) - size)]
-    assert len(encoded) == size
-    return encoded
+    for value_size in range(max(0, size - 80), size):
+        if len(encoded := batch(b"." * value_size, timestamp=timestamp)) == size:
+            return encoded
+    raise AssertionError(f"no batch of one record has exactly {size} bytes")
 
 
 def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 20) -> list[Record]:
@@ -91,7 +92,7 @@ def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 
         data = found.file.pread(found.size, found.position)
         found.release()
         assert len(data) == found.size
-        position = 0
+        position = next_offset = 0
         while position < len(data):
             header = parse_header(data, position)
             piece = data[position : position + header.size]
@@ -101,6 +102,26 @@ def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 
             next_offset = header.next_offset
         offset = next_offset
     return records
+
+
+def read_around(log: PartitionLog) -> list[Record]:
+    """Every record that can be read, going on behind each damaged range as its error says."""
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while True:
+        try:
+            found = log.read(offset, 1)
+        except CorruptRecordError as error:
+            assert error.next_offset > offset, "an error that leads nowhere"  # noqa: PT017 - it is expected sometimes
+            offset = error.next_offset
+            continue
+        if found is None:
+            return records
+        data = found.file.pread(found.size, found.position)
+        found.release()
+        header = parse_header(data)
+        records += [record for record in decode_records(header, data) if record.offset >= offset]
+        offset = header.next_offset
 
 
 def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
@@ -158,6 +179,4 @@ def verify(fs: FileSystem, log: PartitionLog) -> None:
 
 
 def _pairs(data: bytes, layout: str) -> Sequence[tuple[int, int]]:
-    import struct  # noqa: PLC0415 - used here only
-
     return [(a, b) for a, b in struct.iter_unpack(layout, data)]

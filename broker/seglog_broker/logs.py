@@ -32,7 +32,8 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
     if log_format == "json":
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        processors.append(
+        processors += [
+            _disarm,
             structlog.dev.ConsoleRenderer(
                 colors=_wants_colors(stream),
                 # Not the renderer that structlog picks when `rich` happens to be installed: that one prints the local
@@ -40,8 +41,8 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
                 exception_formatter=structlog.dev.plain_traceback,
                 pad_event_to=EVENT_WIDTH,
                 sort_keys=False,
-            )
-        )
+            ),
+        ]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -53,6 +54,14 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
 def _wants_colors(stream: TextIO) -> bool:
     """Colours on a terminal, unless its owner asked for none (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape control characters: peers choose some of what is logged, and a terminal obeys whoever writes to it."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = repr(value)[1:-1]
+    return event
 
 
 class _Unbreakable:

@@ -50,7 +50,8 @@ async def serve(
                 log.info(
                     "broker_ready",
                     listen=", ".join(addresses),
-                    partitions=broker.hello().partitions,
+                    topics=len({topic for topic, _ in broker.partitions}),
+                    partitions=len(broker.partitions),
                     seconds=round(trio.current_time() - began, 3),
                 )
                 task_status.started(addresses)
@@ -62,7 +63,7 @@ async def serve(
                 tasks.cancel()  # only now: the last acks needed the flusher
     finally:
         broker.close()
-    log.info("broker_stopped")
+        log.info("broker_stopped")
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:

@@ -1,6 +1,6 @@
-"""What a producer does between ``send`` and the socket, without socket, thread or clock: the blocking face and the
-trio face stand on it.
+"""What a producer does between ``send`` and the socket, without socket, thread or clock.
 
+The blocking face and the trio face stand on it.
 Records are encoded at once into the open batch of their partition. An open batch is closed when it is full, or when it
 is sent: lingering records keep filling their batch while earlier ones are on the way. Batches of a partition go out in
 order; those that must be sent again go back to the front, in order, and the partition waits until everything of it that
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog.dialer import backoff_seconds
-from seglog_protocol.batch_builder import BatchBuilder, encode_batch
+from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError
 from seglog_protocol.messages import AppendResult
@@ -150,13 +150,12 @@ class Accumulator:
         """Whether a record of that size may come in. An empty buffer takes any."""
         return self.buffered_bytes == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
 
-    def append(
-        self, partition: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
-    ) -> tuple[ProducerBatch, int, bool]:
+    def append(self, partition: int, record: NewRecord, now: float) -> tuple[ProducerBatch, int, bool]:
         """Add a record: its batch, its index there, and whether a full batch was closed to make room.
 
         ValueError when a field cannot be encoded; nothing has changed then.
         """
+        timestamp, key, value, headers = record
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane()

@@ -216,7 +216,7 @@ class Consumer:
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     def seek(self, place: Place) -> None:
-        """Go on elsewhere: at ``{partition: offset}``, other partitions stay; or anything that ``start`` takes, for all.
+        """Go on elsewhere: at ``{partition: offset}``, other partitions stay; or what ``start`` takes, for all.
 
         Takes effect with the next record; the ends to stop at stay those seen at start.
         """

@@ -1,5 +1,6 @@
-"""What a consumer does between replies and records, without socket or clock: the blocking and the trio face stand on it.
+"""What a consumer does between replies and records, without socket or clock.
 
+The blocking face and the trio face stand on it.
 ``request`` says what to ask next, ``take`` puts an answer's batches, gaps and errors into a queue in log order, and
 ``next_batch`` checks and hands them out. Two positions are kept for each partition: where to fetch next, and
 ``position``, the offset of the next record that the program will get; after an error, a seek or a lost connection
@@ -59,7 +60,7 @@ class FetchedBatch:
     size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 
     def stored(self) -> Iterator[StoredRecord]:
-        """The records that were asked for, opened within ``size_limit`` bytes; CorruptRecordError with all its facts."""
+        """The records that were asked for, opened within ``size_limit`` bytes; CorruptRecordError with its facts."""
         start, end = self.start_offset, self.end_offset
         try:
             for record in iter_records(self.header, self.data, size_limit=self.size_limit):

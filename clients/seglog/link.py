@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from seglog.connection import Connection, Reply
@@ -159,11 +159,9 @@ class Link:
                 self._failure = error
             self._handlers.clear()
             self._changed.notify_all()
-        try:
+        with suppress(OSError):  # the other end may have been faster
             # Not close: another thread may be in poll with this descriptor, and numbers are reused.
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other end was faster
 
     def check_process(self) -> None:
         """Refuse to work in a forked child: two processes reading one socket take each other's replies."""
@@ -191,10 +189,10 @@ class Link:
                 f"the connection to {self.server} broke: {error.strerror or error}", server=self.server
             )
             self.fail(lost)
-            raise lost from error
+            self._raise_failure()  # which may be an older one: closing breaks what others are doing
         except SeglogError as error:
             self.fail(error)
-            raise
+            self._raise_failure()
         except BaseException as error:
             self.fail(
                 ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server)

@@ -2,8 +2,8 @@
 
 Whoever has a reason to wait does the work: sends what is ready, reads answers, reconnects. The daemon thread exists
 only when records linger, because then something has to happen although nobody calls. Two locks, always taken in this
-order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_changed`` guards the
-batches and is never held while anything blocks.
+order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_changed`` guards
+the batches and is never held while anything blocks.
 """
 
 import atexit
@@ -24,6 +24,7 @@ from seglog.dialer import Dialer, backoff_seconds
 from seglog.link import Link
 from seglog.moments import to_epoch_ms
 from seglog.partitioner import Partitioner
+from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -167,10 +168,11 @@ class Producer:
                 partition=partition,
                 partitions=self.partitions,
             )
-        added = self._append(size, partition, timestamp, key_bytes, value_bytes, header_pairs)
+        record = (timestamp, key_bytes, value_bytes, header_pairs)
+        added = self._append(partition, record, size)
         while added is None:
             self._wait_for_room(size)
-            added = self._append(size, partition, timestamp, key_bytes, value_bytes, header_pairs)
+            added = self._append(partition, record, size)
         batch, index, has_full = added
         if self._thread is None:
             self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
@@ -178,15 +180,7 @@ class Producer:
             self._pump()
         return Delivery(batch, index, timestamp, self)
 
-    def _append(
-        self,
-        size: int,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-    ) -> tuple[ProducerBatch, int, bool] | None:
+    def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
         """Put a record into its batch, or None when there is no room; as ``Accumulator.append``."""
         self._check_open()
         with self._changed:
@@ -194,8 +188,8 @@ class Producer:
             if not accumulator.has_room(size):
                 accumulator.flush()
                 return None
-            target = self._partitioner.place(key) if partition is None else partition
-            added = accumulator.append(target, timestamp, key, value, headers, time.monotonic())
+            target = self._partitioner.place(record[1]) if partition is None else partition
+            added = accumulator.append(target, record, time.monotonic())
             if added[2]:
                 self._partitioner.batch_closed(target)
             if added[1] == 0:
@@ -319,7 +313,7 @@ class Producer:
             self._step(lambda: False, FOREVER_SECONDS)
 
     def _drive(self, is_done: Callable[[], bool], timeout: float) -> bool:
-        """Work until ``is_done()``; False when ``timeout`` seconds pass first. Takes in what has arrived in any case."""
+        """Work until ``is_done()``; False when ``timeout`` seconds pass first. Takes in what has arrived anyway."""
         deadline = time.monotonic() + timeout
         while not is_done():
             remaining = deadline - time.monotonic()

@@ -324,7 +324,7 @@ class CreateTopicReply(Message):
     """What was created, and what its creator should know about its configuration."""
 
     topic: str
-    id: str
+    topic_id: str
     partitions: int
     warnings: list[str] = field(default_factory=list)
 
@@ -403,7 +403,9 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
     """The header of a reply's frame."""
     if isinstance(reply, SeglogError):
         return {"id": request_id, "error": error_to_wire(reply)}
-    return {"id": request_id} | reply.to_wire()
+    fields = reply.to_wire()
+    assert "id" not in fields, "a reply's field must not hide the id it is matched by"
+    return {"id": request_id} | fields
 
 
 def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import trio
 
@@ -75,7 +75,7 @@ class FakeAnswer:
     slices: list[FakeSlice]
     closed: int = 0
 
-    def __enter__(self) -> "FakeAnswer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,6 +25,7 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
 FORMAT_VERSION: Final = 1
 """What ``seglog-format`` says; a higher number was written by a newer seglog and is refused."""
@@ -95,6 +96,9 @@ class LogDirectory:
             found = self._fs.list_directory(self.path)
             known = self._fs.exists(self._file(filenames.REGISTRY_FILE))
             directories = self._partition_directories(found)
+            for name in found:
+                if name.endswith(TEMPORARY_SUFFIX):
+                    self._fs.unlink(self._file(name))
             self._load_identity(found)
             clean = filenames.CLEAN_SHUTDOWN_FILE in found
             if clean:
@@ -102,9 +106,6 @@ class LogDirectory:
                 self._fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
                 self._fs.sync_directory(self.path)
             self.report.clean = clean or not directories
-            for name in found:
-                if name.endswith(".tmp"):
-                    self._fs.unlink(self._file(name))
             if known:
                 self.registry.load()
             else:
@@ -129,6 +130,7 @@ class LogDirectory:
                 missing.append(above)
             for path in reversed(missing):
                 self._fs.make_directory(path)
+                self._fs.sync_directory(parent(path))
         elif not self._fs.stat(self.path).is_directory:
             raise LogDirectoryError(f"{self.path} is a file; log.dir must name a directory", path=self.path)
         else:

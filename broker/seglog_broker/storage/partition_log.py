@@ -593,7 +593,10 @@ class PartitionLog:
         return self.log_start_offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every record at or above ``offset``; batches are not split, so the log may end below it."""
+        """Drop every record at or above ``offset``; batches are not split, so the log may end below it.
+
+        Returns when what is left, and that the rest is gone, survives a power cut.
+        """
         if offset < self.log_end_offset:
             first = bisect_right(self._bases, offset) - 1
             self._discard(self._segments[first + 1 :])
@@ -609,6 +612,7 @@ class PartitionLog:
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._directory_is_dirty = True
+            self.flush()
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
         self.epochs.save()

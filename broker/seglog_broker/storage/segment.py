@@ -82,7 +82,8 @@ class Segment:
             bytes_max=index_bytes_max,
             exists=names.segment_file_name(base_offset, names.TIME_INDEX_SUFFIX) in present,
         )
-        self._is_checked = False  # the indexes have been looked at since this object was made
+        self._offset_index_checked = False  # looked at since this object was made
+        self._time_index_checked = False
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
@@ -132,7 +133,8 @@ class Segment:
         self._writer.resource.truncate(0)
         self.offset_index.create()
         self.time_index.create()
-        self._size, self._max, self._is_checked = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset), True
+        self._size, self._max = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._offset_index_checked = self._time_index_checked = True
         self.is_dirty = True
 
     def activate(self) -> int:
@@ -142,9 +144,9 @@ class Segment:
         interval and the largest timestamp are taken up where they were.
         """
         self._writer = self._handles.lease(self.log_path, writable=True)
+        self.ensure_indexes()
         self.offset_index.create()
         self.time_index.create()
-        self.ensure_indexes()
         next_offset = self._take_up()
         if next_offset is None:  # an index that is ahead of its log: believe the log
             self.rebuild_indexes()
@@ -326,7 +328,7 @@ class Segment:
 
         Indexes carry no checksum: one flipped bit would otherwise skip records in silence.
         """
-        self.ensure_indexes()
+        self._ensure_offset_index()
         try:
             entry = self.offset_index.lookup(offset)
             if self._leads_to_batch(entry):
@@ -347,24 +349,37 @@ class Segment:
         return why_implausible(header) is None and header.base_offset <= entry.offset
 
     def ensure_indexes(self) -> None:
-        """Rebuild the indexes if they are missing or implausible; looks once, and only at their ends."""
-        if self._is_checked:
-            return
-        self._is_checked = True
-        if self.why_indexes_unusable() is not None:
-            self.rebuild_indexes()
+        """Rebuild both indexes if either is missing or implausible; looks once, and only at their ends."""
+        self._ensure_offset_index()
+        if not self._time_index_checked:
+            self._time_index_checked = True
+            if self._why_time_index_unusable() is not None:
+                self.rebuild_indexes()
 
-    def why_indexes_unusable(self) -> str | None:
-        """Why the indexes cannot be used, or None. Reads sizes and the entries at both ends."""
+    def _ensure_offset_index(self) -> None:
+        """The half of ``ensure_indexes`` that a seek by offset needs: a log without timestamps has no time index."""
+        if not self._offset_index_checked:
+            self._offset_index_checked = True
+            if self._why_offset_index_unusable() is not None:
+                self.rebuild_indexes()
+
+    def _why_offset_index_unusable(self) -> str | None:
         if not self.offset_index.exists:
             return "there is no offset index"
+        try:
+            return self.offset_index.problem(self.size)
+        except ValueError as error:
+            return str(error)
+
+    def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:
             return "there is no time index"
         try:
-            problem = self.offset_index.problem(self.size) or self.time_index.problem()
-        except (OSError, ValueError) as error:
+            problem = self.time_index.problem()
+        except ValueError as error:
             return str(error)
         if problem is None and not self.is_active and self.size and not self.time_index.count:
+            # Either no batch has a timestamp, or the closing entry was lost: only the headers can tell.
             return "a closed segment's time index is empty"
         return problem
 
@@ -374,7 +389,7 @@ class Segment:
         Returns the offset behind the last batch, or None when there is none. The result equals, byte for byte, what the
         live segment would have; an index that is full stays full, which makes a seek slow but never wrong.
         """
-        self._is_checked = True
+        self._offset_index_checked = self._time_index_checked = True
         self.offset_index.reset()
         self.time_index.reset()
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)

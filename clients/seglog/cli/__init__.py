@@ -1,0 +1,48 @@
+"""The command line: ``seglog topic | produce | consume | offsets | ping``.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 refused by the broker, 130 interrupted. Errors are one sentence
+on stderr. A command's module is imported when it is called: a short one does not wait for what it does not need.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from seglog.cli.arguments import make_parser, options_from
+from seglog.cli.exits import INTERRUPTED, OK, InputError, UsageError, exit_code_of
+from seglog_protocol.errors import SeglogError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; argparse leaves with SystemExit(2) for what it cannot parse."""
+    parser = make_parser()
+    options = options_from(parser.parse_args(arguments))
+    try:
+        command = import_module(f"seglog.cli.{options.module}")
+        code: int = command.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads our output has enough, for example `| head`. What is left in the buffer must not raise at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt as interrupt:
+        _complain("interrupted", *getattr(interrupt, "__notes__", ()))
+        return INTERRUPTED
+    except UsageError as error:
+        parser.exit(2, f"seglog: {error}\n")
+    except (SeglogError, InputError, OSError) as error:
+        _complain(_sentence(error), *getattr(error, "__notes__", ()))
+        return exit_code_of(error)
+    return code
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, SeglogError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _complain(*lines: str) -> None:
+    for line in lines:
+        print(f"seglog: {line}", file=sys.stderr)

@@ -1,0 +1,188 @@
+"""What can be typed."""
+
+import argparse
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+DEFAULT_SERVER: Final = "localhost:9192"
+CONNECT_SECONDS: Final = 5.0
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+MOMENTS: Final = (
+    "a MOMENT is an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
+    "now, today, yesterday, or ISO 8601 (2019-01-01T10:00); without a zone it is UTC"
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """The parsed command line; which fields are there depends on the command."""
+
+    module: str
+    server: str
+    json: bool
+    connect_timeout: float
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def options_from(parsed: argparse.Namespace) -> Options:
+    """Fill in what was not typed: the server from SEGLOG_SERVER, else localhost:9192."""
+    values = vars(parsed)
+    return Options(
+        module=values.pop("module"),
+        server=values.pop("server", None) or os.environ.get("SEGLOG_SERVER") or DEFAULT_SERVER,
+        json=values.pop("json", False),
+        connect_timeout=values.pop("connect_timeout", CONNECT_SECONDS),
+        values=values,
+    )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    # The common options stand before or behind the command; SUPPRESS keeps the second parser from undoing the first.
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("--server", metavar="HOST:PORT", help="the broker (else SEGLOG_SERVER, else localhost:9192)")
+    common.add_argument("--json", action="store_true", help="output for machines")
+    common.add_argument("--connect-timeout", type=_seconds, metavar="SECONDS", help="how long to try to connect")
+    parser = argparse.ArgumentParser(
+        prog="seglog", description="Talk to a seglog broker.", parents=[common], epilog=MOMENTS, allow_abbrev=False
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(to: Any, name: str, module: str, summary: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = to.add_parser(
+            name, help=summary, description=summary, parents=[common], allow_abbrev=False, epilog=MOMENTS
+        )
+        made.set_defaults(module=module)
+        return made
+
+    topic = commands.add_parser("topic", help="create, list, describe and delete topics")
+    _add_topic_commands(topic.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
+    _add_produce(command(commands, "produce", "produce", "Send lines of a file or of standard input as records."))
+    _add_consume(command(commands, "consume", "consume", "Print records, from a place in the log to its end."))
+    offsets = command(commands, "offsets", "offsets", "Show the ends of every partition, and where a moment is.")
+    offsets.add_argument("topic")
+    offsets.add_argument("--at", metavar="MOMENT", help="also the first record at or after this time")
+    offsets.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
+    offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
+    command(commands, "ping", "ping", "Show who answers, its version, uptime and problems.")
+    return parser
+
+
+def _add_topic_commands(commands: Any, command: Any) -> None:
+    create = command(commands, "create", "topics", "Create a topic.")
+    create.set_defaults(action="create")
+    create.add_argument("topic")
+    create.add_argument("--partitions", type=_count, metavar="N", help="how many (else the broker's num.partitions)")
+    create.add_argument(
+        "--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="Kafka's names; repeatable"
+    )
+    create.add_argument("--if-not-exists", action="store_true", help="be content with one that is there")
+    listing = command(commands, "list", "topics", "List all topics.")
+    listing.set_defaults(action="list")
+    describe = command(commands, "describe", "topics", "Show a topic, its configuration and where each value is from.")
+    describe.set_defaults(action="describe")
+    describe.add_argument("topic")
+    delete = command(commands, "delete", "topics", "Delete a topic and its data.")
+    delete.set_defaults(action="delete")
+    delete.add_argument("topic")
+
+
+def _add_produce(produce: argparse.ArgumentParser) -> None:
+    produce.add_argument("topic")
+    produce.add_argument("file", nargs="?", type=Path, help="what to send (else standard input)")
+    produce.add_argument(
+        "--format",
+        choices=("text", "json", "raw"),
+        default="text",
+        help="text: a record a line; json: the same, every line checked to be JSON; raw: all input is one record",
+    )
+    produce.add_argument("--key-field", metavar="NAME", help="json: the field that becomes the record's key")
+    produce.add_argument("--timestamp-field", metavar="NAME", help="json: the field that becomes its timestamp")
+    produce.add_argument("--timestamp-unit", choices=("ms", "s", "iso"), default="ms", help="how that field is written")
+    produce.add_argument("--skip-bad", action="store_true", help="count bad lines instead of stopping at the first")
+    produce.add_argument("--partition", type=_count, metavar="N", help="send all to this partition")
+    produce.add_argument(
+        "--header", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="for every record; repeatable"
+    )
+    produce.add_argument("--compression", choices=CODECS, default="none")
+    produce.add_argument(
+        "--ack",
+        choices=("none", "os", "disk"),
+        default="disk",
+        help="what counts as sent: os survives a crash of the broker, disk a power cut (default)",
+    )
+    produce.add_argument(
+        "--linger-ms", type=_duration, default=5.0, metavar="MS", help="how long a batch may wait to fill"
+    )
+    produce.add_argument("--batch-bytes", type=_positive, default=256 * 1024, metavar="BYTES")
+
+
+def _add_consume(consume: argparse.ArgumentParser) -> None:
+    consume.add_argument("topic")
+    consume.add_argument(
+        "--from", dest="start", metavar="MOMENT", help="where to start: a MOMENT, earliest (default) or latest"
+    )
+    consume.add_argument("--until", metavar="MOMENT", help="each partition stops at its first record at or after this")
+    consume.add_argument("--count", type=_count, metavar="N", help="stop after so many records of all partitions")
+    consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
+    consume.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
+    consume.add_argument(
+        "--format",
+        choices=("text", "json", "raw"),
+        default="text",
+        help="text: a value a line; json: an object a line; raw: values with nothing between them",
+    )
+    consume.add_argument("--keys", action="store_true", help="text: the key before the value")
+    consume.add_argument("--headers", action="store_true", help="text: the headers before the value")
+    consume.add_argument("--offsets", action="store_true", help="text: partition, offset and time before the value")
+    consume.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from seglog import __version__  # noqa: PLC0415 - rarely needed
+
+        parser.exit(0, f"seglog {__version__}\n")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    value = _count(text)
+    if not value:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def _duration(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration")
+    return value
+
+
+_seconds = _duration
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not written KEY=VALUE")
+    return key, value

@@ -1,0 +1,56 @@
+"""What several commands share: connecting, moments, tables, JSON."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, tzinfo
+from typing import Any
+
+from seglog.cli.arguments import Options
+from seglog.cli.exits import UsageError
+from seglog.client import Client, connect
+from seglog.moments import Moment, parse_moment
+
+
+def open_client(options: Options) -> Client:
+    """Connect as the command line says; UsageError for what is no address."""
+    try:
+        return connect(options.server, connect_timeout=options.connect_timeout, client_id="seglog-cli")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def zone_of(options: Options) -> tzinfo | None:
+    """UTC, or with ``--local`` None: the machine's own zone."""
+    return None if options.local else UTC
+
+
+def moment_of(text: str, options: Options) -> Moment:
+    """A moment as typed; UsageError with what can be typed."""
+    try:
+        return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on a line of its own."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns as wide as they need to be; numbers to the right."""
+    texts = [list(titles), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        cells = [
+            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def warn(sentence: str) -> None:
+    """A word on stderr."""
+    print(f"seglog: {sentence}", file=sys.stderr)

@@ -1,0 +1,44 @@
+"""Exit codes, and which error leads to which."""
+
+from typing import Final
+
+from seglog_protocol.errors import (
+    ClientError,
+    ConnectionLostError,
+    CorruptRecordError,
+    DeliveryFailed,
+    LocalProtocolError,
+    NotReachableError,
+    ProtocolError,
+    SeglogError,
+)
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_REACHABLE: Final = 3
+REFUSED: Final = 4
+INTERRUPTED: Final = 130
+
+
+class UsageError(Exception):
+    """What was typed cannot be meant; the message says what can."""
+
+
+class InputError(Exception):
+    """A line of input is not what its format promises."""
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """The exit code for an error; for records that were not acknowledged that of their last cause."""
+    if isinstance(error, DeliveryFailed):
+        return exit_code_of(error.__cause__)
+    if isinstance(error, NotReachableError | ConnectionLostError):
+        return NOT_REACHABLE
+    if isinstance(error, LocalProtocolError | CorruptRecordError):
+        return FAILED
+    if isinstance(error, ProtocolError):
+        return NOT_REACHABLE  # whatever answers there, it is no broker
+    if isinstance(error, ClientError) or not isinstance(error, SeglogError):
+        return FAILED
+    return REFUSED

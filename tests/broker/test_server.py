@@ -1,0 +1,108 @@
+"""``serve``: the whole daemon in one task, on a real directory, without signals."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.native import ListenError
+from seglog_broker.offload import Offload
+from seglog_broker.server import serve
+from seglog_broker.storage.clock import SystemClock
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.messages import CreateTopicRequest
+from tests.broker.fake_broker import Served, append_of, fetch_of
+
+BATCH = encode_batch([(1_546_300_800_000, None, b"a record", ())])
+
+
+async def started(nursery: trio.Nursery, folder: Path, scope: trio.CancelScope) -> Served:
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder))
+
+    async def run(task_status: trio.TaskStatus[list[str]]) -> None:
+        with scope:
+            await serve(
+                config,
+                fs=PosixFileSystem(),
+                clock=SystemClock(),
+                offload=Offload(),
+                listen="127.0.0.1:0",
+                task_status=task_status,
+            )
+
+    addresses: list[str] = await nursery.start(run)
+    return Served(addresses[0], scope)
+
+
+@pytest.mark.trio
+async def test_what_was_acked_is_fetched_also_after_a_stop_and_a_start(tmp_path: Path) -> None:
+    for start in range(2):
+        with capture_logs() as logged:
+            async with trio.open_nursery() as nursery:
+                served = await started(nursery, tmp_path / "data", trio.CancelScope())
+                peer = await served.greeted()
+                if start == 0:
+                    await peer.send(1, CreateTopicRequest("commits", 1))
+                    assert (await peer.receive()).header.get("error") is None
+                    await peer.send(2, append_of(len(BATCH), "disk"), BATCH)
+                    result = (await peer.receive()).header["partitions"][0]
+                    assert (result["base_offset"], result["ack"]) == (0, "disk")
+                await peer.send(3, fetch_of(0))
+                frame = await peer.receive()
+                assert bytes(frame.payload)[16:] == BATCH[16:]  # all but base offset, length and leader epoch
+                served.stop()
+                assert await peer.hung_up()
+                await served.close_peers()
+        events = [entry["event"] for entry in logged]
+        assert events[0] == "broker_starting"
+        assert events[-2:] == ["broker_stopping", "broker_stopped"]
+        assert "partition_recovered" not in events  # the stop was clean
+
+
+@pytest.mark.trio
+async def test_an_append_under_way_at_the_stop_still_gets_its_ack(tmp_path: Path) -> None:
+    """The connections are drained before the background tasks end: nobody's fsync is taken from under them."""
+    async with trio.open_nursery() as nursery:
+        served = await started(nursery, tmp_path / "data", trio.CancelScope())
+        peer = await served.greeted()
+        await peer.send(1, CreateTopicRequest("commits", 1))
+        assert (await peer.receive()).header.get("error") is None
+        await peer.send(2, fetch_of(0))  # answered when the append has been applied
+        await peer.send(3, append_of(len(BATCH), "disk"), BATCH)
+        answered = set(await peer.receive_ids(1))
+        served.stop()
+        answered |= set(await peer.receive_ids(1))
+        assert answered == {2, 3}
+        assert await peer.hung_up()
+        await served.close_peers()
+
+
+@pytest.mark.trio
+async def test_a_stop_that_came_before_loading_closes_what_was_loaded(tmp_path: Path) -> None:
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"))
+    for _ in range(2):  # the second finds no lock
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen="127.0.0.1:0")
+        assert scope.cancelled_caught
+
+
+@pytest.mark.trio
+async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        served = await started(nursery, tmp_path / "data", trio.CancelScope())
+        config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "data"))
+        with pytest.raises(LogDirectoryError):
+            await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen="127.0.0.1:0")
+        config = dataclasses.replace(BrokerConfig(), log_dir=str(tmp_path / "other"))
+        for _ in range(2):  # the second time too: the directory was unlocked
+            with pytest.raises(ListenError):
+                await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen=served.address)
+        await wait_all_tasks_blocked()
+        served.stop()

@@ -1,0 +1,277 @@
+"""The producer's core: what is kept, in which order it goes out, and what becomes of it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.batching import FAILED_BATCHES_MAX, Accumulator, BatchLimits, ProducerBatch
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientTimeoutError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    SeglogError,
+)
+from seglog_protocol.messages import AppendResult
+from seglog_protocol.record_batch import parse_header
+from seglog_protocol.records import decode_records
+
+LIMITS = BatchLimits(batch_bytes=1000, buffer_bytes=10_000, linger_seconds=0.005, delivery_seconds=120.0)
+
+
+def make(**changes: float) -> Accumulator:
+    return Accumulator("t", replace(LIMITS, **changes))  # type: ignore[arg-type]
+
+
+def add(accumulator: Accumulator, value: bytes, partition: int = 0, now: float = 0.0) -> tuple[ProducerBatch, int]:
+    batch, index, _ = accumulator.append(partition, (1000, None, value, ()), now)
+    return batch, index
+
+
+def values(batch: ProducerBatch, accumulator: Accumulator) -> list[bytes | None]:
+    data = accumulator.build(batch)
+    return [record.value for record in decode_records(parse_header(data), data)]
+
+
+def landed(offset: int = 0) -> AppendResult:
+    return AppendResult("t", 0, offset, -1, "disk", False)
+
+
+def refused(error: SeglogError) -> AppendResult:
+    return AppendResult("t", 0, error=error)
+
+
+def test_records_linger_and_go_out_together() -> None:
+    accumulator = make()
+    add(accumulator, b"a", now=1.0)
+    add(accumulator, b"b", now=1.004)
+    assert accumulator.next_event() == pytest.approx(1.005)
+    assert accumulator.take(1.004) == []
+    (batch,) = accumulator.take(1.005)
+    assert values(batch, accumulator) == [b"a", b"b"]
+    assert accumulator.next_event() is None
+
+
+def test_one_request_carries_every_partition_that_is_due() -> None:
+    accumulator = make()
+    for partition in (2, 0, 1):
+        add(accumulator, b"x", partition, now=1.0 + partition / 1000)
+    assert sorted(batch.partition for batch in accumulator.take(1.01)) == [0, 1, 2]
+
+
+def test_a_full_batch_does_not_linger() -> None:
+    accumulator = make(linger_seconds=1e6)
+    for number in range(3):
+        add(accumulator, bytes([number]) * 400)
+    (batch,) = accumulator.take(0.0)
+    assert batch.record_count == 2
+    assert len(accumulator.build(batch)) <= LIMITS.batch_bytes
+    assert accumulator.take(0.0) == []
+
+
+def test_a_record_larger_than_every_batch_gets_one_of_its_own() -> None:
+    accumulator = make()
+    add(accumulator, b"small")
+    add(accumulator, b"x" * 5000)
+    add(accumulator, b"small")
+    accumulator.flush()
+    counts = []
+    while batches := accumulator.take(0.0):
+        counts += [batch.record_count for batch in batches]
+    assert counts == [1, 1, 1]
+
+
+def test_records_keep_filling_a_batch_that_is_due_until_it_is_taken() -> None:
+    accumulator = make()
+    add(accumulator, b"a", now=0.0)
+    batch, index = add(accumulator, b"b", now=5.0)
+    assert index == 1
+    assert accumulator.take(5.0) == [batch]
+
+
+def test_flush_lets_nothing_linger_until_all_is_resolved() -> None:
+    accumulator = make(linger_seconds=1e6)
+    batch, _ = add(accumulator, b"a")
+    accumulator.flush()
+    assert accumulator.take(0.0) == [batch]
+    accumulator.answer(batch, landed(), 0.0)
+    add(accumulator, b"b")
+    assert accumulator.take(0.0) == [], "the flush is over"
+
+
+def test_what_was_on_the_way_when_the_connection_broke_goes_first_and_in_order() -> None:
+    accumulator = make(linger_seconds=0.0)
+    sent = []
+    for number in range(3):
+        add(accumulator, b"%d" % number)
+        sent += accumulator.take(0.0)
+    add(accumulator, b"3")
+    accumulator.unsent(reversed(sent))
+    order = []
+    while batches := accumulator.take(0.0):
+        order += [values(batch, accumulator) for batch in batches]
+        for batch in batches:
+            accumulator.answer(batch, landed(), 0.0)
+    assert order == [[b"0"], [b"1"], [b"2"], [b"3"]]
+
+
+def test_nothing_overtakes_a_batch_that_waits_to_be_sent_again() -> None:
+    accumulator = make(linger_seconds=0.0)
+    first, _ = add(accumulator, b"0")
+    accumulator.take(0.0)
+    second, _ = add(accumulator, b"1")
+    accumulator.take(0.0)
+    accumulator.answer(first, refused(BrokerStoppingError("stopping")), 0.0)
+    add(accumulator, b"2")
+    assert accumulator.take(100.0) == [], "the second one is still on the way"
+    accumulator.answer(second, landed(), 0.0)
+    assert accumulator.take(0.0) == [], "backing off"
+    assert accumulator.next_event() is not None
+    assert accumulator.take(100.0) == [first]
+
+
+def test_a_batch_refused_as_too_large_is_split_and_each_record_keeps_its_promise() -> None:
+    accumulator = make(linger_seconds=0.0, batch_bytes=100_000)
+    places = [add(accumulator, b"%d" % number) for number in range(5)]
+    (batch,) = accumulator.take(0.0)
+    accumulator.build(batch)
+    accumulator.answer(batch, refused(MessageTooLargeError("too large", size=900, limit=500)), 0.0)
+    assert accumulator.batch_bytes == 500, "the next ones are made smaller"
+    offset = 10
+    while batches := accumulator.take(0.0):
+        (half,) = batches
+        accumulator.build(half)
+        accumulator.answer(half, landed(offset), 0.0)
+        offset += half.record_count
+    assert offset == 15
+    assert all(place[0].is_resolved for place in places)
+    assert batch.halves is not None
+    assert [half.base_offset for half in batch.halves] == [10, 12]
+    assert accumulator.buffered_bytes == 0
+    assert accumulator.unresolved == 0
+
+
+def test_a_single_record_that_is_too_large_fails() -> None:
+    accumulator = make(linger_seconds=0.0)
+    batch, _ = add(accumulator, b"x")
+    accumulator.take(0.0)
+    accumulator.answer(batch, refused(MessageTooLargeError("too large", size=9, limit=5)), 0.0)
+    assert isinstance(batch.error, MessageTooLargeError)
+
+
+def test_an_error_that_trying_again_cannot_mend_fails_the_batch_alone() -> None:
+    accumulator = make(linger_seconds=0.0)
+    bad, _ = add(accumulator, b"x", 0)
+    good, _ = add(accumulator, b"y", 1)
+    accumulator.take(0.0)
+    accumulator.answer(bad, refused(InvalidRecordError("no")), 0.0)
+    accumulator.answer(good, landed(7), 0.0)
+    assert isinstance(bad.error, InvalidRecordError)
+    assert good.base_offset == 7
+    failures, count = accumulator.take_failures()
+    assert [(topic, partition, n) for topic, partition, n, _ in failures] == [("t", 0, 1)]
+    assert count == 1
+    assert accumulator.take_failures() == ([], 0), "told once"
+
+
+def test_a_failure_that_was_looked_at_is_not_told_again() -> None:
+    accumulator = make(linger_seconds=0.0)
+    batch, _ = add(accumulator, b"a")
+    add(accumulator, b"b")
+    accumulator.take(0.0)
+    accumulator.answer(batch, refused(InvalidRecordError("no")), 0.0)
+    batch.looked_at(0)
+    batch.looked_at(0)
+    assert accumulator.take_failures()[1] == 1
+
+
+def test_failures_are_counted_also_when_there_are_too_many_to_keep() -> None:
+    accumulator = make(linger_seconds=0.0)
+    for _ in range(FAILED_BATCHES_MAX + 5):
+        batch, _ = add(accumulator, b"a")
+        accumulator.take(0.0)
+        accumulator.answer(batch, refused(InvalidRecordError("no")), 0.0)
+    failures, count = accumulator.take_failures()
+    assert (len(failures), count) == (FAILED_BATCHES_MAX, FAILED_BATCHES_MAX + 5)
+
+
+def test_what_is_here_too_long_fails_sent_or_not() -> None:
+    accumulator = make(linger_seconds=0.0, delivery_seconds=10.0)
+    sent, _ = add(accumulator, b"a", 0)
+    accumulator.take(0.0)
+    kept, _ = add(accumulator, b"b", 1)
+    young, _ = add(accumulator, b"c", 2, now=5.0)
+    accumulator.expire(10.0, [sent])
+    assert isinstance(sent.error, ClientTimeoutError)
+    assert isinstance(kept.error, ClientTimeoutError)
+    assert not young.is_resolved
+    accumulator.answer(sent, landed(), 11.0)
+    assert sent.base_offset == -1, "what was told stays told"
+    assert accumulator.unresolved == 1
+
+
+def test_a_full_buffer_has_no_room_and_an_empty_one_takes_anything() -> None:
+    accumulator = make(buffer_bytes=100)
+    assert accumulator.has_room(1_000_000)
+    add(accumulator, b"x" * 50)
+    assert not accumulator.has_room(50)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 2), st.integers(0, 600)),
+            st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 0)),
+            st.tuples(st.just("land"), st.integers(0, 5), st.integers(0, 0)),
+            st.tuples(st.just("lose"), st.integers(0, 0), st.integers(0, 0)),
+            st.tuples(st.just("split"), st.integers(0, 5), st.integers(0, 0)),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_behind(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """A broker that loses connections and refuses sizes, with one request at a time: order holds in every partition."""
+    accumulator = make(linger_seconds=0.0, buffer_bytes=10**9)
+    logs: dict[int, list[bytes | None]] = {0: [], 1: [], 2: []}
+    sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    flying: list[ProducerBatch] = []
+    number = 0
+
+    def land(batch: ProducerBatch) -> None:
+        logs[batch.partition] += values(batch, accumulator)
+        accumulator.answer(batch, landed(), 0.0)
+
+    for kind, at, size in steps:
+        if kind == "add":
+            value = b"%d:" % number + b"x" * size
+            number += 1
+            sent[at].append(value)
+            add(accumulator, value, at)
+        elif kind == "take" and not flying:
+            flying = accumulator.take(1.0)
+        elif kind == "land" and flying:
+            land(flying.pop(at % len(flying)))
+        elif kind == "lose":
+            accumulator.unsent(flying)
+            flying = []
+        elif kind == "split" and flying:
+            batch = flying.pop(at % len(flying))
+            accumulator.build(batch)
+            if batch.record_count > 1:
+                accumulator.answer(batch, refused(MessageTooLargeError("no", size=2, limit=1)), 0.0)
+            else:
+                land(batch)
+    for batch in flying:
+        land(batch)
+    accumulator.flush()
+    while batches := accumulator.take(1.0):
+        for batch in batches:
+            land(batch)
+    assert logs == sent
+    assert accumulator.buffered_bytes == 0
+    assert accumulator.unresolved == 0
+    assert accumulator.kept() == []

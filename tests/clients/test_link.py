@@ -1,0 +1,207 @@
+"""The shared connection: many threads, interrupts, a fork, an end."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import seglog
+from seglog.address import parse_address
+from seglog.dialer import Dialer, backoff_seconds
+from seglog.link import Link
+from seglog_protocol.errors import (
+    ClientClosedError,
+    ClientError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    NotReachableError,
+    RemoteProtocolError,
+)
+from seglog_protocol.messages import (
+    HelloReply,
+    HelloRequest,
+    Message,
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    Request,
+    TopicsReply,
+    TopicsRequest,
+)
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+
+
+def dial(broker: FakeBroker) -> Link:
+    return Dialer(parse_address(broker.address), "test").dial(10)
+
+
+def test_hello_tells_who_answers() -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        assert isinstance(link.hello, HelloReply)
+        assert link.hello.broker == "fake/1"
+        assert broker.requests == [HelloRequest("seglog", "test")]
+        link.close()
+
+
+def test_many_threads_share_one_connection_and_each_gets_its_own_answer() -> None:
+    with fake_broker(topics={f"t{n}": n + 1 for n in range(8)}) as broker, seglog.connect(broker.address) as client:
+
+        def ask(number: int) -> bool:
+            return all(len(client.offsets(f"t{number}")) == number + 1 for _ in range(50))
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(ask, range(8)))
+        assert broker.asked(HelloRequest) == 1
+
+
+def test_a_call_that_timed_out_leaves_the_connection_in_step() -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        broker.script = lambda request, _: SILENCE if isinstance(request, TopicsRequest) else None
+        with pytest.raises(ClientTimeoutError, match="no answer to topics"):
+            link.call(TopicsRequest(), TopicsReply, timeout=0.01)
+        reply, _ = link.call(OffsetsRequest([OffsetsPartition("t")]), OffsetsReply, timeout=10)
+        assert reply.partitions[0].topic == "t"
+        link.close()
+
+
+def test_an_interrupt_while_waiting_leaves_the_connection_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        waited = link._poll
+
+        def interrupted(event: int, deadline: float) -> bool:
+            monkeypatch.setattr(link, "_poll", waited)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(link, "_poll", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            link.call(TopicsRequest(), TopicsReply, timeout=10)
+        reply, _ = link.call(OffsetsRequest([OffsetsPartition("t")]), OffsetsReply, timeout=10)
+        assert reply.partitions[0].latest == 0
+        link.close()
+
+
+def test_an_interrupt_while_bytes_are_in_motion_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+
+        def interrupted(size: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(link._connection, "received", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            link.call(TopicsRequest(), TopicsReply, timeout=10)
+        with pytest.raises(ConnectionLostError):
+            link.call(TopicsRequest(), TopicsReply, timeout=10)
+        assert not link.is_usable()
+        link.close()
+
+
+def test_everybody_who_waits_learns_that_the_connection_broke() -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        waiting = threading.Barrier(4)
+        broker.script = lambda request, _: SILENCE
+
+        def ask(_: int) -> str:
+            waiting.wait(10)
+            with pytest.raises(ConnectionLostError) as caught:
+                link.call(TopicsRequest(), TopicsReply, timeout=60)
+            return str(caught.value)
+
+        with ThreadPoolExecutor(3) as pool:
+            answers = pool.map(ask, range(3))
+            waiting.wait(10)
+            with broker.changed:
+                broker.changed.wait_for(lambda: broker.asked(TopicsRequest) == 3, 10)
+            broker.drop_connections()
+            assert all(broker.address in answer for answer in answers)
+        link.close()
+
+
+def test_closing_wakes_whoever_waits() -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        broker.script = lambda request, _: SILENCE
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lambda: link.call(TopicsRequest(), TopicsReply, timeout=60))
+            with broker.changed:
+                broker.changed.wait_for(lambda: broker.asked(TopicsRequest) == 1, 10)
+            link.close()
+            with pytest.raises(ClientClosedError):
+                waiting.result(10)
+
+
+def test_a_forked_child_is_refused_with_a_sentence_and_the_parent_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_broker() as broker:
+        client = seglog.connect(broker.address)
+        producer = client.producer("t")
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            for call in (client.topics, client.ping, lambda: producer.send(b"x"), producer.flush):
+                with pytest.raises(ClientError, match="after a fork.*connect\\(\\) again"):
+                    call()
+        producer.send(b"x").result(10)
+        client.close()
+
+
+def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
+    with fake_broker() as broker:
+        link = dial(broker)
+        # What the child inherits is a copy of the descriptor: closing it must not shut the connection down.
+        link._pid += 1
+        copy = link._socket.dup()
+        original, link._socket = link._socket, copy
+        link.close()
+        link._socket, link._pid = original, link._pid - 1
+        reply, _ = link.call(TopicsRequest(), TopicsReply, timeout=10)
+        assert not reply.more
+        link.close()
+
+
+def test_connecting_tries_again_until_the_broker_is_there() -> None:
+    with fake_broker() as broker:
+        refusals = iter([CLOSE, SILENCE])
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, HelloRequest) else None
+        dialer = Dialer(parse_address(broker.address), "test")
+        with pytest.raises(RemoteProtocolError, match="does not speak the seglog protocol"):
+            dialer.dial(10)
+        with pytest.raises(NotReachableError, match="does not answer"):
+            dialer.dial_once(0.05)
+        dialer.dial(10).close()
+
+
+def test_nobody_there_is_said_with_the_address_and_what_to_do() -> None:
+    with fake_broker() as broker:
+        address = broker.address
+    with pytest.raises(NotReachableError, match=rf"{address}.*is seglogd running there") as caught:
+        seglog.connect(address, connect_timeout=0.05)
+    assert caught.value.server == address
+
+
+def test_backoff_doubles_is_spread_and_has_an_end() -> None:
+    assert [backoff_seconds(n, lambda: 1.0) for n in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert backoff_seconds(0, lambda: 0.0) == 0.025
+    assert backoff_seconds(10**6, lambda: 1.0) == 1.0
+
+
+def test_large_payloads_arrive_whole_while_the_other_end_reads_slowly() -> None:
+    with fake_broker() as broker:
+        seen: list[int] = []
+
+        def script(request: Request, payload: memoryview) -> Answer | None:
+            if isinstance(request, TopicsRequest):
+                seen.append(len(payload))
+            return None
+
+        broker.script = script
+        link = dial(broker)
+        parts = [bytes([n % 256]) * 10_000 for n in range(2000)]
+        message: Message
+        message, _ = link.call(TopicsRequest(), TopicsReply, parts, timeout=60)
+        assert isinstance(message, TopicsReply)
+        assert seen == [20_000_000]
+        link.close()

@@ -1,0 +1,370 @@
+"""The blocking producer against a broker in a thread."""
+
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+import seglog
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientClosedError,
+    ClientTimeoutError,
+    DeliveryFailed,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest, Request
+from seglog_protocol.record_batch import parse_header
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+
+
+def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is() -> None:
+    with fake_broker(topics={"t": 3}) as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+        moment = datetime(2019, 1, 1, tzinfo=UTC)
+        first = producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
+        second = producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
+        assert first.result(10) == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
+        assert second.result(10) == seglog.Receipt("t", 2, 1, 5, "disk")
+        assert first.done()
+        records = broker.logs["t"][2].records()
+        assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
+        assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
+
+
+def test_an_append_time_of_the_broker_is_the_receipts_timestamp() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, AppendRequest):
+                return AppendReply([AppendResult("t", 0, 40, 777, "disk", False)])
+            return None
+
+        broker.script = script
+        assert producer.send(b"x", timestamp=5).result(10).timestamp == 777
+
+
+def test_records_that_linger_share_a_batch_and_leaving_the_block_flushes() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", linger_ms=3_600_000) as producer:
+            for number in range(100):
+                producer.send(b"%d" % number)
+            assert broker.asked(AppendRequest) == 0
+        assert broker.values() == [b"%d" % number for number in range(100)]
+        assert len(broker.logs["t"][0].batches) == 1
+
+
+def test_lingering_records_go_out_by_themselves() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t", linger_ms=1):
+        producer = client.producer("t", linger_ms=1)
+        producer.send(b"x")
+        with broker.changed:
+            assert broker.changed.wait_for(lambda: broker.values() == [b"x"], 30)
+
+
+def test_without_linger_a_record_is_on_its_way_when_send_returns_and_there_is_no_thread() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        threads = {thread.name for thread in threading.enumerate()}
+        with client.producer("t", linger_ms=0) as producer:
+            for number in range(50):
+                producer.send(b"%d" % number)
+            assert not any("seglog-producer" in t.name for t in threading.enumerate() if t.name not in threads)
+            with broker.changed:
+                assert broker.changed.wait_for(lambda: len(broker.values()) == 50, 30), "nobody flushed"
+        assert broker.values() == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_codec_by_its_name(codec: Codec) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", compression=codec.name.lower()) as producer:
+            for _ in range(100):
+                producer.send(b"the same again")
+        assert parse_header(broker.logs["t"][0].batches[0]).codec is codec
+        assert broker.values() == [b"the same again"] * 100
+
+
+def test_ack_none_is_not_answered() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", ack="none") as producer:
+            receipt = producer.send(b"x", timestamp=1).result(10)
+        assert receipt == seglog.Receipt("t", 0, -1, 1, "none")
+        with broker.changed:
+            assert broker.changed.wait_for(lambda: broker.values() == [b"x"], 30)
+
+
+def test_after_a_lost_connection_everything_is_sent_again_in_order() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        appends = 0
+
+        def script(request: Request, payload: memoryview) -> Answer | None:
+            nonlocal appends
+            if isinstance(request, AppendRequest):
+                appends += 1
+                if appends in {2, 5}:
+                    return CLOSE
+            return None
+
+        broker.script = script
+        with client.producer("t", linger_ms=0) as producer:
+            for number in range(30):
+                producer.send(b"%d" % number, partition=number % 2)
+        for partition in (0, 1):
+            assert broker.values("t", partition) == [b"%d" % n for n in range(partition, 30, 2)]
+
+
+def test_a_broker_that_is_away_for_a_while_loses_nothing() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", linger_ms=1) as producer:
+            producer.send(b"before").result(10)
+            broker.stop()
+            deliveries = [producer.send(b"%d" % number) for number in range(10)]
+            assert not any(delivery.done() for delivery in deliveries)
+            broker.start()
+            assert [delivery.result(30).offset for delivery in deliveries] == list(range(1, 11))
+        assert broker.values() == [b"before", *(b"%d" % number for number in range(10))]
+
+
+def test_a_lost_answer_may_duplicate_but_never_loses_or_reorders() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        appends = 0
+
+        def script(request: Request, payload: memoryview) -> Answer | None:
+            nonlocal appends
+            if isinstance(request, AppendRequest):
+                appends += 1
+                if appends == 1:
+                    broker.append(request, payload)
+                    return CLOSE
+            return None
+
+        broker.script = script
+        with client.producer("t", linger_ms=0) as producer:
+            producer.send(b"a")
+            producer.send(b"b").result(10)
+        assert broker.values() == [b"a", b"a", b"b"]
+
+
+def test_a_retriable_refusal_is_tried_again() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still")])
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, AppendRequest) and (error := next(errors, None)) is not None:
+                return AppendReply([AppendResult("t", 0, error=error)])
+            return None
+
+        broker.script = script
+        with client.producer("t") as producer:
+            assert producer.send(b"x").result(30).offset == 0
+
+
+def test_a_batch_refused_as_too_large_is_split_and_sent_again() -> None:
+    with fake_broker(max_message_bytes=100_000) as broker, seglog.connect(broker.address) as client:
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, AppendRequest) and request.partitions[0].size > 300:
+                error = MessageTooLargeError("too large", size=request.partitions[0].size, limit=300)
+                return AppendReply([AppendResult("t", 0, error=error)])
+            return None
+
+        broker.script = script
+        with client.producer("t", linger_ms=3_600_000) as producer:
+            deliveries = [producer.send(b"%03d" % number) for number in range(200)]
+            producer.flush()
+            assert [delivery.result(0).offset for delivery in deliveries] == list(range(200))
+        assert broker.values() == [b"%03d" % number for number in range(200)]
+
+
+def test_batches_never_exceed_what_the_topic_takes() -> None:
+    with fake_broker(max_message_bytes=500) as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", batch_bytes=1_000_000, linger_ms=3_600_000) as producer:
+            for number in range(100):
+                producer.send(b"%d" % number * 20)
+            with pytest.raises(MessageTooLargeError, match="max.message.bytes"):
+                producer.send(b"x" * 501)
+        assert max(len(batch) for batch in broker.logs["t"][0].batches) <= 500
+        assert len(broker.values()) == 100
+
+
+def test_a_compressed_batch_that_grew_too_large_fails_by_itself() -> None:
+    with fake_broker(max_message_bytes=500) as broker, seglog.connect(broker.address) as client:
+        producer = client.producer("t", compression="gzip")
+        noise = bytes(range(256)) * 3
+        bad = producer.send(b"".join(bytes([b ^ (i * 7 & 255)]) for i, b in enumerate(noise)))
+        good = producer.send(b"x" * 2000)
+        assert isinstance(bad.exception(10), MessageTooLargeError)
+        assert good.result(10).offset == 0
+        producer.close()
+
+
+def test_a_full_buffer_makes_send_wait_and_at_last_fail() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
+        producer = client.producer("t", buffer_bytes=1000, delivery_timeout=0.2, linger_ms=1)
+        with pytest.raises(ClientTimeoutError, match="stayed full|not acknowledged"):  # noqa: PT012 - any of them
+            for delivery in [producer.send(b"x" * 300) for _ in range(10)]:
+                delivery.result(10)
+        producer.abort(0)
+
+
+def test_room_in_the_buffer_lets_a_waiting_send_go_on() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer:
+            for number in range(100):
+                producer.send(b"%d" % number * 50)
+        assert len(broker.values()) == 100
+
+
+def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, AppendRequest):
+                no = InvalidRecordError("no")
+                return AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+            return None
+
+        broker.script = script
+        producer = client.producer("t")
+        seen = producer.send(b"0", partition=0)
+        producer.send(b"1", partition=0)
+        producer.send(b"2", partition=1)
+        assert isinstance(seen.exception(10), InvalidRecordError)
+        with pytest.raises(DeliveryFailed, match="2 records to t.*no") as caught:
+            producer.flush()
+        assert sorted((topic, partition, count) for topic, partition, count, _ in caught.value.failures) == [
+            ("t", 0, 1),
+            ("t", 1, 1),
+        ]
+        producer.flush()
+        producer.close()
+
+
+def test_a_record_not_acknowledged_in_time_fails_with_the_cause() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        producer = client.producer("t", delivery_timeout=0.1)
+        broker.stop()
+        delivery = producer.send(b"x")
+        with pytest.raises(ClientTimeoutError, match="not sent within 0.1 s|sent, but not acknowledged"):
+            delivery.result(30)
+        producer.close()
+
+
+def test_result_gives_up_waiting_but_not_the_record() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", linger_ms=3_600_000) as producer:
+            delivery = producer.send(b"x")
+            with pytest.raises(ClientTimeoutError, match="still on its way"):
+                delivery.result(0.01)
+            with pytest.raises(ClientTimeoutError):
+                delivery.exception(0)
+        assert delivery.result().offset == 0
+
+
+def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with pytest.raises(ZeroDivisionError) as caught, client.producer("t", linger_ms=3_600_000) as producer:
+            producer.send(b"x")
+            producer.send(b"y")
+            raise ZeroDivisionError
+        assert caught.value.__notes__ == ["seglog: 2 records to t were not acknowledged"]
+        assert broker.asked(AppendRequest) == 0
+        with pytest.raises(ClientClosedError):
+            producer.send(b"z")
+
+
+def test_leaving_by_an_exception_waits_for_what_is_on_the_way() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with pytest.raises(ZeroDivisionError) as caught, client.producer("t", linger_ms=0) as producer:
+            delivery = producer.send(b"x")
+            raise ZeroDivisionError
+        assert not hasattr(caught.value, "__notes__")
+        assert delivery.result(0).offset == 0
+
+
+def test_any_thread_may_send() -> None:
+    with fake_broker(topics={"t": 3}) as broker, seglog.connect(broker.address) as client:
+        with client.producer("t", batch_bytes=2000) as producer:
+
+            def work(name: int) -> None:
+                for number in range(300):
+                    producer.send(b"%d:%d" % (name, number), partition=name % 3)
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+        for name in range(6):
+            mine = [value for value in broker.values("t", name % 3) if value and value.startswith(b"%d:" % name)]
+            assert mine == [b"%d:%d" % (name, number) for number in range(300)], "in the order of each thread"
+
+
+def test_an_unknown_topic_is_told_at_once_with_the_nearest_name() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with pytest.raises(UnknownTopicError, match="did you mean t") as caught:
+            client.producer("tt")
+        assert caught.value.nearest == "t"
+
+
+def test_what_cannot_be_sent_is_refused_before_it_is_kept() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+        with pytest.raises(UnknownPartitionError, match="has no partition 1"):
+            producer.send(b"x", partition=1)
+        with pytest.raises(ValueError, match="zone"):
+            producer.send(b"x", timestamp=datetime(2019, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match="milliseconds"):
+            producer.send(b"x", timestamp=-2)
+        with pytest.raises(TypeError, match="value is bytes, str or None, not int"):
+            producer.send(5)  # type: ignore[arg-type]
+        assert producer.unacknowledged == 0
+        for options in ({"ack": "all"}, {"compression": "brotli"}, {"linger_ms": -1}, {"batch_bytes": 0}):
+            with pytest.raises(ValueError, match="ack|compression|linger_ms|batch_bytes"):
+                client.producer("t", **options)
+
+
+def test_an_unanswered_topic_of_another_reply_length_is_no_answer() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.script = lambda request, _: AppendReply([]) if isinstance(request, AppendRequest) else None
+        producer = client.producer("t")
+        assert "another number of batches" in str(producer.send(b"x").exception(10))
+        producer.close()
+
+
+def test_every_producer_has_a_connection_of_its_own_and_closing_the_client_flushes_them() -> None:
+    with fake_broker() as broker:
+        client = seglog.connect(broker.address)
+        for number in range(3):
+            client.producer("t", linger_ms=3_600_000).send(b"%d" % number)
+        client.close()
+        assert sorted(value or b"" for value in broker.values()) == [b"0", b"1", b"2"]
+        assert broker.asked(HelloRequest) == 4
+
+
+def test_a_producer_never_closed_is_flushed_at_interpreter_exit_with_a_warning() -> None:
+    program = """
+import sys, seglog
+client = seglog.connect(sys.argv[1])
+client.producer("t", linger_ms=3_600_000).send(b"last words")
+"""
+    with fake_broker() as broker:
+        done = run_python(program, broker)
+        assert done.returncode == 0
+        assert "producer of t was never closed" in done.stderr
+        assert broker.values() == [b"last words"]
+
+
+def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-W", "default", "-c", program, broker.address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

@@ -1,0 +1,157 @@
+"""The partition log against a plain list: whatever is done to both, they agree. After each step the log is verified."""
+
+import random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from tests.logs import LogOnDisk, batch, index_bytes, read_around, verify
+
+_START_MS = 1_700_000_000_000
+
+
+class LogModel(RuleBasedStateMachine):
+    """``values`` is the model: (offset, timestamp, value) in order, contiguous except where bytes were lost."""
+
+    @initialize(
+        segment_bytes=st.sampled_from([300, 1000, 5000]),
+        interval=st.sampled_from([0, 100, 400]),
+        index_bytes=st.sampled_from([24, 60, 4096]),
+        handles=st.sampled_from([1, 512]),
+    )
+    def begin(self, segment_bytes: int, interval: int, index_bytes: int, handles: int) -> None:
+        self.config = TopicConfig(
+            segment_bytes=segment_bytes, index_interval_bytes=interval, segment_index_bytes=index_bytes, segment_ms=5000
+        )
+        self.disk = LogOnDisk(self.config, handles_max=handles)
+        self.values: list[tuple[int, int, bytes]] = []
+        self.end = 0
+        self.durable = 0
+        self.start = 0
+        self.epoch = 0
+        self.counter = 0
+
+    @rule(count=st.integers(1, 5), timestamp=st.one_of(st.just(-1), st.integers(0, 20_000)), size=st.integers(0, 40))
+    def append(self, count: int, timestamp: int, size: int) -> None:
+        stamp = timestamp if timestamp < 0 else _START_MS + timestamp
+        values = [f"{self.counter}-{n}-".encode() + b"x" * size for n in range(count)]
+        if len(batch(*values)) > self.config.segment_bytes:
+            return
+        self.counter += 1
+        appended = self.disk.append(*values, timestamp=stamp)
+        assert appended.base_offset == self.end
+        assert appended.last_offset == self.end + count - 1
+        self.values += [(self.end + n, stamp, value) for n, value in enumerate(values)]
+        self.end += count
+
+    @rule(milliseconds=st.integers(0, 10_000))
+    def time_passes(self, milliseconds: int) -> None:
+        self.disk.clock.now += milliseconds
+
+    @rule()
+    def flush(self) -> None:
+        self.disk.log.flush()
+        self.durable = self.end
+
+    @rule()
+    def stop_and_start(self) -> None:
+        before = index_bytes(self.disk.log)
+        self.disk.reopen(log_start=self.start)
+        self.durable = self.end
+        assert self.disk.log.leader_epoch == self.epoch, "a clean start keeps the epoch"
+        assert index_bytes(self.disk.log) == before, "the indexes do not remember that there was a stop"
+
+    @rule()
+    def lose_every_index(self) -> None:
+        before = index_bytes(self.disk.log)
+        self.disk.log.close()
+        for name in self.disk.fs.list_directory("/topic-0"):
+            if name.endswith(("index",)):
+                self.disk.fs.unlink(f"/topic-0/{name}")
+        self.disk._open(clean=True, log_start=self.start)
+        self.durable = self.end
+        assert index_bytes(self.disk.log) == before
+
+    @rule()
+    def kill(self) -> None:
+        self.disk.log.release()
+        assert isinstance(self.disk.fs, ForgetfulFileSystem)
+        self.disk.fs = self.disk.fs.crash(PROCESS_KILL)
+        self._start_after_crash()
+        assert self.disk.log.log_end_offset == self.end, "everything written survives the process"
+
+    @rule(seed=st.one_of(st.none(), st.integers(0, 2**32)))
+    def power_cut(self, seed: int | None) -> None:
+        self.disk.log.release()
+        assert isinstance(self.disk.fs, ForgetfulFileSystem)
+        self.disk.fs = self.disk.fs.crash(POWER_LOSS if seed is None else RANDOM(seed))
+        promised = self.durable
+        self._start_after_crash()
+        log = self.disk.log
+        assert promised <= log.log_end_offset <= self.end
+        assert log.durable_end_offset == log.log_end_offset
+        found = {record.offset for record in read_around(log)}
+        kept = [value for value in self.values if value[0] < promised or value[0] in found]
+        assert {offset for offset, _, _ in kept} == found
+        self.values, self.end = kept, log.log_end_offset
+
+    def _start_after_crash(self) -> None:
+        self.disk._open(clean=False, log_start=self.start)
+        self.durable = self.disk.log.durable_end_offset
+        self.epoch += 1
+        assert self.disk.log.leader_epoch == self.epoch, "every unclean start takes a new epoch"
+
+    @precondition(lambda self: self.end > self.start)
+    @rule(share=st.floats(0, 1))
+    def delete_records_before(self, share: float) -> None:
+        offset = self.start + int((self.end - self.start) * share)
+        assert self.disk.log.truncate_before(offset) == offset
+        self.start = offset
+        self.values = [value for value in self.values if value[0] >= offset]
+
+    @precondition(lambda self: not self.disk.log.state.damaged)
+    @rule(back=st.integers(0, 12))
+    def truncate(self, back: int) -> None:
+        offset = max(self.start, self.end - back)
+        self.disk.log.truncate_to(offset)
+        shortened = offset < self.end
+        self.end = self.disk.log.log_end_offset
+        assert self.end <= offset
+        self.values = [value for value in self.values if value[0] < self.end]
+        self.start = min(self.start, self.end)
+        self.durable = self.end if shortened else self.durable
+
+    @invariant()
+    def reads_what_the_model_holds(self) -> None:
+        if not hasattr(self, "disk"):
+            return
+        log = self.disk.log
+        assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
+        expected = [value for value in self.values if value[0] >= self.start]
+        assert [(record.offset, record.timestamp, record.value) for record in read_around(log)] == expected
+        if expected:
+            at = random.Random(self.counter).randrange(len(expected))
+            wanted = expected[at][1]
+            if wanted >= 0:
+                first = next(value for value in expected if value[1] >= wanted)
+                found = log.find_timestamp(wanted)
+                assert found is not None
+                assert (found.timestamp, found.offset) == (first[1], first[0])
+
+    @invariant()
+    def is_sound(self) -> None:
+        if hasattr(self, "disk"):
+            verify(self.disk.fs, self.disk.log)
+
+    def teardown(self) -> None:
+        if hasattr(self, "disk"):
+            self.disk.log.release()
+            assert isinstance(self.disk.fs, ForgetfulFileSystem)
+            assert self.disk.fs.open_files == []
+
+
+TestLogModel = LogModel.TestCase
+TestLogModel.settings = settings(max_examples=200, stateful_step_count=40)
