@@ -413,7 +413,7 @@ class Broker:
             config.max_message_bytes,
             config.segment_bytes,
             segments=sum(len(partition_log.segments) for partition_log in logs),
-            size=sum(partition_log.size for partition_log in logs) if whole else 0,
+            size=sum(partition_log.size for partition_log in logs),
             config=entries,
             notes=topic.notes,
         )

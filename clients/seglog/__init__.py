@@ -3,8 +3,9 @@
     with seglog.connect("localhost:9192") as client:
         with client.producer("commits") as producer:
             producer.send(b"value", key="key")
-        for record in client.consumer("commits", start="-1h"):
-            print(record.offset, record.value)
+        with client.consumer("commits", start="-1h") as consumer:
+            for record in consumer:
+                print(record.offset, record.value)
 
 Names are imported when they are first used, so that a short command does not wait for what it does not need.
 """

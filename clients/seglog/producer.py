@@ -24,6 +24,7 @@ from seglog.dialer import Dialer, backoff_seconds
 from seglog.link import Link
 from seglog.moments import to_epoch_ms
 from seglog.partitioner import Partitioner
+from seglog.words import count_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
@@ -268,7 +269,7 @@ class Producer:
         elif not self._is_closed:
             lost = self.abort()
             if lost:
-                error.add_note(f"seglog: {lost:,} records to {self.topic} were not acknowledged")
+                error.add_note(f"seglog: not acknowledged: {count_of(lost, 'record')} to {self.topic}")
 
     def _shut(self) -> None:
         self._is_closed = True
@@ -297,7 +298,7 @@ class Producer:
             return
         cause = failures[-1][3] if failures else None
         raise DeliveryFailed(
-            f"{count:,} records to {self.topic} were not acknowledged; the last cause: {cause}", failures=failures
+            f"not acknowledged: {count_of(count, 'record')} to {self.topic}; the last cause: {cause}", failures=failures
         ) from cause
 
     # --- The work -----------------------------------------------------------------------------------------------------

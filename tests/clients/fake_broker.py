@@ -7,9 +7,10 @@ gives an answer, an error, ``CLOSE`` (break the connection off), ``SILENCE`` (ne
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from seglog_protocol.errors import (
@@ -131,10 +132,8 @@ class FakeBroker:
             connections, self._connections = self._connections, []
             self.changed.notify_all()
         for connection in connections:
-            try:
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def _spawn(self, work: Callable[[socket.socket], None], about: socket.socket) -> None:
         thread = threading.Thread(target=work, args=(about,), daemon=True)
@@ -161,12 +160,20 @@ class FakeBroker:
                 while data := connection.recv(65536):
                     frames.receive_data(data)
                     while (frame := frames.next_frame()) is not None:
-                        if not self._answer(connection, frame):
+                        if frame.header["api"] == "fetch" and frame.header["max_wait_ms"]:
+                            self._spawn(partial(self._answer_late, frame), connection)
+                        elif not self._answer(connection, frame):
                             return
             except OSError:
                 return
 
     # --- Answers ---
+
+    def _answer_late(self, frame: Frame, connection: socket.socket) -> None:
+        """A fetch that may wait; what comes behind it does not."""
+        with suppress(OSError):
+            if not self._answer(connection, frame):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, connection: socket.socket, frame: Frame) -> bool:
         request = decode_request(frame.header)
@@ -183,7 +190,8 @@ class FakeBroker:
             return True
         message, payload = answer if isinstance(answer, tuple) else (answer, b"")
         assert not isinstance(message, Fault)
-        connection.sendall(encode_frame(reply_header(frame.header["id"], message), [payload]))
+        with self.changed:
+            connection.sendall(encode_frame(reply_header(frame.header["id"], message), [payload]))
         return True
 
     def _usual(self, request: Request, payload: memoryview, connection: socket.socket) -> Answer:
@@ -238,7 +246,9 @@ class FakeBroker:
                 continue
             for number in range(len(log)) if asked.partition is None else [asked.partition]:
                 part = log[number]
-                at = next((r for r in part.records() if asked.timestamp is not None and r.timestamp >= asked.timestamp), None)
+                at = next(
+                    (r for r in part.records() if asked.timestamp is not None and r.timestamp >= asked.timestamp), None
+                )
                 results.append(
                     OffsetsResult(
                         asked.topic,
@@ -266,8 +276,10 @@ class FakeBroker:
         found = self._read(request)
         if not any(result.size or result.error for result in found[0].partitions) and request.max_wait_ms:
             self.changed.wait_for(
-                lambda: any(r.size or r.error for r in self._read(request)[0].partitions)
-                or (connection is not None and connection not in self._connections),
+                lambda: (
+                    any(r.size or r.error for r in self._read(request)[0].partitions)
+                    or (connection is not None and connection not in self._connections)
+                ),
                 request.max_wait_ms / 1000,
             )
             found = self._read(request)

@@ -62,7 +62,8 @@ def test_unknown_repeated_and_abandoned_ids_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    "greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"-ERR unknown command\r\n", b"\0\0\0\1x"]
+    "greeting",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"-ERR unknown command\r\n", b"\0\0\0\1x"],
 )
 def test_a_stranger_on_the_port_is_named_and_the_port_to_use(greeting: bytes) -> None:
     connection = Connection("example:80")

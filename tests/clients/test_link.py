@@ -142,7 +142,7 @@ def test_a_forked_child_is_refused_with_a_sentence_and_the_parent_goes_on(monkey
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)
             for call in (client.topics, client.ping, lambda: producer.send(b"x"), producer.flush):
-                with pytest.raises(ClientError, match="after a fork.*connect\\(\\) again"):
+                with pytest.raises(ClientError, match=r"after a fork.*connect\(\) again"):
                     call()
         producer.send(b"x").result(10)
         client.close()

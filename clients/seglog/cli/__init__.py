@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from seglog.cli.arguments import make_parser, options_from
+from seglog.cli.arguments import join_moments, make_parser, options_from
 from seglog.cli.exits import INTERRUPTED, OK, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
@@ -17,7 +17,7 @@ from seglog_protocol.errors import SeglogError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; argparse leaves with SystemExit(2) for what it cannot parse."""
     parser = make_parser()
-    options = options_from(parser.parse_args(arguments))
+    options = options_from(parser.parse_args(join_moments(sys.argv[1:] if arguments is None else arguments)))
     try:
         command = import_module(f"seglog.cli.{options.module}")
         code: int = command.run(options)

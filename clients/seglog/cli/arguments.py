@@ -2,13 +2,19 @@
 
 import argparse
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
+
+from seglog import __version__
 
 DEFAULT_SERVER: Final = "localhost:9192"
 CONNECT_SECONDS: Final = 5.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_MOMENT_OPTIONS: Final = ("--from", "--until", "--at")
+_LOOKS_RELATIVE: Final = re.compile(r"-\d")
 
 MOMENTS: Final = (
     "a MOMENT is an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
@@ -31,6 +37,17 @@ class Options:
             return self.values[name]
         except KeyError:
             raise AttributeError(name) from None
+
+
+def join_moments(arguments: Sequence[str]) -> list[str]:
+    """``--from -1h`` as ``--from=-1h``: argparse would take ``-1h`` for an option of its own."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in _MOMENT_OPTIONS and _LOOKS_RELATIVE.match(argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def options_from(parsed: argparse.Namespace) -> Options:
@@ -99,7 +116,7 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
 
 def _add_produce(produce: argparse.ArgumentParser) -> None:
     produce.add_argument("topic")
-    produce.add_argument("file", nargs="?", type=Path, help="what to send (else standard input)")
+    produce.add_argument("file", nargs="?", default="-", help="what to send (else standard input)")
     produce.add_argument(
         "--format",
         choices=("text", "json", "raw"),
@@ -150,9 +167,8 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from seglog import __version__  # noqa: PLC0415 - rarely needed
-
-        parser.exit(0, f"seglog {__version__}\n")
+        print(f"seglog {__version__}")
+        parser.exit(0)
 
 
 def _count(text: str) -> int:

@@ -3,6 +3,7 @@
 from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import OK
+from seglog.words import count_of
 
 
 def run(options: Options) -> int:
@@ -13,7 +14,7 @@ def run(options: Options) -> int:
         print_json({"server": options.server} | broker.to_wire())
         return OK
     problems = "; ".join(broker.problems) or "no problems"
-    partitions = f"{broker.partitions:,} partition{'' if broker.partitions == 1 else 's'}"
+    partitions = count_of(broker.partitions, "partition")
     print(f"{broker.broker} at {client.server}, up {uptime(broker.uptime_ms)}, {partitions}, {problems}")
     return OK
 

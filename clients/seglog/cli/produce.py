@@ -13,13 +13,14 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.json_lines import JsonLines
 from seglog.producer import Producer
+from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
 """No record can be larger; a file without line ends must not fill the memory before that is noticed."""
 
 
-_STDIN: Final = Path("-")
+_STDIN: Final = "-"
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ def run(options: Options) -> int:
     tally = Tally()
     with ExitStack() as stack:
         source: BinaryIO = (
-            sys.stdin.buffer if options.file in {None, _STDIN} else stack.enter_context(options.file.open("rb"))
+            sys.stdin.buffer if options.file == _STDIN else stack.enter_context(Path(options.file).open("rb"))
         )
         client = stack.enter_context(open_client(options))
         topic = client.describe_topic(options.topic)
@@ -90,7 +91,7 @@ def _send_all(source: BinaryIO, producer: Producer, options: Options, tally: Tal
         except InputError as error:
             if not options.skip_bad:
                 return InputError(
-                    f"line {number:,} is bad: {error}; {tally.sent:,} records before it were sent "
+                    f"line {number:,} is bad: {error}; {count_of(tally.sent, 'record')} before it sent "
                     "(--skip-bad counts bad lines instead)"
                 )
             tally.bad += 1
@@ -129,11 +130,11 @@ class _NoBar:
 
 def _progress_bar(options: Options, source: BinaryIO) -> Any:
     """A bar over a file's bytes, in a terminal only."""
-    if options.file in {None, _STDIN} or options.json or not sys.stderr.isatty():
+    if options.file == _STDIN or options.json or not sys.stderr.isatty():
         return _NoBar()
     from tqdm import tqdm  # noqa: PLC0415 - slow to import, and seldom seen
 
-    size = options.file.stat().st_size
+    size = Path(options.file).stat().st_size
     return tqdm(total=size or None, unit="B", unit_scale=True, desc=options.topic, leave=False, disable=source.isatty())
 
 
@@ -154,8 +155,8 @@ def _keeps_ms(topic: TopicDescription) -> int | None:
 def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: float) -> None:
     if tally.expired:
         warn(
-            f"warning: {tally.expired:,} records expired on arrival: they are older than {topic.name} keeps "
-            f"(retention.ms={_keeps_ms(topic)}) and will be deleted"
+            f"warning: {count_of(tally.expired, 'record')} expired on arrival: older than {topic.name} keeps "
+            f"(retention.ms={_keeps_ms(topic)}) and to be deleted"
         )
     if options.json:
         print_json(
@@ -170,9 +171,7 @@ def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: fl
             }
         )
         return
-    skipped = f", {tally.bad:,} bad lines skipped" if tally.bad else ""
+    skipped = f", {count_of(tally.bad, 'bad line')} skipped" if tally.bad else ""
     rate = f" ({tally.sent / seconds:,.0f}/s)" if tally.sent > 1 and seconds > 0 else ""
-    warn(
-        f"{tally.sent:,} records to {topic.name} ({topic.partitions} partitions) in {seconds:.1f} s{rate}, "
-        f"ack {options.ack}{skipped}"
-    )
+    where = f"{topic.name} ({count_of(topic.partitions, 'partition')})"
+    warn(f"{count_of(tally.sent, 'record')} to {where} in {seconds:.1f} s{rate}, ack {options.ack}{skipped}")

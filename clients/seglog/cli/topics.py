@@ -6,6 +6,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json, print_table, warn
 from seglog.cli.exits import OK
 from seglog.client import Client
+from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 
 
@@ -23,7 +24,7 @@ def _create(client: Client, options: Options) -> int:
     if options.json:
         print_json({"topic": made.topic, "id": made.topic_id, "partitions": made.partitions, "warnings": made.warnings})
     else:
-        print(f"{made.topic}: {_partitions(made.partitions)}")
+        print(f"{made.topic}: {count_of(made.partitions, 'partition')}")
     return OK
 
 
@@ -43,8 +44,8 @@ def _describe(client: Client, options: Options) -> int:
     if options.json:
         print_json(_as_json(topic))
         return OK
-    size = f"{topic.segments:,} segments, {topic.size:,} bytes"
-    print(f"{topic.name}: {_partitions(topic.partitions)}, {size}, id {topic.id}")
+    size = f"{count_of(topic.segments, 'segment')}, {count_of(topic.size, 'byte')}"
+    print(f"{topic.name}: {count_of(topic.partitions, 'partition')}, {size}, id {topic.id}")
     for note in topic.notes:
         print(f"note: {note}")
     config = topic.config or {}
@@ -65,10 +66,6 @@ def _delete(client: Client, options: Options) -> int:
 
 
 _ACTIONS = {"create": _create, "list": _list, "describe": _describe, "delete": _delete}
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _as_json(topic: TopicDescription) -> dict[str, Any]:

@@ -1,0 +1,335 @@
+"""The command line, whole: what it prints, what it says when it cannot, and its exit codes."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from seglog.cli import main
+from seglog.cli.ping import uptime
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import CorruptRecordError, InvalidConfigError, PartitionReadOnlyError
+from seglog_protocol.messages import (
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    ConfigEntry,
+    CreateTopicRequest,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    HelloReply,
+    HelloRequest,
+)
+from tests.clients.fake_broker import FakeBroker, fake_broker
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with fake_broker(topics={"t": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def run(broker: FakeBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against the fake broker: exit code, stdout, stderr."""
+    monkeypatch.setenv("SEGLOG_SERVER", broker.address)
+
+    def run_command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            code = main(arguments)
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        sys.stdout.flush()
+        return code, *capfd.readouterr()
+
+    return run_command
+
+
+def fill(broker: FakeBroker) -> None:
+    broker.logs["t"][0].append(encode_batch([(n * 1000, b"k%d" % n, b"v%d" % n, ()) for n in range(3)]))
+    broker.logs["t"][1].append(encode_batch([(n * 1000, None, b"w%d" % n, ()) for n in range(2)]))
+
+
+# --- produce ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_json_lines_value_is_its_own_bytes(run: Run, broker: FakeBroker) -> None:
+    lines = [b'{"ts": 1000,  "path":"a"}', '{"path":"ä","ts":2000 }'.encode(), b'{"path":"\\u00e4","ts":3000}']
+    arguments = ("--format", "json", "--key-field", "path", "--timestamp-field", "ts", "--partition", "0")
+    code, _, error = run("produce", "t", *arguments, stdin=b"\n".join(lines) + b"\n\n")
+    assert code == 0
+    assert "3 records to t (2 partitions)" in error
+    assert "ack disk" in error
+    records = broker.logs["t"][0].records()
+    assert [record.value for record in records] == lines
+    assert [record.key for record in records] == [b"a", "ä".encode(), "ä".encode()]
+    assert [record.timestamp for record in records] == [1000, 2000, 3000]
+
+
+def test_a_bad_line_stops_the_run_with_its_number_and_everything_before_it_is_sent(
+    run: Run, broker: FakeBroker
+) -> None:
+    code, _, error = run("produce", "t", "--format", "json", "--partition", "0", stdin=b"1\n2\nnope\n4\n")
+    assert code == 1
+    assert "line 3 is bad: not JSON" in error
+    assert "--skip-bad" in error
+    assert broker.values() == [b"1", b"2"]
+
+
+def test_bad_lines_can_be_counted_instead(run: Run, broker: FakeBroker) -> None:
+    code, out, _ = run(
+        "produce", "t", "--format", "json", "--skip-bad", "--partition", "0", "--json", stdin=b"1\nx\n3\ny"
+    )
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["records"], summary["bad_lines"], summary["ack"]) == (2, 2, "disk")
+    assert broker.values() == [b"1", b"3"]
+
+
+def test_text_lines_from_a_file_with_headers_and_compression(run: Run, broker: FakeBroker, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\r\n\ntwo\xff")
+    code, _, error = run(
+        "produce", "t", str(file), "--partition", "1", "--header", "a=1", "--header", "b=x=y", "--compression", "zstd"
+    )
+    assert (code, "%|" in error) == (0, False), "no progress bar outside a terminal"
+    records = broker.logs["t"][1].records()
+    assert [record.value for record in records] == [b"one", b"", b"two\xff"]
+    assert records[0].headers == (("a", b"1"), ("b", b"x=y"))
+
+
+def test_raw_input_is_one_record(run: Run, broker: FakeBroker) -> None:
+    assert run("produce", "t", "--format", "raw", "--partition", "0", stdin=b"a\nb\n")[0] == 0
+    assert broker.values() == [b"a\nb\n"]
+
+
+def test_records_older_than_the_topic_keeps_are_warned_about(run: Run, broker: FakeBroker) -> None:
+    broker.config["t"] = {"retention.ms": ConfigEntry("604800000", "default")}
+    code, _, error = run(
+        "produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}\n{"ts":99999999999999}'
+    )
+    assert code == 0
+    assert "1 record expired on arrival" in error
+    broker.config["t"] = {"retention.ms": ConfigEntry("-1", "topic")}
+    assert "expired" not in run("produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}')[2]
+
+
+def test_records_the_broker_refuses_are_exit_code_4(run: Run, broker: FakeBroker) -> None:
+    no = PartitionReadOnlyError("t-0 is read-only after a failed fsync")
+    broker.script = lambda request, _: (
+        AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+        if isinstance(request, AppendRequest)
+        else None
+    )
+    code, _, error = run("produce", "t", stdin=b"x\n")
+    assert code == 4
+    assert "not acknowledged: 1 record to t; the last cause: t-0 is read-only" in error
+
+
+# --- consume ----------------------------------------------------------------------------------------------------------
+
+
+def test_values_a_line_each(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    code, out, error = run("consume", "t")
+    assert (code, sorted(out.split()), error) == (0, ["v0", "v1", "v2", "w0", "w1"], "")
+
+
+def test_json_objects_from_a_moment(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    code, out, _ = run("consume", "t", "--from", "@1000", "--partition", "0", "--format", "json", "--count", "1")
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"topic": "t", "partition": 0, "offset": 1, "timestamp": 1000, "key": "k1", "value": "v1", "headers": []}
+    ]
+
+
+def test_count_is_over_all_and_until_for_each_partition(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    assert len(run("consume", "t", "--count", "4")[1].split()) == 4
+    assert run("consume", "t", "--count", "0")[1] == ""
+    assert sorted(run("consume", "t", "--until", "@1000")[1].split()) == ["v0", "w0"]
+    assert run("consume", "t", "--from", "latest")[1] == ""
+
+
+def test_text_with_offsets_times_and_keys(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    _, out, _ = run("consume", "t", "--partition", "0", "--offsets", "--keys", "--from", "2")
+    assert out == "0:2\t1970-01-01T00:00:02.000Z\tk2\tv2\n"
+
+
+def test_following_shows_each_record_at_once_and_ends_at_count(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    assert run("consume", "t", "--follow", "--from", "earliest", "--count", "5")[0] == 0
+
+
+def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    error = CorruptRecordError("offsets 0 to 2 of t-0 cannot be read", start_offset=0, next_offset=3)
+    broker.script = lambda request, _: (
+        FetchReply([FetchResult("t", p.partition, error=error) for p in request.partitions])
+        if isinstance(request, FetchRequest)
+        else None
+    )
+    code, _, said = run("consume", "t", "--partition", "0")
+    assert (code, said) == (1, "seglog: offsets 0 to 2 of t-0 cannot be read\n")
+
+
+def test_whoever_has_read_enough_ends_it_quietly(broker: FakeBroker) -> None:
+    broker.logs["t"][0].append(encode_batch([(0, None, b"x" * 1000, ())] * 1000))
+    done = subprocess.run(
+        f"{sys.executable} -m seglog.cli --server {broker.address} consume t | head -n 1; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "x" * 1000 + "\n0\n"
+    assert done.stderr == ""
+
+
+# --- topics, offsets, ping --------------------------------------------------------------------------------------------
+
+
+def test_topics_are_created_listed_described_and_deleted(run: Run, broker: FakeBroker) -> None:
+    code, out, _ = run(
+        "topic", "create", "new", "--partitions", "3", "--config", "retention.ms=-1", "--config", "a.b=c=d"
+    )
+    assert (code, out) == (0, "new: 3 partitions\n")
+    created = next(request for request in broker.requests if isinstance(request, CreateTopicRequest))
+    assert created == CreateTopicRequest("new", 3, {"retention.ms": "-1", "a.b": "c=d"})
+    code, _, error = run("topic", "create", "new")
+    assert (code, error) == (4, "seglog: new exists\n")
+    code, _, error = run("topic", "create", "new", "--partitions", "4", "--if-not-exists")
+    assert (code, error) == (0, "seglog: warning: new exists with 3 partitions, not 4\n")
+    assert [topic["name"] for topic in json.loads(run("topic", "list", "--json")[1])] == ["new", "t"]
+    assert run("topic", "list")[1].splitlines()[1].split()[:2] == ["new", "3"]
+    broker.config["new"] = {"retention.ms": ConfigEntry("-1", "topic", "seglog-topics.json")}
+    assert "retention.ms  -1     topic seglog-topics.json" in run("topic", "describe", "new")[1]
+    assert json.loads(run("--json", "topic", "describe", "new")[1])["config"]["retention.ms"]["value"] == "-1"
+    assert run("topic", "delete", "new")[:2] == (0, "new: deleted\n")
+    code, _, error = run("topic", "delete", "new")
+    assert (code, error) == (4, "seglog: there is no topic new; did you mean t?\n")
+
+
+def test_a_configuration_the_broker_refuses_is_its_own_sentence(run: Run, broker: FakeBroker) -> None:
+    no = InvalidConfigError("no key retention.m; did you mean retention.ms?", key="retention.m")
+    broker.script = lambda request, _: no if isinstance(request, CreateTopicRequest) else None
+    code, _, error = run("topic", "create", "x", "--config", "retention.m=1")
+    assert (code, error) == (4, "seglog: no key retention.m; did you mean retention.ms?\n")
+
+
+def test_offsets_as_a_table_and_for_machines(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    _, out, _ = run("offsets", "t", "--json")
+    assert json.loads(out) == [
+        {"topic": "t", "partition": p, "earliest": 0, "latest": n, "durable": n, "leader_epoch": 0}
+        for p, n in ((0, 3), (1, 2))
+    ]
+    _, out, _ = run("offsets", "t", "--json", "--at", "@2000")
+    assert [(one["offset"], one["timestamp"]) for one in json.loads(out)] == [(2, 2000), (None, None)]
+    _, out, _ = run("offsets", "t", "--at", "@2000", "--partition", "0")
+    assert out.splitlines()[1].split() == ["t", "0", "0", "3", "3", "0", "2", "1970-01-01T00:00:02.000Z"]
+
+
+def test_ping_says_who_answers_for_how_long_and_what_troubles_it(run: Run, broker: FakeBroker) -> None:
+    code, out, _ = run("ping")
+    assert (code, out) == (0, f"fake/1 at {broker.address}, up 1 min 1 s, 1 partition, no problems\n")
+    broker.script = lambda request, _: (
+        HelloReply("seglog", "fake/1", {}, {}, problems=["t-0 is read-only"])
+        if isinstance(request, HelloRequest)
+        else None
+    )
+    code, out, _ = run("ping")
+    assert (code, "t-0 is read-only" in out) == (0, True)
+    assert json.loads(run("ping", "--json")[1])["problems"] == ["t-0 is read-only"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(0, "0 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (200_000_000, "2 d 7 h")]
+)
+def test_uptime_in_its_two_largest_units(milliseconds: int, text: str) -> None:
+    assert uptime(milliseconds) == text
+
+
+# --- What can go wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "create", "t", "--partitions", "-1"],
+        ["topic", "create", "t", "--config", "novalue"],
+        ["consume", "t", "--from", "soon"],
+        ["consume", "t", "--from", "-1y"],
+        ["consume", "t", "--coun", "1"],
+        ["consume", "t", "--count", "x"],
+        ["offsets", "t", "--at", "7"],
+        ["produce", "t", "--key-field", "k"],
+        ["produce", "t", "--compression", "brotli"],
+        ["produce", "t", "--linger-ms", "-1"],
+        ["--server", "a b", "ping"],
+        ["--server", "host:0", "ping"],
+    ],
+)
+def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(run: Run, arguments: list[str]) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert error
+    assert "Traceback" not in error
+
+
+def test_a_relative_moment_needs_no_equals_sign(run: Run) -> None:
+    assert run("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0
+
+
+def test_nobody_there_is_exit_code_3(run: Run, broker: FakeBroker) -> None:
+    broker.stop()
+    code, _, error = run("ping", "--connect-timeout", "0")
+    assert code == 3
+    assert broker.address in error
+    assert "is seglogd running there?" in error
+    assert error.count("\n") == 1
+
+
+def test_the_server_option_wins_over_the_environment_and_may_stand_anywhere(
+    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGLOG_SERVER", "127.0.0.1:1")
+    assert run("--server", broker.address, "ping")[0] == 0
+    assert run("ping", "--server", broker.address)[0] == 0
+    assert run("ping", "--connect-timeout", "0")[0] == 3
+
+
+def test_a_missing_file_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    code, _, error = run("produce", "t", str(tmp_path / "absent"))
+    assert (code, error) == (1, f"seglog: {tmp_path / 'absent'}: No such file or directory\n")
+
+
+def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_self: object, _line: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
+    code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
+    assert (code, error) == (130, "seglog: interrupted\n")
+
+
+def test_the_version_is_shown(run: Run) -> None:
+    assert run("--version")[:2] == (0, "seglog 0.1.0\n")

@@ -1,0 +1,366 @@
+"""The blocking consumer and the client against a broker in a thread."""
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog import raw
+from seglog.consumer import Consumer
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientClosedError,
+    NotReachableError,
+    OffsetOutOfRangeError,
+    SeglogError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import (
+    ConfigEntry,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    OffsetsRequest,
+    Request,
+    TopicsRequest,
+)
+from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
+
+
+def fill(broker: FakeBroker, count: int, *, partition: int = 0, per_batch: int = 3, first: int = 0) -> None:
+    """Records "0", "1", ... whose timestamps are a second apart."""
+    with broker.changed:
+        for start in range(first, first + count, per_batch):
+            numbers = range(start, min(start + per_batch, first + count))
+            records = [(n * 1000, b"k", b"%d" % n, ()) for n in numbers]
+            broker.logs["t"][partition].append(encode_batch(records))
+        broker.changed.notify_all()
+
+
+def values(consumer: Consumer, count: int | None = None) -> list[int]:
+    found = []
+    for record in consumer:
+        found.append(int(record.value or b"-1"))
+        if len(found) == count:
+            break
+    return found
+
+
+def read(client: seglog.Client, **options: Any) -> list[seglog.Record]:
+    with client.consumer("t", **options) as consumer:
+        return list(consumer)
+
+
+def numbers(client: seglog.Client, **options: Any) -> list[int]:
+    return [int(record.value or b"-1") for record in read(client, **options)]
+
+
+def test_reading_ends_at_the_end_seen_at_start() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 10)
+        with client.consumer("t") as consumer:
+            fill(broker, 10, first=10)
+            assert values(consumer) == list(range(10))
+            assert consumer.positions() == {0: 10}
+            assert consumer.lag() == {0: 10}
+            assert values(consumer) == []
+
+
+def test_records_carry_all_they_have() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.logs["t"][0].append(encode_batch([(5, None, None, [("h", b"1")])]))
+        (record,) = read(client)
+        assert record == seglog.Record("t", 0, 0, 5, None, None, (("h", b"1"),))
+
+
+def test_where_to_start_and_where_to_stop() -> None:
+    moment = datetime.fromtimestamp(4, tz=UTC)
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 10)
+        for start, expected in (
+            (None, 0),
+            (4, 4),
+            ({0: 4}, 4),
+            (moment, 4),
+            ("@3001", 4),
+            ("1970-01-01T00:00:04", 4),
+            ("earliest", 0),
+            ("latest", 10),
+            (10, 10),
+            ("@10000", 10),
+        ):
+            assert numbers(client, start=start) == list(range(expected, 10)), start
+        for until, expected in ((7, 7), ({0: 7}, 7), ("@6001", 7), ("earliest", 0), ("latest", 10), (50, 10)):
+            assert numbers(client, until=until) == list(range(expected)), until
+
+
+def test_every_partition_is_read_or_only_some() -> None:
+    with fake_broker(topics={"t": 3}) as broker, seglog.connect(broker.address) as client:
+        for partition in range(3):
+            fill(broker, 5, partition=partition)
+        assert sorted((r.partition, r.offset) for r in read(client)) == [(p, n) for p in range(3) for n in range(5)]
+        assert {r.partition for r in read(client, partitions=[0, 2])} == {0, 2}
+        assert [(r.partition, r.offset) for r in read(client, start={1: 3})] == [(1, 3), (1, 4)]
+
+
+def test_one_fetch_is_on_its_way_while_records_are_worked_on() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 30)
+        consumer = client.consumer("t", partition_bytes=1)
+        for record in consumer:
+            if record.offset == 1:
+                with broker.changed:
+                    assert broker.changed.wait_for(lambda: broker.asked(FetchRequest) == 2, 30)
+                break
+        assert values(consumer) == list(range(2, 30))
+
+
+def test_a_loop_that_was_left_goes_on_in_a_new_one() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 10)
+        consumer = client.consumer("t")
+        assert values(consumer, 4) == [0, 1, 2, 3]
+        assert consumer.positions() == {0: 4}
+        assert values(consumer) == [4, 5, 6, 7, 8, 9]
+
+
+def test_positions_are_a_start() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        fill(broker, 5)
+        fill(broker, 5, partition=1)
+        first = client.consumer("t")
+        seen = [(r.partition, r.offset) for _, r in zip(range(4), first, strict=False)]
+        rest = [(r.partition, r.offset) for r in read(client, start=first.positions())]
+        assert sorted(set(seen + rest)) == [(p, n) for p in range(2) for n in range(5)]
+
+
+def test_following_gives_new_records_as_they_come() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        consumer = client.consumer("t", follow=True)
+        later = threading.Thread(target=fill, args=(broker, 5), kwargs={"first": 3})
+        with broker.changed:
+            later.start()  # waits for the lock: the consumer asks first
+        assert values(consumer, 5) == [3, 4, 5, 6, 7]
+        later.join()
+
+
+def test_seeking_while_a_fetch_waits_at_the_broker_does_not_wait_with_it() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        consumer = client.consumer("t", follow=True, start="earliest")
+        assert values(consumer, 3) == [0, 1, 2]
+        consumer.seek({0: 1})
+        assert values(consumer, 2) == [1, 2]
+        consumer.seek("earliest")
+        assert values(consumer, 1) == [0]
+        with pytest.raises(ValueError, match="does not read partition 7"):
+            consumer.seek({7: 0})
+
+
+def test_a_seek_in_the_middle_of_a_batch_takes_effect_with_the_next_record() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9, per_batch=9)
+        seen = []
+        consumer = client.consumer("t")
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 2:
+                consumer.seek({0: 7})
+        assert seen == [0, 1, 2, 7, 8]
+
+
+def test_paused_partitions_wait_and_iteration_ends_when_all_are_paused() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        fill(broker, 5)
+        fill(broker, 5, partition=1)
+        consumer = client.consumer("t")
+        consumer.pause([0])
+        assert [(r.partition, r.offset) for r in consumer] == [(1, n) for n in range(5)]
+        consumer.resume()
+        assert [(r.partition, r.offset) for r in consumer] == [(0, n) for n in range(5)]
+
+
+def test_a_lost_connection_costs_and_repeats_nothing() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 30)
+        fetches = 0
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            nonlocal fetches
+            if isinstance(request, FetchRequest):
+                fetches += 1
+                if fetches % 3 == 0:
+                    return CLOSE
+                if fetches % 5 == 0:
+                    return BrokerStoppingError("stopping")
+            return None
+
+        broker.script = script
+        assert numbers(client, partition_bytes=1) == list(range(30))
+
+
+def test_a_broker_that_stays_away_is_an_error_after_a_while() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        consumer = client.consumer("t", follow=True, start=0, reconnect_timeout=0.1)
+        assert values(consumer, 3) == [0, 1, 2]
+        broker.stop()
+        with pytest.raises(NotReachableError):
+            values(consumer)
+
+
+def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9)
+        log = broker.logs["t"][0]
+        del log.batches[0]
+        log.earliest = 3
+        for start in (0, 10, 500):
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                numbers(client, start=start)
+            assert (caught.value.earliest, caught.value.latest) == (3, 9)
+        told: list[seglog.ConsumerGap] = []
+        consumer = client.consumer("t", start=0, on_out_of_range="earliest", on_gap=told.append)
+        assert values(consumer) == [3, 4, 5, 6, 7, 8]
+        assert told == list(consumer.gaps) == [seglog.ConsumerGap("t", 0, 0, 3, "expired")]
+        assert numbers(client, start=500, on_out_of_range="earliest") == [3, 4, 5, 6, 7, 8]
+        with pytest.raises(ValueError, match="on_out_of_range"):
+            client.consumer("t", on_out_of_range="never")  # type: ignore[arg-type]
+
+
+def test_batches_come_verified_with_their_raw_bytes() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9)
+        consumer = client.consumer("t", start=1, until=7)
+        batches = list(consumer.batches())
+        assert [bytes(one.data) for one in batches] == broker.logs["t"][0].batches
+        assert [(one.start_offset, one.end_offset) for one in batches] == [(1, 3), (3, 6), (6, 7)]
+        assert consumer.positions() == {0: 7}
+        assert list(consumer.gaps) == []
+
+
+def test_raw_batches_are_appended_and_fetched_as_they_are() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        made = [encode_batch([(n, None, b"%d" % n, ())] * 2) for n in range(3)]
+        receipts = raw.append(client, [raw.RawBatch("t", 0, data) for data in made])
+        assert receipts == [seglog.Receipt("t", 0, offset, -1, "disk") for offset in (0, 2, 4)]
+        fetched = list(raw.fetch(client, "t", 0, 3, 5))
+        assert [(one.start_offset, one.end_offset) for one in fetched] == [(3, 4), (4, 5)]
+        assert raw.join(fetched) == b"".join(broker.logs["t"][0].batches[1:])
+        assert raw.append(client, [raw.RawBatch("t", 0, made[0])], ack="none")[0] == seglog.Receipt(
+            "t", 0, -1, -1, "none"
+        )
+
+
+def test_only_durable_records_when_asked_for() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9)
+        broker.logs["t"][0].held_durable = 6
+        assert numbers(client, durable_only=True) == list(range(6))
+        consumer = client.consumer("t", durable_only=True, follow=True, start=0)
+        assert values(consumer, 6) == list(range(6))
+        with broker.changed:
+            broker.logs["t"][0].held_durable = None
+        assert values(consumer, 3) == [6, 7, 8]
+
+
+def test_an_error_of_one_partition_does_not_lose_the_records_of_another() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        fill(broker, 3, partition=1)
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, FetchRequest) and any(p.partition == 0 for p in request.partitions):
+                reply, data = broker.fetch(request)
+                assert isinstance(reply, FetchReply)
+                sizes = {r.partition: r.size for r in reply.partitions}
+                skipped = b"".join(broker.logs["t"][0].batches)
+                error: SeglogError = seglog.CorruptRecordError("damaged", start_offset=0, next_offset=3)
+                results = [FetchResult("t", 0, error=error) if r.partition == 0 else r for r in reply.partitions]
+                assert sizes[0] == len(skipped)
+                return FetchReply(results), data.replace(skipped, b"", 1) if 1 not in sizes else skipped
+            return None
+
+        broker.script = script
+        consumer = client.consumer("t")
+        seen = []
+        with pytest.raises(seglog.CorruptRecordError) as caught:  # noqa: PT012 - the loop is what raises
+            for record in consumer:
+                seen.append((record.partition, record.offset))  # noqa: PERF401 - it ends in an error
+        assert (caught.value.topic, caught.value.partition) == ("t", 0)
+        consumer.seek({0: caught.value.next_offset})
+        seen += [(r.partition, r.offset) for r in consumer]
+        assert seen == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_closed_consumer_says_so() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        consumer = client.consumer("t")
+        consumer.close()
+        consumer.close()
+        with pytest.raises(ClientClosedError):
+            values(consumer)
+
+
+# --- The client -------------------------------------------------------------------------------------------------------
+
+
+def test_creating_a_topic_and_being_content_with_one_that_is_there() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        assert client.create_topic("new", 3, {"retention.ms": -1}).partitions == 3
+        with pytest.raises(TopicExistsError):
+            client.create_topic("new", 3)
+        broker.config["new"] = {"retention.ms": ConfigEntry("5", "topic")}
+        found = client.create_topic("new", 4, {"retention.ms": -1}, exist_ok=True)
+        assert found.partitions == 3
+        assert found.warnings == ["new exists with 3 partitions, not 4", "new exists with retention.ms=5, not -1"]
+
+
+def test_listing_pages_and_describing_and_deleting() -> None:
+    with fake_broker(topics={f"t{n:04}": 1 for n in range(2_500)}) as broker, seglog.connect(broker.address) as client:
+        assert [topic.name for topic in client.topics()] == [f"t{n:04}" for n in range(2_500)]
+        assert broker.asked(TopicsRequest) == 3
+        assert client.describe_topic("t0007").partitions == 1
+        client.delete_topic("t0007")
+        for call in (client.delete_topic, client.describe_topic, client.offsets, client.consumer):
+            with pytest.raises(UnknownTopicError, match="did you mean"):
+                call("t0007")
+
+
+def test_offsets_and_where_a_moment_is() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9)
+        assert client.offsets("t") == [seglog.PartitionOffsets("t", 0, 0, 9, 9, 0)]
+        (at,) = client.offsets("t", at=datetime.fromtimestamp(5, tz=UTC))
+        assert (at.offset, at.timestamp) == (5, 5000)
+        assert client.offsets("t", at="@99999")[0].offset is None
+        with pytest.raises(ValueError, match="no time"):
+            client.offsets("t", at="7")
+
+
+def test_calls_go_on_after_the_broker_was_started_anew() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.stop()
+        broker.start()
+        client.delete_topic("t")
+        refusals = iter([CLOSE])
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, TopicsRequest) else None
+        assert client.topics() == [], "what only asks is asked once more"
+
+
+def test_ping_and_the_end() -> None:
+    with fake_broker() as broker:
+        client = seglog.connect(broker.address)
+        assert client.ping().uptime_ms == 61_000
+        assert client.broker.broker == "fake/1"
+        client.close()
+        client.close()
+        with pytest.raises(ClientClosedError):
+            client.topics()
+        assert broker.asked(OffsetsRequest) == 0

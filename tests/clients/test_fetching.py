@@ -1,0 +1,334 @@
+"""The consumer's core, answer by answer: what is asked, checked, skipped, told and refused."""
+
+from typing import Any
+
+import pytest
+
+from seglog.fetching import FetchedBatch, Fetcher, PartitionState
+from seglog.gaps import ConsumerGap
+from seglog_protocol.batch_builder import compacted_batch, encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    DecompressedTooLargeError,
+    OffsetOutOfRangeError,
+    RemoteProtocolError,
+)
+from seglog_protocol.messages import FetchReply, FetchRequest, FetchResult, Gap
+from seglog_protocol.record_batch import parse_header
+from seglog_protocol.records import decode_records
+
+
+def batch(base: int, count: int = 2, *, timestamp: int = 1000, codec: Codec = Codec.NONE, value: bytes = b"v") -> bytes:
+    return encode_batch([(timestamp, None, value, ())] * count, base_offset=base, codec=codec)
+
+
+class Reader:
+    """A fetcher and the answers it is given."""
+
+    def __init__(self, *states: PartitionState, **options: Any) -> None:
+        self.fetcher = Fetcher("t", states or [PartitionState(0, 0, end=100)], **options)
+        self.request: FetchRequest | None = None
+
+    def ask(self, now: float = 0.0) -> list[int]:
+        self.request = self.fetcher.request(now)
+        self.generations = self.fetcher.generations()
+        return [] if self.request is None else [p.offset or 0 for p in self.request.partitions]
+
+    def answer(self, *batches: bytes, now: float = 0.0, **facts: Any) -> None:
+        if self.request is None:
+            self.ask(now)
+        assert self.request is not None
+        data = b"".join(batches)
+        facts = {"earliest": 0, "latest": 1000, "durable": 1000} | facts
+        reply = FetchReply([FetchResult("t", self.request.partitions[0].partition, len(data), **facts)])
+        request, self.request = self.request, None
+        self.fetcher.take(reply, memoryview(data), request, self.generations, now)
+
+    def offsets(self) -> list[int]:
+        """Read what is queued, as the records' face does."""
+        found = []
+        while (one := self.fetcher.next_batch()) is not None:
+            state = self.fetcher.states[one.partition]
+            for record in one.stored():
+                if record.offset != state.position:
+                    self.fetcher.skipped(state, record.offset)
+                state.position = record.offset + 1
+                found.append(record.offset)
+            self.fetcher.finish(one)
+        return found
+
+    def told(self) -> list[tuple[int, int, str]]:
+        told = [(gap.start, gap.end, gap.reason) for gap in self.fetcher.met]
+        self.fetcher.met.clear()
+        return told
+
+
+def test_the_next_fetch_follows_what_came_before_anybody_has_read_it() -> None:
+    reader = Reader()
+    assert reader.ask() == [0]
+    reader.answer(batch(0), batch(2))
+    assert reader.ask() == [4]
+    assert reader.fetcher.states[0].position == 0
+    assert reader.offsets() == [0, 1, 2, 3]
+    assert reader.fetcher.states[0].position == 4
+
+
+def test_records_before_the_start_and_from_the_end_on_are_left_out() -> None:
+    reader = Reader(PartitionState(0, 1, end=5))
+    reader.answer(batch(0, 3), batch(3, 3))
+    assert reader.offsets() == [1, 2, 3, 4]
+    assert reader.fetcher.is_finished
+    assert reader.ask() == []
+
+
+def test_a_loop_that_was_left_goes_on_with_the_next_record() -> None:
+    reader = Reader()
+    reader.answer(batch(0, 3))
+    first = reader.fetcher.next_batch()
+    assert first is not None
+    assert next(first.stored()).offset == 0
+    reader.fetcher.states[0].position = 1
+    assert reader.offsets() == [1, 2]
+
+
+def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -> None:
+    reader = Reader()
+    reader.answer(
+        batch(5), batch(10), batch(20), gaps=[Gap(0, 5, "expired"), Gap(7, 9, "compacted"), Gap(22, 30, "damaged")]
+    )
+    assert reader.ask() == [30], "what the last gap names is not asked for again"
+    assert reader.offsets() == [5, 6, 10, 11, 20, 21]
+    assert reader.told() == [
+        (0, 5, "expired"),
+        (7, 9, "compacted"),
+        (9, 10, "missing"),
+        (12, 20, "missing"),
+        (22, 30, "damaged"),
+    ]
+    assert next(iter(reader.fetcher.gaps)) == ConsumerGap("t", 0, 0, 5, "expired")
+
+
+def test_a_gap_behind_what_a_limit_left_out_is_not_told_yet() -> None:
+    reader = Reader()
+    reader.answer(batch(0), gaps=[Gap(10, 20, "compacted")])
+    assert reader.ask() == [2]
+    reader.offsets()
+    assert reader.told() == []
+
+
+def test_holes_inside_a_batch_are_compacted() -> None:
+    whole = batch(0, 10)
+    header = parse_header(whole)
+    kept = [record for record in decode_records(header, whole) if record.offset in {2, 3, 7}]
+    reader = Reader()
+    reader.answer(compacted_batch(header, kept))
+    assert reader.offsets() == [2, 3, 7]
+    assert reader.told() == [(0, 2, "compacted"), (4, 7, "compacted"), (8, 10, "compacted")]
+
+
+def test_an_emptied_batch_is_a_gap_and_control_batches_are_none() -> None:
+    whole = batch(0, 4)
+    marker = encode_batch([(1, b"\0\0\0\1", b"\0\0\0\0\0\0", ())], base_offset=4, control=True, transactional=True)
+    reader = Reader()
+    reader.answer(compacted_batch(parse_header(whole), []), marker, batch(5))
+    assert reader.offsets() == [5, 6]
+    assert reader.told() == [(0, 4, "compacted")]
+
+
+def test_a_batch_with_a_wrong_checksum_is_an_error_until_it_is_sought_past() -> None:
+    bad = bytearray(batch(2))
+    bad[-1] ^= 1
+    reader = Reader()
+    reader.answer(batch(0), bytes(bad), batch(4))
+    with pytest.raises(CorruptRecordError, match="seek to 4") as caught:
+        reader.offsets()
+    assert (caught.value.topic, caught.value.partition) == ("t", 0)
+    assert (caught.value.start_offset, caught.value.next_offset) == (2, 4)
+    assert reader.fetcher.states[0].position == 2, "what came before it was handed out"
+    assert reader.ask() == [2], "it is fetched again"
+    reader.answer(bytes(bad), batch(4))
+    with pytest.raises(CorruptRecordError):
+        reader.offsets()
+    reader.fetcher.states[0].go_to(4)
+    assert reader.ask() == [4]
+    reader.answer(batch(4))
+    assert reader.offsets() == [4, 5]
+
+
+def test_damage_that_the_broker_names_is_raised_behind_what_it_could_read() -> None:
+    reader = Reader()
+    reader.answer(batch(0), error=CorruptRecordError("damaged", topic="t", partition=0, start_offset=2, next_offset=50))
+    assert reader.ask() == [], "nothing is fetched into an error"
+    with pytest.raises(CorruptRecordError, match="damaged") as caught:
+        reader.offsets()
+    assert (caught.value.start_offset, caught.value.next_offset) == (2, 50)
+    reader.fetcher.states[0].go_to(caught.value.next_offset)
+    reader.answer(batch(50))
+    assert reader.offsets() == [50, 51]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [batch(0, 2)],
+        [batch(10), batch(11)],
+        [batch(12), batch(10)],
+        [batch(999, 5)],
+    ],
+    ids=["before what was asked", "overlapping", "backwards", "beyond the end"],
+)
+def test_offsets_that_do_not_belong_there_are_refused(batches: list[bytes]) -> None:
+    reader = Reader(PartitionState(0, 10, end=2000))
+    reader.answer(*batches)
+    with pytest.raises(CorruptRecordError, match=r"does not continue|beyond the log's end"):
+        reader.offsets()
+
+
+def test_a_damaged_length_is_an_error_at_its_place() -> None:
+    bad = bytearray(batch(2))
+    bad[8:12] = b"\0\0\0\0"
+    reader = Reader()
+    reader.answer(batch(0), bytes(bad))
+    with pytest.raises(CorruptRecordError) as caught:
+        reader.offsets()
+    assert caught.value.start_offset == 2
+
+
+def test_a_batch_that_opens_to_too_much_is_refused_with_its_offsets() -> None:
+    reader = Reader(size_limit=1000)
+    reader.answer(batch(0, 1, codec=Codec.GZIP, value=b"x" * 100_000))
+    with pytest.raises(DecompressedTooLargeError) as caught:
+        reader.offsets()
+    assert (caught.value.topic, caught.value.start_offset, caught.value.next_offset) == ("t", 0, 1)
+
+
+def out_of_range(requested: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError("out", topic="t", partition=0, requested=requested, earliest=50, latest=80)
+
+
+def test_out_of_range_is_an_error_unless_told_where_to_go() -> None:
+    reader = Reader()
+    reader.answer(error=out_of_range(0), earliest=50, latest=80)
+    with pytest.raises(OffsetOutOfRangeError):
+        reader.offsets()
+
+
+@pytest.mark.parametrize(("policy", "target"), [("earliest", 50), ("latest", 80)])
+def test_out_of_range_can_go_to_an_end_and_tells_what_it_skipped(policy: Any, target: int) -> None:
+    reader = Reader(on_out_of_range=policy)
+    reader.answer(error=out_of_range(0), earliest=50, latest=80)
+    assert reader.offsets() == []
+    assert reader.told() == [(0, 50, "expired")]
+    assert reader.fetcher.states[0].position == target
+
+
+def test_a_start_beyond_the_end_with_a_policy_finds_its_end_again() -> None:
+    reader = Reader(PartitionState(0, 200, end=201), on_out_of_range="earliest")
+    reader.answer(error=out_of_range(200), earliest=50, latest=80)
+    assert reader.offsets() == []
+    assert (reader.fetcher.states[0].position, reader.fetcher.states[0].end) == (50, 80)
+    assert reader.told() == []
+
+
+def test_until_a_time_stops_before_the_first_record_that_reaches_it() -> None:
+    state = PartitionState(0, 0, end=100, until_ms=3000)
+    reader = Reader(state)
+    mixed = encode_batch([(1000, None, b"a", ()), (3000, None, b"b", ()), (2000, None, b"c", ())], base_offset=2)
+    reader.answer(batch(0), mixed, batch(5, timestamp=500))
+    assert reader.offsets() == [0, 1, 2]
+    assert reader.fetcher.is_finished
+    assert state.position == 3
+
+
+def test_until_a_time_that_the_first_record_reaches_gives_nothing() -> None:
+    reader = Reader(PartitionState(0, 0, end=100, until_ms=1000))
+    reader.answer(batch(0))
+    assert reader.offsets() == []
+    assert reader.fetcher.is_finished
+
+
+def test_what_was_fetched_before_a_seek_is_not_handed_out_after_it() -> None:
+    reader = Reader()
+    reader.answer(batch(0), batch(2))
+    reader.ask()
+    reader.fetcher.states[0].go_to(50)
+    assert reader.offsets() == []
+    reader.answer(batch(4))
+    assert reader.offsets() == [], "the answer of a fetch that was on its way"
+    assert reader.ask() == [50]
+
+
+def test_a_paused_partition_is_neither_asked_for_nor_handed_out() -> None:
+    reader = Reader()
+    reader.answer(batch(0))
+    reader.fetcher.states[0].is_paused = True
+    assert reader.ask() == []
+    assert reader.offsets() == []
+    assert reader.fetcher.is_finished
+    reader.fetcher.states[0].is_paused = False
+    assert reader.offsets() == [0, 1]
+
+
+def test_partitions_take_turns_at_being_first_so_none_starves() -> None:
+    reader = Reader(*(PartitionState(n, 0, end=10) for n in range(3)))
+    firsts = []
+    for _ in range(4):
+        request = reader.fetcher.request(0.0)
+        assert request is not None
+        firsts.append(request.partitions[0].partition)
+    assert firsts == [0, 1, 2, 0]
+
+
+def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
+    reader = Reader(PartitionState(0, 0), follow=True, durable_only=True)
+    reader.answer(batch(0), batch(2), durable=2)
+    assert reader.offsets() == [0, 1]
+    assert reader.ask() == [2]
+    reader.answer(batch(2), durable=2, now=5.0)
+    assert reader.offsets() == []
+    assert reader.ask(5.0) == [], "asking again at once would change nothing"
+    look = reader.fetcher.next_look()
+    assert look is not None
+    assert reader.ask(look) == [2]
+    reader.answer(batch(2), durable=4, now=look)
+    assert reader.offsets() == [2, 3]
+
+
+def test_nothing_where_something_should_be_ends_as_missing_and_does_not_ask_for_ever() -> None:
+    reader = Reader(PartitionState(0, 0, end=10))
+    reader.answer(latest=10)
+    assert reader.offsets() == []
+    assert reader.told() == [(0, 10, "missing")]
+    assert reader.fetcher.is_finished
+
+
+def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None:
+    for follow in (False, True):
+        request = Fetcher("t", [PartitionState(0, 0, end=10)], follow=follow).request(0.0)
+        assert request is not None
+        assert bool(request.max_wait_ms) is follow
+
+
+def test_an_answer_that_does_not_fit_the_question_is_no_answer() -> None:
+    reader = Reader()
+    reader.ask()
+    assert reader.request is not None
+    for reply in (
+        FetchReply([]),
+        FetchReply([FetchResult("t", 0, 5)]),
+        FetchReply([FetchResult("t", 1, 0)]),
+    ):
+        with pytest.raises(RemoteProtocolError, match="answer to a fetch"):
+            reader.fetcher.take(reply, memoryview(b""), reader.request, reader.generations, 0.0)
+
+
+def test_a_batch_says_which_of_its_records_were_asked_for() -> None:
+    reader = Reader(PartitionState(0, 1, end=3))
+    reader.answer(batch(0, 5))
+    one = reader.fetcher.next_batch()
+    assert isinstance(one, FetchedBatch)
+    assert (one.start_offset, one.end_offset) == (1, 3)
+    assert [record.offset for record in one.records()] == [1, 2]
+    assert next(one.records())[:2] == ("t", 0)
+    assert bytes(one.data) == batch(0, 5)

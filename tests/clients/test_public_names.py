@@ -1,0 +1,54 @@
+"""What ``import seglog`` promises."""
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import seglog
+from tests.support import REPOSITORY
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(seglog.__all__) == dir(seglog)
+    for name in seglog.__all__:
+        assert getattr(seglog, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        seglog.nothing  # noqa: B018
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert seglog.__version__ == project["version"]
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import seglog", {"seglog_protocol", "msgpack", "socket", "json"}),
+        (
+            "import seglog.cli, seglog.cli.topics, seglog.cli.ping",
+            {
+                "trio",
+                "structlog",
+                "tqdm",
+                "zstandard",
+                "lz4",
+                "cramjam",
+                "crc32c",
+                "seglog.producer",
+                "seglog.consumer",
+            },
+        ),
+        ("import seglog.cli.produce, seglog.cli.consume", {"trio", "structlog", "tqdm", "zstandard", "lz4", "cramjam"}),
+    ],
+)
+def test_nothing_is_imported_before_it_is_needed(program: str, absent: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert absent.isdisjoint(done.stdout.split())

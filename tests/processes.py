@@ -1,0 +1,118 @@
+"""The real thing: `seglogd` and `seglog` as processes of their own, on a free port of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support import REPOSITORY
+
+_PACKAGES = os.pathsep.join(str(REPOSITORY / folder) for folder in ("broker", "protocol", "clients"))
+_START_SECONDS = 60
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Ours, without anything that configures seglog, and with the packages of this checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
+    return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1"} | more
+
+
+class Daemon:
+    """A running `seglogd` on ``directory``; restarted, it keeps its port, so that clients find it again."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.directory = directory
+        self.arguments = arguments
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self.logged: list[dict[str, Any]] = []
+        self._log = directory.parent / f"{directory.name}.log"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Return when it serves."""
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "seglog_broker", "--data", str(self.directory)),
+                    *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json", *self.arguments),
+                ],
+                env=clean_environment(),
+                stderr=log,
+            )
+        with self._log.open() as log:
+            while True:
+                for line in log:
+                    event = json.loads(line)
+                    self.logged.append(event)
+                    if event["event"] == "broker_ready":
+                        self.port = int(event["listen"].rsplit(":", 1)[1])
+                        return
+                try:
+                    code = self.process.wait(0.01)
+                except subprocess.TimeoutExpired:
+                    continue
+                raise AssertionError(f"seglogd ended with {code}: {self._log.read_text()}")
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: the process is gone between two instructions."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(_START_SECONDS)
+        self.process = None
+        return code
+
+    def log_text(self) -> str:
+        """What it has logged since its last start."""
+        return self._log.read_text()
+
+
+@contextmanager
+def daemon(directory: Path, *arguments: str) -> Iterator[Daemon]:
+    """A daemon that is ready; gone afterwards."""
+    running = Daemon(directory, *arguments)
+    running.start()
+    try:
+        yield running
+    finally:
+        if running.process is not None:
+            running.kill()
+
+
+def seglog_command(server: str, *arguments: str) -> list[str]:
+    """The command line of a `seglog` that speaks to ``server``."""
+    return [sys.executable, "-m", "seglog.cli", "--server", server, *arguments]
+
+
+def seglog(server: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run `seglog` to its end; its output is bytes, because values are."""
+    return subprocess.run(
+        seglog_command(server, *arguments),
+        input=stdin,
+        capture_output=True,
+        env=clean_environment(),
+        timeout=120,
+        check=False,
+    )
+
+
+def seglog_json(server: str, *arguments: str) -> Any:
+    """What `seglog … --json` prints, which must succeed."""
+    done = seglog(server, *arguments, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
