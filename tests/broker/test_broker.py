@@ -1,0 +1,464 @@
+"""The broker on the forgetful double: what an ack has reached, who waits for what, and what bad input is answered."""
+
+import errno
+import struct
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_protocol import errors
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.frames import decode_value
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    TopicsRequest,
+)
+from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
+from seglog_protocol.records import decode_records
+from tests.logs import ManualClock, batch
+
+NOW = 1_700_000_000_000
+
+
+def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+    return Broker.open(config, fs, ManualClock(NOW), InlineOffload())
+
+
+async def with_topic(broker: Broker, **config: str | int) -> None:
+    named: dict[str, Any] = {name.replace("_", "."): value for name, value in config.items()}
+    await broker.create_topic(CreateTopicRequest("t", 2, named))
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker)
+    yield broker
+    broker.close()
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    assert broker.fs.open_files == []
+
+
+async def append(broker: Broker, *batches: bytes, ack: Ack = "os", partition: int = 0) -> list[AppendResult]:
+    request = AppendRequest([AppendPartition("t", partition, len(encoded)) for encoded in batches], ack)
+    pending = broker.append(request, memoryview(bytearray(b"".join(batches))))
+    reply: AppendReply = pending.reply or await pending.wait()
+    return reply.partitions
+
+
+def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: int) -> FetchRequest:
+    start = FetchPartition("t", 0, None if timestamp is not None else offset, timestamp)
+    return FetchRequest([start], **{"max_wait_ms": 0, **limits})
+
+
+async def values(broker: Broker, request: FetchRequest) -> list[bytes | None]:
+    with await broker.fetch(request) as answer:
+        assert answer.reply.partitions[0].error is None, answer.reply
+        return [record.value for record in _records(answer.slices)]
+
+
+def _records(slices: Sequence[Any]) -> list[Any]:
+    records: list[Any] = []
+    for piece in slices:
+        data, position = piece.file.pread(piece.size, piece.position), 0
+        while position < len(data):
+            header = parse_header(data, position)
+            records += decode_records(header, data[position : position + header.size])
+            position += header.size
+    return records
+
+
+# --- What an ack has reached ------------------------------------------------------------------------------------------
+
+
+async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_file(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    fs.operations.clear()
+    log = "/data/t-0/00000000000000000000.log"
+    pending = broker.append(
+        AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+    )
+    assert pending.reply is None, "no answer before the disk has it"
+    assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log)]
+    reply = await pending.wait()
+    assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log), ("fdatasync", log)]
+    assert reply.partitions == [
+        AppendResult("t", 0, base_offset=0, timestamp=-1, ack="disk", duplicate=False),
+    ]
+
+
+async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_not() -> None:
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs)
+    await with_topic(broker, segment_bytes=1024)
+    for number in range(40):
+        await append(broker, batch(b"os %d" % number))
+    assert len(broker.partitions["t", 0].log.segments) > 2
+    [result] = await append(broker, batch(b"disk"), ack="disk")
+    assert result.base_offset == 40
+    await append(broker, batch(b"os at the end"))
+    after = open_broker(fs.found_after(POWER_LOSS))
+    found = await values(after, fetch_request(max_bytes=1 << 20))
+    offset = len(found)
+    while offset < 41:
+        found += await values(after, fetch_request(offset))
+        offset = len(found)
+    assert found[-1] == b"disk", "and every lower offset with it"
+    assert len(found) == 41
+    after.close()
+    broker.close()
+
+
+async def test_without_the_fsync_a_power_cut_takes_what_was_acked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake that the tests above must catch, made on purpose."""
+    monkeypatch.setattr("seglog_broker.storage.partition_log.Flush.run", lambda _self: None)
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs)
+    await with_topic(broker)
+    [result] = await append(broker, batch(b"v"), ack="disk")
+    assert result.ack == "disk", "the lie"
+    after = open_broker(fs.found_after(POWER_LOSS))
+    assert after.partitions["t", 0].log.log_end_offset == 0
+    broker.close()
+
+
+async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    requests = [
+        broker.append(AppendRequest([AppendPartition("t", 0, len(one))], "disk"), memoryview(bytearray(one)))
+        for one in [batch(b"v")] * 50
+    ]
+    fs.operations.clear()
+    async with trio.open_nursery() as nursery:
+        for pending in requests:
+            nursery.start_soon(pending.wait)
+    assert [op.name for op in fs.operations] == ["fdatasync"]
+
+
+async def test_a_cancelled_waiter_leaves_the_batch_and_the_flush(broker: Broker) -> None:
+    pending = broker.append(
+        AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+    )
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await pending.wait()
+    assert broker.partitions["t", 0].log.log_end_offset == 1
+    [result] = await append(broker, batch(b"w"), ack="disk")
+    assert result.base_offset == 1
+
+
+async def test_a_failed_fsync_is_final_for_that_partition_and_no_other_also_after_a_restart() -> None:
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs)
+    await with_topic(broker)
+    fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    [failed] = await append(broker, batch(b"v"), ack="disk")
+    assert isinstance(failed.error, errors.PartitionReadOnlyError)
+    assert not failed.error.retriable
+    [again] = await append(broker, batch(b"v"), ack="none")
+    assert isinstance(again.error, errors.PartitionReadOnlyError)
+    [other] = await append(broker, batch(b"v"), ack="disk", partition=1)
+    assert other.error is None
+    assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
+    broker.close()
+    broker = open_broker(fs)
+    [still] = await append(broker, batch(b"v"))
+    assert isinstance(still.error, errors.PartitionReadOnlyError)
+    assert await values(broker, fetch_request()) == [b"v"], "reading goes on"
+    broker.close()
+
+
+async def test_a_write_that_fails_leaves_the_log_as_it_was(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    await append(broker, batch(b"before"))
+    fs.inject(Fault("pwritev", ".log", short=10))
+    fs.inject(Fault("pwritev", ".log", error=errno.ENOSPC, nth=2))
+    [failed] = await append(broker, batch(b"lost"))
+    assert isinstance(failed.error, errors.StorageError)
+    fs.heal()
+    [fine] = await append(broker, batch(b"after"), ack="disk")
+    assert fine.base_offset == 1
+    assert await values(broker, fetch_request()) == [b"before", b"after"]
+
+
+# --- Who waits for what -----------------------------------------------------------------------------------------------
+
+
+async def test_a_fetch_at_the_end_waits_and_an_append_wakes_it(broker: Broker, autojump_clock: object) -> None:
+    got: list[bytes | None] = []
+
+    async def consume() -> None:
+        got.extend(await values(broker, fetch_request(max_wait_ms=30_000)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await append(broker, batch(b"v"))
+    assert got == [b"v"]
+    assert trio.current_time() == began
+
+
+async def test_a_fetch_waits_for_min_bytes_and_not_longer_than_it_said(broker: Broker, autojump_clock: object) -> None:
+    size = len(batch(b"v"))
+
+    async def produce() -> None:
+        for _ in range(3):
+            await trio.sleep(1)
+            await append(broker, batch(b"v"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(produce)
+        began = trio.current_time()
+        assert await values(broker, fetch_request(min_bytes=2 * size, max_wait_ms=30_000)) == [b"v", b"v"]
+        assert trio.current_time() - began == pytest.approx(2)
+    assert await values(broker, fetch_request(3, max_wait_ms=5_000)) == []
+    assert trio.current_time() - began == pytest.approx(8)
+
+
+async def test_a_waiting_fetch_learns_that_its_topic_is_gone(broker: Broker) -> None:
+    async with trio.open_nursery() as nursery:
+
+        async def consume() -> None:
+            with await broker.fetch(fetch_request(max_wait_ms=30_000)) as answer:
+                assert isinstance(answer.reply.partitions[0].error, errors.UnknownTopicError)
+
+        nursery.start_soon(consume)
+        await trio.testing.wait_all_tasks_blocked()
+        await broker.delete_topic(DeleteTopicRequest("t"))
+
+
+async def test_a_fetch_by_timestamp_needs_one_round_trip(broker: Broker) -> None:
+    for number in range(10):
+        await append(broker, batch(b"%d" % number, timestamp=1000 + number))
+    with await broker.fetch(fetch_request(timestamp=1005)) as answer:
+        assert answer.reply.partitions[0].offset == 5
+        assert [record.value for record in _records(answer.slices)] == [b"5", b"6", b"7", b"8", b"9"]
+    with await broker.fetch(fetch_request(timestamp=2000)) as answer:
+        assert answer.reply.partitions[0].offset == 10
+        assert answer.slices == []
+
+
+async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> None:
+    await append(broker, batch(b"still readable"))
+    with await broker.fetch(fetch_request()) as answer:
+        await broker.delete_topic(DeleteTopicRequest("t"))
+        assert [record.value for record in _records(answer.slices)] == [b"still readable"]
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    assert not [path for path in broker.fs.snapshot() if "t-0" in path]
+
+
+# --- What bad input is answered ---------------------------------------------------------------------------------------
+
+
+def _with_crc(encoded: bytes, **changes: int) -> bytes:
+    """The batch with header fields changed under a right checksum."""
+    header = parse_header(encoded)._replace(**changes)
+    return seal_batch(header, encoded[61:])
+
+
+GOOD = batch(b"value", timestamp=NOW)
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "words"),
+    [
+        (b"", errors.CorruptBatchError, "0 bytes are no record batch"),
+        (GOOD[:40], errors.CorruptBatchError, "no record batch"),
+        (GOOD[:-1], errors.CorruptBatchError, "72 were sent for it"),
+        (GOOD + b"x", errors.InvalidRecordError, "1 bytes follow the batch"),
+        (GOOD + GOOD, errors.InvalidRecordError, "exactly one batch"),
+        (GOOD[:-1] + b"\x01", errors.CorruptBatchError, "CRC-32C"),
+        (GOOD[:16] + b"\x00" + GOOD[17:], errors.UnsupportedMagicError, "magic 0"),
+        (GOOD[:16] + b"\x01" + GOOD[17:], errors.UnsupportedMagicError, "older than Kafka 0.11"),
+        (GOOD[:16] + b"\x03" + GOOD[17:], errors.UnsupportedMagicError, "magic 3"),
+        (struct.pack(">q", 7) + GOOD[8:], errors.InvalidRecordError, "base offset 7"),
+        (_with_crc(GOOD, attributes=5), errors.InvalidRecordError, "codec 5"),
+        (_with_crc(GOOD, attributes=0x08), errors.InvalidTimestampError, "LogAppendTime"),
+        (_with_crc(GOOD, attributes=0x10), errors.InvalidRecordError, "transaction"),
+        (_with_crc(GOOD, attributes=0x20), errors.InvalidRecordError, "control"),
+        (_with_crc(GOOD, attributes=0x40), errors.InvalidRecordError, "0x0040"),
+        (_with_crc(GOOD, attributes=0x0100), errors.InvalidRecordError, "0x0100"),
+        (_with_crc(GOOD, record_count=2), errors.InvalidRecordError, "counts 2 records"),
+        (_with_crc(GOOD, record_count=0, last_offset_delta=-1), errors.InvalidRecordError, "counts 0 records"),
+        (_with_crc(GOOD, max_timestamp=NOW + 3_600_001), errors.InvalidTimestampError, "in the future"),
+        (_with_crc(GOOD, max_timestamp=NOW - 1), errors.InvalidTimestampError, "before its base timestamp"),
+        (batch(b"x" * 1_100_000), errors.MessageTooLargeError, "max.message.bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_bad_batch_gets_one_sentence_and_nothing_else_stops(
+    broker: Broker, bad: bytes, kind: type[errors.SeglogError], words: str
+) -> None:
+    results = await append(broker, GOOD, bad, GOOD)
+    assert [result.base_offset for result in results] == [0, None, 1]
+    error = results[1].error
+    assert type(error) is kind
+    assert words in error.message
+    assert "\n" not in error.message
+    assert (error.facts["topic"], error.facts["partition"]) == ("t", 0)
+    assert len(await values(broker, fetch_request())) == 2
+
+
+async def test_an_hour_ahead_is_just_accepted_and_so_is_no_timestamp(broker: Broker) -> None:
+    ahead = batch(b"v", timestamp=NOW + 3_600_000)
+    assert [r.error for r in await append(broker, ahead, batch(b"v", timestamp=-1))] == [None, None]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_a_compacted_topic_refuses_a_keyless_record_by_its_index(codec: Codec) -> None:
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker, cleanup_policy="compact")
+    keyless = encode_batch([(NOW, b"k", b"v", ()), (NOW, None, b"v", ())], codec=codec)
+    [result] = await append(broker, keyless)
+    assert isinstance(result.error, errors.InvalidRecordError)
+    assert result.error.record == 1
+    broker.close()
+
+
+async def test_a_timestamp_before_the_topics_limit_is_refused_by_its_index() -> None:
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker, message_timestamp_before_max_ms=1000)
+    [result] = await append(broker, encode_batch([(NOW, None, b"v", ()), (NOW - 1001, None, b"v", ())]))
+    assert isinstance(result.error, errors.InvalidTimestampError)
+    assert (result.error.record, result.error.timestamp) == (1, NOW - 1001)
+    broker.close()
+
+
+async def test_a_log_append_time_topic_stamps_the_brokers_time() -> None:
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker, message_timestamp_type="LogAppendTime")
+    [result] = await append(broker, batch(b"v", timestamp=12345))
+    assert result.timestamp == NOW
+    with await broker.fetch(fetch_request()) as answer:
+        assert [record.timestamp for record in _records(answer.slices)] == [NOW]
+    broker.close()
+
+
+async def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    broker = open_broker(ForgetfulFileSystem())
+    await with_topic(broker, segment_bytes=2048)
+    [result] = await append(broker, batch(b"x" * 3000))
+    assert isinstance(result.error, errors.RecordListTooLargeError)
+    assert result.error.limit == 2048
+    broker.close()
+
+
+async def test_unknown_names_are_answered_with_the_nearest(broker: Broker) -> None:
+    await broker.create_topic(CreateTopicRequest("commits", 1, {}))
+    with await broker.fetch(FetchRequest([FetchPartition("comits", 0, 0), FetchPartition("t", 9, 0)])) as answer:
+        unknown, beyond = (result.error for result in answer.reply.partitions)
+    assert isinstance(unknown, errors.UnknownTopicError)
+    assert unknown.nearest == "commits"
+    assert isinstance(beyond, errors.UnknownPartitionError)
+    assert beyond.partitions == 2
+    assert "comits" not in broker.directory.registry.topics, "a fetch never creates a topic"
+
+
+async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker: Broker) -> None:
+    with pytest.raises(errors.InvalidRequestError, match="announced with 10 bytes"):
+        broker.append(AppendRequest([AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9)))
+    with await broker.fetch(FetchRequest([FetchPartition("t", 0)])) as answer:
+        assert isinstance(answer.reply.partitions[0].error, errors.InvalidRequestError)
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (CreateTopicRequest("t", 1, {}), errors.TopicExistsError),
+        (CreateTopicRequest("no/slash", 1, {}), errors.InvalidTopicError),
+        (CreateTopicRequest("x" * 250, 1, {}), errors.InvalidTopicError),
+        (CreateTopicRequest("zero", 0, {}), errors.InvalidPartitionsError),
+        (CreateTopicRequest("many", 10_001, {}), errors.InvalidPartitionsError),
+        (CreateTopicRequest("config", 1, {"segment.byte": 1}), errors.InvalidConfigError),
+        (CreateTopicRequest("config", 1, {"segment.bytes": 1}), errors.InvalidConfigError),
+    ],
+)
+async def test_a_topic_that_cannot_be_is_refused(
+    broker: Broker, request_: CreateTopicRequest, kind: type[errors.SeglogError]
+) -> None:
+    with pytest.raises(kind):
+        await broker.create_topic(request_)
+    assert list(broker.directory.registry.topics) == ["t"]
+
+
+async def test_a_topic_that_finds_no_room_leaves_no_trace(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    before = set(fs.list_directory("/data"))
+    fs.inject(Fault("make_directory", "wide-3", error=errno.ENOSPC))
+    with pytest.raises(errors.StorageError):
+        await broker.create_topic(CreateTopicRequest("wide", 5, {}))
+    assert set(fs.list_directory("/data")) == before
+    fs.heal()
+    assert (await broker.create_topic(CreateTopicRequest("wide", 5, {}))).partitions == 5
+
+
+async def test_deletion_can_be_switched_off() -> None:
+    broker = open_broker(ForgetfulFileSystem(), "delete.topic.enable=false")
+    await with_topic(broker)
+    with pytest.raises(errors.PolicyViolationError):
+        await broker.delete_topic(DeleteTopicRequest("t"))
+    broker.close()
+
+
+# --- Listings ---------------------------------------------------------------------------------------------------------
+
+
+async def test_topics_are_listed_in_pages(broker: Broker) -> None:
+    for name in ("a", "b", "c"):
+        await broker.create_topic(CreateTopicRequest(name, 1, {}))
+    seen: list[str] = []
+    more, after = True, ""
+    while more:
+        reply, payload = broker.topics(TopicsRequest(after=after, limit=3))
+        names = [topic["name"] for topic in decode_value(payload, "topics")]
+        seen += names
+        more, after = reply.more, names[-1]
+    assert seen == ["a", "b", "c", "t"]
+    reply, payload = broker.topics(TopicsRequest(names=["b", "x"], config=True))
+    [described] = decode_value(payload, "topics")
+    assert described["config"]["segment.bytes"] == {"value": "1073741824", "origin": "default", "where": ""}
+    assert isinstance(reply.unknown[0], errors.UnknownTopicError)
+
+
+async def test_offsets_of_all_partitions_name_ends_durability_and_epoch(broker: Broker) -> None:
+    await append(broker, batch(b"v", timestamp=5000), ack="disk")
+    await append(broker, batch(b"w", timestamp=6000), ack="os")
+    reply = broker.offsets(OffsetsRequest([OffsetsPartition("t", timestamp=5500), OffsetsPartition("nope")]))
+    first, second, unknown = reply.partitions
+    assert (first.earliest, first.latest, first.durable, first.leader_epoch) == (0, 2, 1, 0)
+    assert (first.offset, first.timestamp) == (1, 6000)
+    assert (second.partition, second.latest, second.offset) == (1, 0, None)
+    assert isinstance(unknown.error, errors.UnknownTopicError)
+
+
+async def test_offset_and_epoch_are_written_into_the_stored_batch(broker: Broker) -> None:
+    await append(broker, batch(b"first"))
+    await append(broker, batch(b"second"))
+    stored = bytearray(batch(b"second"))
+    rewrite_offset_and_epoch(stored, 0, 1, 0)
+    assert isinstance(broker.fs, ForgetfulFileSystem)
+    assert broker.fs.snapshot()["/data/t-0/00000000000000000000.log"].endswith(stored)
