@@ -47,7 +47,7 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
     size = len(batch)
     if size > config.max_message_bytes:
         raise MessageTooLargeError(
-            f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send smaller batches",
+            f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send less at once",
             size=size,
             limit=config.max_message_bytes,
         )

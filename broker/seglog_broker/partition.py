@@ -68,7 +68,7 @@ class Partition:
                 await self._run(self.log.prepare_flush())
 
     async def checkpoint(self) -> int | None:
-        """Sync closed segments with their indexes; return the offset below which no start need read, None: it failed."""
+        """Sync closed segments and their indexes; return the offset below which no start need read, None: it failed."""
         while self._flushed is not None:
             await self._flushed.wait()
         flush = self.log.prepare_checkpoint()

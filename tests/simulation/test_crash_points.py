@@ -13,7 +13,14 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filenames
 from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
+from seglog_broker.storage.forgetful import (
+    POWER_LOSS,
+    PROCESS_KILL,
+    RANDOM,
+    CrashPolicy,
+    ForgetfulFileSystem,
+    Operation,
+)
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol import segment_files

@@ -58,8 +58,12 @@ def run(options: Options) -> int:
                 compression=options.compression,
             )
         )
-        bad = _send_all(source, producer, options, tally, bar)
-        producer.close()
+        try:
+            bad = _send_all(source, producer, options, tally, bar)
+            producer.close()
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(f"{count_of(tally.sent, 'record')} sent until then")
+            raise
     _report(options, topic, tally, time.monotonic() - started)
     if bad is not None:
         raise bad
