@@ -144,6 +144,33 @@ def batches_of(fs: FileSystem, segment: Segment) -> list[LocatedBatch]:
         file.close()
 
 
+def flip_bit(fs: FileSystem, path: str, position: int, bit: int = 0) -> None:
+    """What a cosmic ray does to a file."""
+    file = fs.open(path, writable=True)
+    file.pwritev([bytes([file.pread(1, position)[0] ^ 1 << bit])], position)
+    file.close()
+
+
+def add_bytes(fs: FileSystem, path: str, data: bytes) -> None:
+    """Write behind the end of a file."""
+    file = fs.open(path, create=True)
+    file.pwritev([data], file.size())
+    file.close()
+
+
+def cut_file(fs: FileSystem, path: str, size: int) -> None:
+    """Cut a file to ``size`` bytes, or take that many off its end when it is negative."""
+    file = fs.open(path, writable=True)
+    file.truncate(size if size >= 0 else file.size() + size)
+    file.close()
+
+
+def contents(fs: FileSystem) -> dict[str, bytes]:
+    """Every file of the forgetful double, by path."""
+    assert isinstance(fs, ForgetfulFileSystem)
+    return fs.snapshot()
+
+
 def index_bytes(log: PartitionLog) -> list[tuple[bytes, bytes]]:
     """(offset index, time index) of every segment, as they stand, memory included."""
     return [(segment.offset_index.read(), segment.time_index.read()) for segment in log.segments]

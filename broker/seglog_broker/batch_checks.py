@@ -36,6 +36,7 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.records import iter_records
 
 _LONG_MAX: Final = 2**63 - 1
+_CODEC_MAX: Final = int(max(Codec))
 
 
 def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
@@ -93,16 +94,17 @@ def stamp(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: i
 
 def _check_attributes(header: BatchHeader) -> None:
     attributes = header.attributes
-    if attributes & CODEC_MASK > max(Codec):
-        raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {max(Codec):d}")
+    if 0 <= attributes <= _CODEC_MAX:
+        return
+    if attributes & CODEC_MASK > _CODEC_MAX:
+        raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {_CODEC_MAX}")
     if attributes & LOG_APPEND_TIME_BIT:
         raise InvalidTimestampError("the batch is marked as LogAppendTime: that is for the broker to say")
     if attributes & CONTROL_BIT:
         raise InvalidRecordError("control batches are written by the broker only")
     if attributes & TRANSACTIONAL_BIT:
         raise InvalidRecordError("the batch belongs to a transaction; there are none yet, send it without")
-    if attributes & ~CODEC_MASK:
-        raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
+    raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:

@@ -10,14 +10,14 @@ All times are seconds of one monotonic clock, handed in. Not thread-safe: the ow
 """
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.dialer import backoff_seconds
+from seglog.dialing import backoff_seconds
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError
+from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError, SeglogError
 from seglog_protocol.messages import AppendResult
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header
 from seglog_protocol.records import Headers, decode_records
@@ -90,7 +90,7 @@ class ProducerBatch:
         self.base_offset = -1
         self.append_time = -1
         self.ack = ""
-        self.error: Exception | None = None
+        self.error: SeglogError | None = None
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
         self.looked: set[int] | None = None
 
@@ -139,6 +139,8 @@ class Accumulator:
         self.unresolved = 0  # batches
         self.failed: list[ProducerBatch] = []
         self.failed_forgotten = 0  # records of failed batches that no longer fit into the list
+        self.on_settled: Callable[[ProducerBatch], None] | None = None
+        """Called when a batch has been resolved or split; must not wait and must not raise."""
         self._lanes: dict[int, _Lane] = {}
         self._due_at: float | None = None  # when the open batches have lingered long enough
         self._is_flushing = False
@@ -242,13 +244,17 @@ class Accumulator:
             self._due_at = None
         return taken
 
-    def build(self, batch: ProducerBatch) -> bytes:
-        """The bytes to send, compressed once. Touches nothing but this batch, so it needs no lock while it is taken."""
-        if batch.data is None:
-            assert batch.builder is not None
-            batch.data = batch.builder.build(self.codec, self.level)
+    def build(self, batch: ProducerBatch) -> None:
+        """Make the bytes to send, compressed once. Touches only this batch, so it needs no lock while that is taken.
+
+        ``data`` stays None when the batch was given up meanwhile.
+        """
+        builder = batch.builder
+        if batch.data is None and builder is not None:
+            data = builder.build(self.codec, self.level)
             batch.builder = None
-        return batch.data
+            if not batch.is_resolved:
+                batch.data = data
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
@@ -256,7 +262,7 @@ class Accumulator:
         """What the broker says about a batch that is on the way."""
         error = result.error
         if error is None:
-            self._landed(batch)
+            self.landed(batch)
             self.resolve(
                 batch,
                 ack=result.ack or "os",
@@ -268,19 +274,19 @@ class Accumulator:
 
     def written(self, batch: ProducerBatch) -> None:
         """The batch went out at ack "none", and that is all that will be known."""
-        self._landed(batch)
+        self.landed(batch)
         self.resolve(batch, ack="none")
 
-    def refuse(self, batch: ProducerBatch, error: Exception, now: float) -> None:
+    def refuse(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
         """The batch was not appended: split it, send it again later, or give it up."""
-        self._landed(batch)
+        self.landed(batch)
         if batch.is_resolved:
             return
         if isinstance(error, MessageTooLargeError | RecordListTooLargeError) and batch.record_count > 1:
             if HEADER_SIZE < error.limit < self.batch_bytes:
                 self.batch_bytes = error.limit  # the topic has changed since we asked
             self._split(batch)
-        elif getattr(error, "retriable", False) and now < batch.deadline:
+        elif error.retriable and now < batch.deadline:
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
@@ -288,11 +294,12 @@ class Accumulator:
     def unsent(self, batches: Iterable[ProducerBatch]) -> None:
         """The connection is gone with these on the way: they go first on the next one, in their old order."""
         for batch in batches:
-            self._landed(batch)
+            self.landed(batch)
             if not batch.is_resolved:
                 self._hold(batch, 0.0)
 
-    def _landed(self, batch: ProducerBatch) -> None:
+    def landed(self, batch: ProducerBatch) -> None:
+        """The batch is not on the way any more; a no-op when it was not."""
         if batch.is_in_flight:
             batch.is_in_flight = False
             self._lanes[batch.partition].in_flight -= 1
@@ -335,7 +342,7 @@ class Accumulator:
         ack: str = "",
         base_offset: int = -1,
         append_time: int = -1,
-        error: Exception | None = None,
+        error: SeglogError | None = None,
     ) -> None:
         """It is known what became of the batch; a second answer changes nothing."""
         if batch.is_resolved:
@@ -358,8 +365,10 @@ class Accumulator:
         if self.unresolved == 0:
             self._is_flushing = False
             self._due_at = None
+        if self.on_settled is not None:
+            self.on_settled(batch)
 
-    def take_failures(self) -> tuple[list[tuple[str, int, int, Exception]], int]:
+    def take_failures(self) -> tuple[list[tuple[str, int, int, SeglogError]], int]:
         """(topic, partition, records, cause) of what failed unseen since the last call, and how many records in all."""
         failures = [(b.topic, b.partition, b.unseen_failures, b.error) for b in self.failed if b.error is not None]
         seen = [failure for failure in failures if failure[2]]
@@ -369,7 +378,7 @@ class Accumulator:
 
     # --- Giving up ----------------------------------------------------------------------------------------------------
 
-    def expire(self, now: float, in_flight: Sequence[ProducerBatch] = (), cause: Exception | None = None) -> None:
+    def expire(self, now: float, in_flight: Sequence[ProducerBatch] = (), cause: SeglogError | None = None) -> None:
         """Fail what has been here for longer than the delivery timeout; ``cause`` is what kept it, if known."""
         for batch in [*self.kept(), *in_flight]:
             if now >= batch.deadline and not batch.is_resolved:
@@ -380,7 +389,7 @@ class Accumulator:
                 error.__cause__ = cause
                 self.resolve(batch, error=error)
 
-    def abandon(self, error: Exception) -> None:
+    def abandon(self, error: SeglogError) -> None:
         """Fail everything that is not on the way."""
         for batch in self.kept():
             self._drop(batch)

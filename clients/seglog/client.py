@@ -1,27 +1,28 @@
 """The blocking client: topics, offsets, and the way to producers and consumers."""
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from seglog import topics
 from seglog.address import parse_address
+from seglog.connection import Reply
+from seglog.conversations import Ask, Conversation, ask, converse
 from seglog.dialer import Dialer
+from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.link import Link
-from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError, TopicExistsError
-from seglog_protocol.frames import Buffer, decode_value
+from seglog.process import Owner
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import (
     ConfigValue,
     CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
     HelloReply,
     MessageT,
     Request,
     TopicDescription,
-    TopicsReply,
-    TopicsRequest,
 )
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 ChildT = TypeVar("ChildT", bound="Producer | Consumer")
 
-CONNECT_TIMEOUT_SECONDS: Final = 10.0
-REQUEST_TIMEOUT_SECONDS: Final = 30.0
-
 
 def connect(
     address: str = "localhost:9192",
@@ -54,7 +52,7 @@ def connect(
     ``client_id`` names this program in the broker's log. Raises NotReachableError, RemoteProtocolError when something
     else than a seglog broker answers there, and ValueError for what is no address.
     """
-    dialer = Dialer(parse_address(address), client_id or "seglog-python")
+    dialer = Dialer(parse_address(address), client_id or CLIENT_ID)
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 
 
@@ -70,6 +68,9 @@ class Client:
         self._link = link
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
+        self._owner = Owner("client")
+        self._dialing = threading.Lock()  # one thread replaces a dead link, the others wait for it
+        self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False
         self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
@@ -106,46 +107,19 @@ class Client:
         Raises TopicExistsError (unless ``exist_ok``: the answer then describes what is there, with a warning where that
         differs), InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
         """
-        try:
-            return self.call(CreateTopicRequest(name, partitions, dict(config or {})), CreateTopicReply)[0]
-        except TopicExistsError:
-            if not exist_ok:
-                raise
-        found = self.describe_topic(name)
-        warnings = []
-        if partitions is not None and partitions != found.partitions:
-            warnings.append(f"{name} exists with {found.partitions} partitions, not {partitions}")
-        for key, value in (config or {}).items():
-            entry = (found.config or {}).get(key)
-            if entry is not None and entry.value != _config_text(value):
-                warnings.append(f"{name} exists with {key}={entry.value}, not {_config_text(value)}")
-        return CreateTopicReply(name, found.id, found.partitions, warnings)
+        return self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
-        self.call(DeleteTopicRequest(name), DeleteTopicReply)
+        self.converse(topics.delete_topic(name))
 
     def topics(self) -> list[TopicDescription]:
         """All topics, by name; without their configuration."""
-        found: list[TopicDescription] = []
-        while True:
-            after = found[-1].name if found else ""
-            reply, page = self._list_topics(TopicsRequest(after=after))
-            found += page
-            if not reply.more or not page:
-                return found
+        return self.converse(topics.list_topics())
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic with every configuration value and where it comes from. UnknownTopicError names the nearest."""
-        reply, found = self._list_topics(TopicsRequest(names=[name], config=True))
-        for error in reply.unknown:
-            raise error
-        return found[0]
-
-    def _list_topics(self, request: TopicsRequest) -> tuple[TopicsReply, list[TopicDescription]]:
-        reply, payload = self.call(request, TopicsReply, is_repeatable=True)
-        page = decode_value(payload, "list of topics")
-        return reply, [TopicDescription.from_wire(entry, strict=False) for entry in page]
+        return self.converse(topics.describe_topic(name))
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 
@@ -153,14 +127,9 @@ class Client:
         self, topic: str, at: "str | datetime | Moment | None" = None, *, partitions: Sequence[int] | None = None
     ) -> "list[PartitionOffsets]":
         """The ends of every partition, and with ``at`` its first record at or after that moment."""
-        from seglog.moments import AtTime  # noqa: PLC0415 - `seglog topic list` needs none of it
-        from seglog.starting import look_up, to_moment  # noqa: PLC0415
+        from seglog.starting import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
 
-        moment = None if at is None else to_moment(at)
-        if moment is not None and not isinstance(moment, AtTime):
-            raise ValueError(f"{at!r} is no time; to find a record by time write for example -1h or 2019-01-01")
-        timestamp = None if moment is None else moment.timestamp
-        return self._repeated(lambda link: look_up(link, topic, partitions, timestamp, timeout=self._request_timeout))
+        return self.converse(offsets_at(topic, at, partitions))
 
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
@@ -183,7 +152,8 @@ class Client:
         (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
         record fails after ``delivery_timeout`` seconds. A retry after a lost connection may duplicate: at least once.
         """
-        from seglog.producer import Producer, ProducerOptions  # noqa: PLC0415 - with all its codecs
+        from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
+        from seglog.sending import ProducerOptions  # noqa: PLC0415
 
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
@@ -213,18 +183,11 @@ class Client:
         now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
         fetch_bytes, partition_bytes.
         """
-        from seglog.consumer import Consumer, ConsumerOptions  # noqa: PLC0415 - with all its codecs
+        from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
+        from seglog.consuming import ConsumerOptions  # noqa: PLC0415
 
         options = ConsumerOptions(
-            partitions,
-            ("latest" if follow else "earliest") if start is None else start,
-            until,
-            follow,
-            durable_only,
-            on_out_of_range,
-            on_gap,
-            reconnect_timeout,
-            **limits,
+            partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
         )
         return self._adopted(lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout))
 
@@ -235,8 +198,12 @@ class Client:
         except BaseException:
             link.close()
             raise
-        self._children.add(child)
-        return child
+        with self._adopting:
+            if not self._is_closed:
+                self._children.add(child)
+                return child
+        child.close()
+        raise ClientClosedError("the client is closed")
 
     # --- Calls --------------------------------------------------------------------------------------------------------
 
@@ -252,56 +219,68 @@ class Client:
 
         Raises the error the broker answers with, ClientTimeoutError, ConnectionLostError, NotReachableError.
         """
-
-        def ask(link: Link) -> tuple[MessageT, memoryview]:
-            return link.call(request, reply_type, payload, timeout=self._request_timeout)
-
-        return self._repeated(ask) if is_repeatable else ask(self._usable_link())
+        return self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
 
     def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
         """A request that is not answered."""
         self._usable_link().send(request, payload, on_reply=None, timeout=self._request_timeout)
 
-    def _repeated(self, ask: Callable[[Link], ResultT]) -> ResultT:
+    def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+        """Lead a conversation; raises what ``call`` does."""
+        return converse(conversation, self._answer)
+
+    def _answer(self, question: Ask) -> Reply:
+        request, payload, is_repeatable = question
         try:
-            return ask(self._usable_link())
+            return self._usable_link().ask(request, payload, timeout=self._request_timeout)
         except ConnectionLostError:
-            return ask(self._usable_link())
+            if not is_repeatable:
+                raise
+        return self._usable_link().ask(request, payload, timeout=self._request_timeout)
 
     def _usable_link(self) -> Link:
         """The link, or a new one if the old one is known to be dead before anything is asked over it."""
         self._check_open()
-        link = self._link
-        if not link.is_usable():
-            link.close()
-            self._link = self._dialer.dial(self._connect_timeout)
-        return self._link
+        with self._dialing:
+            if not self._link.is_usable():
+                self._link.close()
+                self._link = self._dialer.dial(self._connect_timeout)
+                if self._is_closed:
+                    self._link.close()
+            return self._link
 
     def _dial(self) -> Link:
         self._check_open()
         return self._dialer.dial(self._connect_timeout)
 
     def _check_open(self) -> None:
+        self._owner.check()
         if self._is_closed:
             raise ClientClosedError("the client is closed")
-        self._link.check_process()
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the producers (which flushes them) and consumers, then the connection; twice is fine.
 
-        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same.
+        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same. In a forked child
+        only its copies of the connections are let go.
         """
         self._close(lambda child: child.close())
 
     def _close(self, close_child: "Callable[[Producer | Consumer], None]") -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
+        if self._owner.is_here:
+            with self._adopting:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+                children = list(self._children)
+        else:
+            self._is_closed = True
+            children = list(self._children)
         first: SeglogError | None = None
         try:
-            for child in list(self._children):
+            for child in children:
                 try:
                     close_child(child)
                 except SeglogError as error:
@@ -318,7 +297,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(lambda child: child.__exit__(kind, error, trace))
-
-
-def _config_text(value: ConfigValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

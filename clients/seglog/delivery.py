@@ -6,7 +6,8 @@ looks at its deliveries pays three slots for each. A batch that had to be split 
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from seglog_protocol.errors import ClientTimeoutError
+from seglog.failures import copied
+from seglog_protocol.errors import ClientTimeoutError, SeglogError
 
 if TYPE_CHECKING:
     from seglog.batching import ProducerBatch
@@ -27,6 +28,38 @@ class Receipt(NamedTuple):
     ack: str
 
 
+class Promise:
+    """What a delivery of either face knows: its batch and its place there, which a split may change."""
+
+    __slots__ = ("_batch", "_index", "_timestamp")
+
+    def __init__(self, batch: "ProducerBatch", index: int, timestamp: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record. Never waits."""
+        return self._where()[0].is_resolved
+
+    def _receipt(self) -> Receipt:
+        """The receipt when all is known; raises what kept the record from being acknowledged."""
+        batch, index = self._where()
+        if batch.error is not None:
+            batch.looked_at(index)
+            raise copied(batch.error) from batch.error.__cause__
+        timestamp = self._timestamp if batch.append_time < 0 else batch.append_time
+        offset = -1 if batch.base_offset < 0 else batch.base_offset + index
+        return Receipt(batch.topic, batch.partition, offset, timestamp, batch.ack)
+
+    def _where(self) -> "tuple[ProducerBatch, int]":
+        batch, index = self._batch, self._index
+        while batch.halves is not None:
+            left, right = batch.halves
+            batch, index = (left, index) if index < left.record_count else (right, index - left.record_count)
+        return batch, index
+
+
 class Waiter(Protocol):
     """What a blocking delivery needs of its producer."""
 
@@ -35,20 +68,14 @@ class Waiter(Protocol):
         ...
 
 
-class Delivery:
+class Delivery(Promise):
     """A record on its way. Dropping it is fine: a failure that nobody looked at is raised by the next ``flush``."""
 
-    __slots__ = ("_batch", "_index", "_timestamp", "_waiter")
+    __slots__ = ("_waiter",)
 
     def __init__(self, batch: "ProducerBatch", index: int, timestamp: int, waiter: Waiter) -> None:
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
+        super().__init__(batch, index, timestamp)
         self._waiter = waiter
-
-    def done(self) -> bool:
-        """Whether it is known what became of the record. Never waits."""
-        return self._where()[0].is_resolved
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt, at most ``timeout`` seconds.
@@ -59,27 +86,14 @@ class Delivery:
         batch = self._batch
         if not batch.is_resolved and not self._waiter.wait_for(batch, timeout):
             raise ClientTimeoutError(f"the record was not acknowledged within {timeout:g} s; it is still on its way")
-        batch, index = self._where()
-        if batch.error is not None:
-            batch.looked_at(index)
-            raise batch.error
-        timestamp = self._timestamp if batch.append_time < 0 else batch.append_time
-        offset = -1 if batch.base_offset < 0 else batch.base_offset + index
-        return Receipt(batch.topic, batch.partition, offset, timestamp, batch.ack)
+        return self._receipt()
 
-    def exception(self, timeout: float | None = None) -> Exception | None:
+    def exception(self, timeout: float | None = None) -> SeglogError | None:
         """What kept the record from being acknowledged, or None; waits like ``result``."""
         try:
             self.result(timeout)
-        except Exception as error:
+        except SeglogError as error:
             if not self.done():
                 raise
             return error
         return None
-
-    def _where(self) -> "tuple[ProducerBatch, int]":
-        batch, index = self._batch, self._index
-        while batch.halves is not None:
-            left, right = batch.halves
-            batch, index = (left, index) if index < left.record_count else (right, index - left.record_count)
-        return batch, index

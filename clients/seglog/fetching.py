@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from seglog.dialing import backoff_seconds
+from seglog.failures import copied
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, RemoteProtocolError, SeglogError
@@ -94,6 +96,8 @@ class PartitionState:
     is_failing: bool = False  # an error waits in the queue: do not fetch into it
     is_stopped: bool = False  # until_ms was reached
     look_again_at: float = 0.0
+    attempts: int = 0  # failed in a row, each with an error that time may cure
+    failing_since: float = 0.0
 
     def __post_init__(self) -> None:
         self.fetch_offset = self.position
@@ -109,6 +113,7 @@ class PartitionState:
         self.generation += 1
         self.is_failing = self.is_stopped = False
         self.look_again_at = 0.0
+        self.attempts = 0
 
 
 class _Item(NamedTuple):
@@ -136,6 +141,7 @@ class Fetcher:
         size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
         fetch_bytes: int = FETCH_BYTES,
         partition_bytes: int = PARTITION_BYTES,
+        retry_seconds: float = 120.0,
     ) -> None:
         self.topic = topic
         self.states: dict[int, PartitionState] = {state.partition: state for state in states}
@@ -148,6 +154,7 @@ class Fetcher:
         self._size_limit = size_limit
         self._fetch_bytes = fetch_bytes
         self._partition_bytes = partition_bytes
+        self._retry_seconds = retry_seconds
         self._queue: deque[_Item] = deque()
         self._turn = 0  # which partition is asked first next time, so that none starves behind a limit
 
@@ -237,8 +244,10 @@ class Fetcher:
         if not is_held_back:
             self._queue_gaps(state, gaps, None)
         if result.error is not None:
-            self._queue_error(state, result.error)
-        elif state.fetch_offset == before:
+            self._failed(state, result.error, now)
+            return
+        state.attempts = 0
+        if state.fetch_offset == before:
             if is_held_back or (self._durable_only and state.durable <= before < state.latest):
                 state.look_again_at = now + DURABLE_PAUSE_SECONDS
             elif not self._follow and state.end is not None and (is_first or before >= state.latest):
@@ -276,6 +285,16 @@ class Fetcher:
         if gap.end > gap.start:
             self._queue.append(_Item(state, state.generation, gap=gap))
             state.fetch_offset = gap.end
+
+    def _failed(self, state: PartitionState, error: SeglogError, now: float) -> None:
+        """Ask again after a while, for as long as that may help; the other partitions go on meanwhile."""
+        if state.attempts == 0:
+            state.failing_since = now
+        if error.retriable and now < state.failing_since + self._retry_seconds:
+            state.look_again_at = now + backoff_seconds(state.attempts)
+            state.attempts += 1
+        else:
+            self._queue_error(state, error)
 
     def _queue_error(self, state: PartitionState, error: SeglogError) -> None:
         state.is_failing = True
@@ -398,6 +417,4 @@ def _located(
     if header is not None:
         facts |= {"start_offset": header.base_offset, "next_offset": header.next_offset}
     known = {name: value for name, value in error.facts.items() if value not in (-1, "", None)}
-    located = type(error)(error.message, **(facts | known))
-    located.retriable = error.retriable
-    return located
+    return copied(error, facts | known)

@@ -9,19 +9,23 @@ interrupt (or any other exception) while bytes are in motion closes the link, be
 piece of a reply would put the two ends out of step.
 """
 
-import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from seglog.connection import Connection, Reply
-from seglog_protocol.errors import ClientClosedError, ClientError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog.conversations import Conversation, converse
+from seglog.failures import copied
+from seglog.process import Owner
+from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
+
+ResultT = TypeVar("ResultT")
 
 Handler = Callable[[Reply], None]
 """Called by whichever thread reads, with no lock held; must not wait and must not raise."""
@@ -43,7 +47,7 @@ class Link:
         self.server = server
         self._socket = connected
         self._connection = Connection(server)
-        self._pid = os.getpid()
+        self.owner = Owner("connection")
         self._write_lock = threading.Lock()
         self._changed = threading.Condition(threading.Lock())  # guards what follows
         self._handlers: dict[int, Handler] = {}
@@ -60,6 +64,11 @@ class Link:
         Raises the error that the broker answers with; ClientTimeoutError after ``timeout`` seconds, with the link still
         usable; ConnectionLostError when it breaks.
         """
+        reply = self.ask(request, payload, timeout=timeout)
+        return decode_reply(reply.header, reply_type), reply.payload
+
+    def ask(self, request: Request, payload: Sequence[Buffer] = (), *, timeout: float) -> Reply:
+        """Send a request and wait for its reply, which may be an error; raises what else ``call`` does."""
         arrived: list[Reply] = []
         deadline = time.monotonic() + timeout
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
@@ -68,7 +77,11 @@ class Link:
                 raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:g} s")
         finally:
             self.abandon(request_id)
-        return decode_reply(arrived[0].header, reply_type), arrived[0].payload
+        return arrived[0]
+
+    def converse(self, conversation: Conversation[ResultT], *, timeout: float) -> ResultT:
+        """Lead a conversation; each of its requests may take ``timeout`` seconds. Raises what ``call`` does."""
+        return converse(conversation, lambda question: self.ask(question.request, question.payload, timeout=timeout))
 
     def send(
         self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, timeout: float
@@ -78,7 +91,7 @@ class Link:
         ClientTimeoutError when the broker takes nothing for ``timeout`` seconds; the link stays usable only if none of
         the request has been written by then.
         """
-        self.check_process()
+        self.owner.check()
         with self._write_lock:
             with self._changed:
                 self._raise_failure()
@@ -107,7 +120,7 @@ class Link:
         handled even when the time is already over, as long as they need no waiting for. Raises what broke the link, but
         only when ``is_done()`` is still false.
         """
-        self.check_process()
+        self.owner.check()
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:
@@ -136,7 +149,7 @@ class Link:
 
     def is_usable(self) -> bool:
         """Whether nothing has been heard of the other end's death; takes in what has arrived."""
-        if self._pid != os.getpid():
+        if not self.owner.is_here:
             return False
         try:
             self.wait(lambda: False, 0)
@@ -148,7 +161,7 @@ class Link:
 
     def close(self) -> None:
         """Close the socket; everybody who waits gets ClientClosedError. In a forked child only the copy is closed."""
-        if self._pid == os.getpid():
+        if self.owner.is_here:
             self.fail(ClientClosedError("the connection was closed"))
         self._socket.close()
 
@@ -163,21 +176,10 @@ class Link:
             # Not close: another thread may be in poll with this descriptor, and numbers are reused.
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def check_process(self) -> None:
-        """Refuse to work in a forked child: two processes reading one socket take each other's replies."""
-        if self._pid != os.getpid():
-            raise ClientError(
-                f"this connection belongs to process {self._pid} and cannot be used after a fork in process "
-                f"{os.getpid()}; call seglog.connect() again in the child"
-            )
-
     def _raise_failure(self) -> None:
         failure = self._failure
         if failure is not None:
-            # Every waiter raises an exception of its own: one object raised in many threads collects all their frames.
-            copy = type(failure)(failure.message, **failure.facts)
-            copy.retriable = failure.retriable
-            raise copy from failure
+            raise copied(failure) from failure
 
     @contextmanager
     def _in_motion(self) -> Iterator[None]:

@@ -1,97 +1,41 @@
-"""The blocking producer: a lock, a link and at most one daemon thread around the batching core.
+"""The blocking producer: a lock, a link and at most one daemon thread around the sending core.
 
 Whoever has a reason to wait does the work: sends what is ready, reads answers, reconnects. The daemon thread exists
 only when records linger, because then something has to happen although nobody calls. Two locks, always taken in this
 order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_changed`` guards
-the batches and is never held while anything blocks.
+the core and is never held while anything blocks.
 """
 
 import atexit
-import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from seglog.batching import Accumulator, BatchLimits, ProducerBatch, record_bytes_max
+from seglog.batching import ProducerBatch
 from seglog.connection import Reply
 from seglog.delivery import Delivery
-from seglog.dialer import Dialer, backoff_seconds
+from seglog.dialer import Dialer
 from seglog.link import Link
-from seglog.moments import to_epoch_ms
-from seglog.partitioner import Partitioner
-from seglog.words import count_of
-from seglog_protocol.batch_builder import NewRecord
-from seglog_protocol.compression import LEVELS, Codec
-from seglog_protocol.errors import (
-    ClientClosedError,
-    ClientError,
-    ClientTimeoutError,
-    ConnectionLostError,
-    DeliveryFailed,
-    MessageTooLargeError,
-    RemoteProtocolError,
-    SeglogError,
-    UnknownPartitionError,
+from seglog.process import Owner
+from seglog.sending import (
+    ABORT_WAIT_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    Content,
+    HeaderInput,
+    ProducerOptions,
+    Sender,
+    Sent,
 )
-from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, TopicDescription, decode_reply
-from seglog_protocol.records import Headers
+from seglog_protocol.batch_builder import NewRecord
+from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog_protocol.messages import TopicDescription
 
-Content = bytes | bytearray | memoryview | str | None
-HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
-
-IN_FLIGHT_MAX: Final = 5
-"""Requests on the way at once, Kafka's ``max.in.flight.requests.per.connection``."""
-REQUEST_TIMEOUT_SECONDS: Final = 30.0
-"""A request unanswered for so long means a dead connection, Kafka's ``request.timeout.ms``."""
-ABORT_WAIT_SECONDS: Final = 1.0
 EXIT_WAIT_SECONDS: Final = 30.0
 FOREVER_SECONDS: Final = 1e9
-
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerOptions:
-    """What ``Client.producer`` takes; sizes in bytes."""
-
-    ack: Ack = "disk"
-    linger_ms: float = 5
-    batch_bytes: int = 256 * 1024
-    compression: str = "none"
-    compression_level: int | None = None
-    buffer_bytes: int = 32 * 1024 * 1024
-    delivery_timeout: float = 120.0
-
-    def __post_init__(self) -> None:
-        if self.ack not in {"none", "os", "disk"}:
-            raise ValueError(f"ack is 'none', 'os' or 'disk', not {self.ack!r}")
-        if self.compression not in _CODECS:
-            raise ValueError(f"compression is one of {', '.join(_CODECS)}, not {self.compression!r}")
-        if self.compression_level is not None and self.compression_level not in LEVELS.get(self.codec, ()):
-            raise ValueError(f"{self.compression} has no level {self.compression_level}")
-        for name in ("batch_bytes", "buffer_bytes", "delivery_timeout"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, not {getattr(self, name)!r}")
-        if not self.linger_ms >= 0:
-            raise ValueError(f"linger_ms must be 0 or more, not {self.linger_ms!r}")
-
-    @property
-    def codec(self) -> Codec:
-        """The codec by its name."""
-        return _CODECS[self.compression]
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A request on the way."""
-
-    batches: list[ProducerBatch]
-    at: float
 
 
 class Producer:
@@ -106,27 +50,10 @@ class Producer:
         self.options = options
         self._dialer = dialer
         self._link: Link | None = link
-        self._pid = os.getpid()
-        self._message_bytes_max = min(topic.max_message_bytes, topic.segment_bytes)
-        self._accumulator = Accumulator(
-            topic.name,
-            BatchLimits(
-                batch_bytes=min(options.batch_bytes, self._message_bytes_max),
-                buffer_bytes=options.buffer_bytes,
-                linger_seconds=options.linger_ms / 1000,
-                delivery_seconds=options.delivery_timeout,
-            ),
-            options.codec,
-            options.compression_level,
-        )
-        self._partitioner = Partitioner(topic.partitions)
+        self._owner = Owner("producer")
+        self._sender = Sender(topic, options)
         self._sending = threading.Lock()
         self._changed = threading.Condition(threading.Lock())
-        self._in_flight: list[_Sent] = []
-        self._answers = 0  # rises with everything that may let the next batch go or a waiting call return
-        self._connect_at = 0.0
-        self._connect_attempts = 0
-        self._connect_error: SeglogError | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
         if options.linger_ms > 0:
@@ -152,24 +79,9 @@ class Producer:
         ``linger_ms=0`` until the record is on its way. Raises ClientTimeoutError when the buffer stays full for the
         delivery timeout, MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
         """
-        value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
-        header_pairs = _to_headers(headers) if headers else ()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        elif isinstance(timestamp, datetime):
-            timestamp = to_epoch_ms(timestamp)
-        elif timestamp < -1:
-            raise ValueError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
-        size = record_bytes_max(key_bytes, value_bytes, header_pairs)
-        self._check_size((len(value_bytes) if value_bytes else 0) + (len(key_bytes) if key_bytes else 0))
-        if partition is not None and not 0 <= partition < self.partitions:
-            raise UnknownPartitionError(
-                f"{self.topic} has no partition {partition}; it has {self.partitions}, numbered from 0",
-                topic=self.topic,
-                partition=partition,
-                partitions=self.partitions,
-            )
-        record = (timestamp, key_bytes, value_bytes, header_pairs)
+        record, size = self._sender.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         while added is None:
             self._wait_for_room(size)
@@ -179,23 +91,21 @@ class Producer:
             self._drive(lambda: batch.is_sent or batch.is_resolved, FOREVER_SECONDS)
         elif has_full:
             self._pump()
-        return Delivery(batch, index, timestamp, self)
+        return Delivery(batch, index, record[0], self)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
-        """Put a record into its batch, or None when there is no room; as ``Accumulator.append``."""
-        self._check_open()
+        """As ``Sender.append``."""
+        self._owner.check()
         with self._changed:
-            accumulator = self._accumulator
-            if not accumulator.has_room(size):
-                accumulator.flush()
-                return None
-            target = self._partitioner.place(record[1]) if partition is None else partition
-            added = accumulator.append(target, record, time.monotonic())
-            if added[2]:
-                self._partitioner.batch_closed(target)
-            if added[1] == 0:
+            self._check_open()
+            added = self._sender.append(partition, record, size, time.monotonic())
+            if added is not None and added[1] == 0:
                 self._changed.notify_all()  # the thread may have had nothing to do
             return added
+
+    def _wait_for_room(self, size: int) -> None:
+        if not self._drive(lambda: self._sender.accumulator.has_room(size), self.options.delivery_timeout):
+            raise self._sender.stayed_full()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far has been acknowledged or has failed.
@@ -203,10 +113,10 @@ class Producer:
         Raises DeliveryFailed for what failed since the last flush and was not looked at, ClientTimeoutError when
         ``timeout`` seconds pass first.
         """
-        self._check_process()
+        self._owner.check()
         with self._changed:
-            self._accumulator.flush()
-            pending = self._accumulator.kept() + [batch for sent in self._in_flight for batch in sent.batches]
+            self._sender.accumulator.flush()
+            pending = self._sender.pending()
             self._changed.notify_all()
 
         def is_done() -> bool:
@@ -216,25 +126,31 @@ class Producer:
 
         if not self._drive(is_done, FOREVER_SECONDS if timeout is None else timeout):
             raise ClientTimeoutError(f"not everything was acknowledged within {timeout:g} s; it is still on its way")
-        self._raise_failures()
+        with self._changed:
+            failure = self._sender.failure()
+        if failure is not None:
+            raise failure
 
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
         """Do the producer's work until the batch is resolved; False when ``timeout`` seconds pass first."""
-        self._check_process()
+        self._owner.check()
         return self._drive(lambda: batch.is_resolved, FOREVER_SECONDS if timeout is None else timeout)
 
     @property
     def unacknowledged(self) -> int:
         """Records sent to this producer of which it is not known what became."""
+        self._owner.check()
         with self._changed:
-            pending = self._accumulator.kept() + [batch for sent in self._in_flight for batch in sent.batches]
-        return sum(batch.record_count for batch in pending if not batch.is_resolved)
+            return self._sender.unacknowledged
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, then let go of the connection. Raises what ``flush`` raises, closed all the same; twice is fine."""
-        if self._is_closed:
+        """Flush, then let go of the connection. Raises what ``flush`` raises, closed all the same; twice is fine.
+
+        In a forked child, which can have sent nothing, only the child's copy of the connection is let go.
+        """
+        if self._is_closed or self._has_let_go():
             return
         try:
             self.flush(timeout)
@@ -242,21 +158,29 @@ class Producer:
             self._shut()
 
     def abort(self, timeout: float = ABORT_WAIT_SECONDS) -> int:
-        """Send nothing new, wait ``timeout`` seconds for what is on the way; how many records were not acknowledged."""
-        if self._is_closed:
-            return 0
+        """Send nothing new, wait ``timeout`` seconds for what is on the way; how many records were not acknowledged.
+
+        Counted are those that the program did not look at.
+        """
+        self._abort(time.monotonic() + timeout)
+        return self._sender.accumulator.take_failures()[1]
+
+    def _abort(self, deadline: float) -> None:
+        if self._is_closed or self._has_let_go():
+            return
         try:
-            with self._changed:
-                waiting = [batch for sent in self._in_flight for batch in sent.batches]
-                self._accumulator.abandon(ClientClosedError("the producer was closed before this record was sent"))
+            waiting = self._end()
             link = self._link
             if link is not None:
-                link.wait(lambda: all(batch.is_resolved for batch in waiting), timeout)
+                link.wait(lambda: all(batch.is_resolved for batch in waiting), deadline - time.monotonic())
         except SeglogError:
             pass  # the connection is gone: nothing more can be learnt
         finally:
             self._shut()
-        return self._accumulator.take_failures()[1]
+
+    def _end(self) -> list[ProducerBatch]:
+        with self._changed:
+            return self._sender.end(ClientClosedError("the producer was closed before this record was sent"))
 
     def __enter__(self) -> Self:
         return self
@@ -267,9 +191,19 @@ class Producer:
         if error is None:
             self.close()
         elif not self._is_closed:
-            lost = self.abort()
-            if lost:
-                error.add_note(f"seglog: not acknowledged: {count_of(lost, 'record')} to {self.topic}")
+            self._abort(time.monotonic() + ABORT_WAIT_SECONDS)
+            note = self._sender.loss()
+            if note is not None:
+                error.add_note(note)
+
+    def _has_let_go(self) -> bool:
+        """Whether this is a forked child: locks are not touched there, since no thread may be left to release them."""
+        if self._owner.is_here:
+            return False
+        self._is_closed = True
+        if self._link is not None:
+            self._link.close()
+        return True
 
     def _shut(self) -> None:
         self._is_closed = True
@@ -284,22 +218,8 @@ class Producer:
         if self._link is not None:
             self._link.close()  # one that was being opened meanwhile
         with self._changed:
-            gone = ClientClosedError("the producer was closed before this record was acknowledged")
-            for sent in self._in_flight:
-                for batch in sent.batches:
-                    self._accumulator.resolve(batch, error=gone)
-            self._in_flight.clear()
-            self._accumulator.abandon(gone)
-
-    def _raise_failures(self) -> None:
-        with self._changed:
-            failures, count = self._accumulator.take_failures()
-        if not count:
-            return
-        cause = failures[-1][3] if failures else None
-        raise DeliveryFailed(
-            f"not acknowledged: {count_of(count, 'record')} to {self.topic}; the last cause: {cause}", failures=failures
-        ) from cause
+            self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
+            self._changed.notify_all()
 
     # --- The work -----------------------------------------------------------------------------------------------------
 
@@ -307,7 +227,7 @@ class Producer:
         """The daemon thread: there as long as records may linger."""
         while True:
             with self._changed:
-                while not self._is_closed and not self._accumulator.unresolved:
+                while not self._is_closed and not self._sender.accumulator.unresolved:
                     self._changed.wait()
                 if self._is_closed:
                     return
@@ -327,34 +247,28 @@ class Producer:
 
     def _step(self, is_done: Callable[[], bool], timeout: float) -> None:
         """Send what can be sent; then wait for one answer, for the next thing to do, or for ``timeout`` seconds."""
-        answers = self._answers
+        answers = self._sender.answers
         link = self._pump()
         now = time.monotonic()
         pause = min(timeout, self._seconds_to_next_event(now))
         if link is None:
             with self._changed:
-                if self._answers == answers and not self._is_closed:
-                    self._changed.wait(max(0.0, min(pause, self._connect_at - now)))
+                if self._sender.answers == answers and not self._is_closed:
+                    self._changed.wait(max(0.0, min(pause, self._sender.connect_at - now)))
             return
         try:
-            link.wait(lambda: is_done() or self._answers != answers, pause)
+            link.wait(lambda: is_done() or self._sender.answers != answers, pause)
         except SeglogError as error:
             self._lost(link, error)
 
     def _seconds_to_next_event(self, now: float) -> float:
         with self._changed:
-            on_the_way = [batch for sent in self._in_flight for batch in sent.batches]
-            self._accumulator.expire(now, on_the_way, self._connect_error)
-            events = [self._accumulator.next_expiry()]
-            events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
-            if len(self._in_flight) < IN_FLIGHT_MAX:
-                events.append(self._accumulator.next_event())
-            if self._in_flight:
-                events.append(self._in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
-            if self._thread is not None:
-                # A batch opened from now on is due after this, so nobody has to wake whoever is in poll.
-                events.append(now + max(0.001, self._accumulator.limits.linger_seconds))
-        return max(0.0, min((event for event in events if event is not None), default=FOREVER_SECONDS) - now)
+            event = self._sender.tick(now)
+        next_event = now + FOREVER_SECONDS if event is None else event
+        if self._thread is not None:
+            # A batch opened from now on is due after this, so nobody has to wake whoever is in poll.
+            next_event = min(next_event, now + max(0.001, self._sender.accumulator.limits.linger_seconds))
+        return max(0.0, next_event - now)
 
     def _pump(self) -> Link | None:
         """Send all that may be sent now; the link, or None while there is none."""
@@ -363,15 +277,9 @@ class Producer:
             while link is not None:
                 now = time.monotonic()
                 with self._changed:
-                    if self._is_closed or len(self._in_flight) >= IN_FLIGHT_MAX:
-                        break
-                    batches = self._accumulator.take(now)
-                    if not batches:
-                        break
-                    for batch in batches:
-                        self._partitioner.batch_closed(batch.partition)
-                    sent = _Sent(batches, now)
-                    self._in_flight.append(sent)
+                    sent = None if self._is_closed else self._sender.take(now)
+                if sent is None:
+                    break
                 try:
                     self._write(link, sent)
                 except SeglogError as error:
@@ -382,54 +290,25 @@ class Producer:
                     raise
             return link
 
-    def _write(self, link: Link, sent: _Sent) -> None:
-        payload: list[bytes] = []
-        for batch in list(sent.batches):
-            data = self._accumulator.build(batch)
-            if len(data) <= self._message_bytes_max:
-                payload.append(data)
-                continue
-            with self._changed:  # known to be refused: spare the wire
-                sent.batches.remove(batch)
-                self._accumulator.refuse(batch, self._too_large(len(data)), sent.at)
-                self._answers += 1
-        if payload:
-            request = AppendRequest(
-                [AppendPartition(self.topic, b.partition, len(d)) for b, d in zip(sent.batches, payload, strict=True)],
-                ack=self.options.ack,
-            )
-            is_answered = self.options.ack != "none"
-            link.send(
-                request,
-                payload,
-                on_reply=(lambda reply: self._answered(sent, reply)) if is_answered else None,
-                timeout=REQUEST_TIMEOUT_SECONDS,
-            )
-            if is_answered:
-                return
-        with self._changed:
-            for batch in sent.batches:
-                self._accumulator.written(batch)
-            self._in_flight.remove(sent)
-            self._answers += 1
-
-    def _answered(self, sent: _Sent, reply: Reply) -> None:
+    def _write(self, link: Link, sent: Sent) -> None:
+        sender = self._sender
+        sender.build(sent)
         now = time.monotonic()
         with self._changed:
-            if sent not in self._in_flight:
-                return
-            self._in_flight.remove(sent)
-            try:
-                results = decode_reply(reply.header, AppendReply).partitions
-                if len(results) != len(sent.batches):
-                    raise RemoteProtocolError("the broker answered for another number of batches than were sent")
-            except SeglogError as error:
-                for batch in sent.batches:
-                    self._accumulator.refuse(batch, error, now)
-            else:
-                for batch, result in zip(sent.batches, results, strict=True):
-                    self._accumulator.answer(batch, result, now)
-            self._answers += 1
+            request = sender.request(sent, now)
+        if request is None:
+            return
+        timeout = sender.write_seconds(sent, now)
+        if self.options.ack != "none":
+            link.send(*request, on_reply=lambda reply: self._answered(sent, reply), timeout=timeout)
+            return
+        link.send(*request, on_reply=None, timeout=timeout)
+        with self._changed:
+            sender.written(sent)
+
+    def _answered(self, sent: Sent, reply: Reply) -> None:
+        with self._changed:
+            self._sender.answered(sent, reply.header, time.monotonic())
             self._changed.notify_all()
 
     # --- The connection -----------------------------------------------------------------------------------------------
@@ -437,27 +316,37 @@ class Producer:
     def _connected(self) -> Link | None:
         """The link, or a new one when it is time to try; called with ``_sending`` held."""
         link = self._link
-        if link is not None or self._is_closed or time.monotonic() < self._connect_at:
-            if link is not None and self._thread is None and self._in_flight:
-                try:
-                    link.wait(lambda: False, 0)  # nobody else takes in answers while no call waits
-                except SeglogError as error:
-                    self._lost(link, error)
-                    return None
-            return link
+        now = time.monotonic()
+        if link is not None:
+            return link if self._is_alive(link, now) else None
+        if self._is_closed or now < self._sender.connect_at:
+            return None
         try:
             link = self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS)
-        except SeglogError as error:  # also of a stranger on our port: records are kept until their time is over
-            self._connect_error = error
-            self._connect_at = time.monotonic() + backoff_seconds(self._connect_attempts)
-            self._connect_attempts += 1
+        except SeglogError as error:
+            with self._changed:
+                self._sender.not_connected(error, time.monotonic())
             return None
         if self._is_closed:
             link.close()
             return None
-        self._connect_attempts, self._connect_error = 0, None
-        self._link = link
+        with self._changed:
+            self._sender.connected()
+            self._link = link
         return link
+
+    def _is_alive(self, link: Link, now: float) -> bool:
+        try:
+            if self._thread is None and self._sender.in_flight:
+                link.wait(lambda: False, 0)  # nobody else takes in answers while no call waits
+            with self._changed:
+                overdue = self._sender.overdue(now, self._dialer.server)
+            if overdue is not None:
+                raise overdue
+        except SeglogError as error:
+            self._lost(link, error)
+            return False
+        return True
 
     def _lost(self, link: Link, error: SeglogError) -> None:
         """The link broke: what was on the way goes first on the next one."""
@@ -467,59 +356,12 @@ class Producer:
             if self._link is not link:
                 return
             self._link = None
-            self._connect_at = time.monotonic()
-            batches = [batch for sent in self._in_flight for batch in sent.batches]
-            self._in_flight.clear()
-            self._accumulator.unsent(batches)
-            self._answers += 1
+            self._sender.lost(time.monotonic())
             self._changed.notify_all()
 
-    # --- Checks -------------------------------------------------------------------------------------------------------
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise ClientError(
-                f"this producer belongs to process {self._pid} and cannot be used after a fork in process "
-                f"{os.getpid()}; call seglog.connect() again in the child"
-            )
-
     def _check_open(self) -> None:
-        self._check_process()
         if self._is_closed:
             raise ClientClosedError("the producer is closed")
-
-    def _check_size(self, size_min: int) -> None:
-        """Refuse at once what can only be refused; the exact size is checked when the batch is built."""
-        if self.options.codec is Codec.NONE and size_min > self._message_bytes_max:
-            raise self._too_large(size_min)
-
-    def _too_large(self, size: int) -> MessageTooLargeError:
-        return MessageTooLargeError(
-            f"{size:,} bytes are more than a batch of {self.topic} may have ({self._message_bytes_max:,}, the smaller "
-            "of max.message.bytes and segment.bytes)",
-            size=size,
-            limit=self._message_bytes_max,
-        )
-
-    def _wait_for_room(self, size: int) -> None:
-        timeout = self.options.delivery_timeout
-        if not self._drive(lambda: self._accumulator.has_room(size), timeout):
-            raise ClientTimeoutError(f"the buffer of {self.options.buffer_bytes:,} bytes stayed full for {timeout:g} s")
-
-
-def _to_bytes(content: Content, what: str) -> bytes | None:
-    if content is None or type(content) is bytes:
-        return content
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    raise TypeError(f"a record's {what} is bytes, str or None, not {type(content).__name__}")
-
-
-def _to_headers(headers: HeaderInput) -> Headers:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((name, _to_bytes(content, "header value")) for name, content in pairs)
 
 
 _open_producers: set[Producer] = set()
@@ -529,7 +371,7 @@ _open_producers: set[Producer] = set()
 def _flush_at_exit() -> None:
     """A producer that nobody closed still gets its records out, with a word about it."""
     for producer in list(_open_producers):
-        if producer._pid != os.getpid():  # noqa: SLF001 - of this module
+        if not producer._owner.is_here:  # noqa: SLF001 - of this module
             continue
         warnings.warn(
             f"the producer of {producer.topic} was never closed; it is flushed at exit (use it in a with block)",

@@ -5,14 +5,17 @@ from one topic to another. Nothing is opened or compressed here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from seglog.client import Client
+from seglog.conversations import Conversation, ask
 from seglog.delivery import Receipt
 from seglog.fetching import FETCH_BYTES, FetchedBatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest
+
+if TYPE_CHECKING:
+    from seglog.client import Client
 
 
 class RawBatch(NamedTuple):
@@ -23,19 +26,32 @@ class RawBatch(NamedTuple):
     data: Buffer
 
 
-def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
+def append(client: "Client", batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
     """Append in one request; for each batch, in order, its receipt or the error that kept it out.
 
     A receipt's offset is that of the batch's first record, its timestamp the time of append or -1. One bad batch never
     fails the others. With ack "none" nothing is answered. Raises ConnectionLostError when it is not known what
     happened, and sends nothing twice. The caller keeps a request within the broker's frame limit.
     """
-    request = AppendRequest([AppendPartition(b.topic, b.partition, len(b.data)) for b in batches], ack=ack)
-    payload = [batch.data for batch in batches]
     if ack == "none":
-        client.post(request, payload)
-        return [Receipt(batch.topic, batch.partition, -1, -1, "none") for batch in batches]
-    reply, _ = client.call(request, AppendReply, payload)
+        client.post(append_request(batches, ack), [batch.data for batch in batches])
+        return unanswered(batches)
+    return client.converse(appending(batches, ack))
+
+
+def append_request(batches: Sequence[RawBatch], ack: Ack) -> AppendRequest:
+    """The request whose payload are the batches' bytes."""
+    return AppendRequest([AppendPartition(b.topic, b.partition, len(b.data)) for b in batches], ack=ack)
+
+
+def unanswered(batches: Sequence[RawBatch]) -> list[Receipt | SeglogError]:
+    """What is known at ack "none"."""
+    return [Receipt(batch.topic, batch.partition, -1, -1, "none") for batch in batches]
+
+
+def appending(batches: Sequence[RawBatch], ack: Ack) -> Conversation[list[Receipt | SeglogError]]:
+    """As ``append`` where there is an answer."""
+    reply, _ = yield from ask(append_request(batches, ack), AppendReply, [batch.data for batch in batches])
     return [
         result.error
         if result.error is not None
@@ -51,7 +67,7 @@ def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") ->
 
 
 def fetch(
-    client: Client,
+    client: "Client",
     topic: str,
     partition: int,
     start: int,

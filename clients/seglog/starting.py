@@ -1,12 +1,12 @@
-"""From what a program gives as ``start`` and ``until`` to a place in every partition."""
+"""From what a program gives as ``start`` and ``until`` to a place in every partition: conversations about offsets."""
 
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from seglog.conversations import Conversation, ask
 from seglog.fetching import PartitionState
-from seglog.link import Link
 from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
@@ -45,15 +45,25 @@ def to_moment(place: int | str | datetime | Moment) -> Moment:
     raise ValueError(f"{place!r} is no place in a log; give an offset, a moment or {{partition: offset}}")
 
 
+def offsets_at(
+    topic: str, at: str | datetime | Moment | None, partitions: Sequence[int] | None
+) -> Conversation[list[PartitionOffsets]]:
+    """As ``Client.offsets``; ValueError for an ``at`` that is no time."""
+    moment = None if at is None else to_moment(at)
+    if moment is not None and not isinstance(moment, AtTime):
+        raise ValueError(f"{at!r} is no time; to find a record by time write for example -1h or 2019-01-01")
+    return look_up(topic, partitions, None if moment is None else moment.timestamp)
+
+
 def look_up(
-    link: Link, topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, timeout: float
-) -> list[PartitionOffsets]:
+    topic: str, partitions: Sequence[int] | None, timestamp: int | None
+) -> Conversation[list[PartitionOffsets]]:
     """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error."""
     asked = [
         OffsetsPartition(topic, partition, timestamp)
         for partition in ([None] if partitions is None else sorted(set(partitions)))
     ]
-    reply, _ = link.call(OffsetsRequest(asked), OffsetsReply, timeout=timeout)
+    reply, _ = yield from ask(OffsetsRequest(asked), OffsetsReply, is_repeatable=True)
     found: list[PartitionOffsets] = []
     for result in reply.partitions:
         if result.error is not None:
@@ -77,7 +87,6 @@ def _offsets(result: OffsetsResult) -> PartitionOffsets:
 
 
 def begin(
-    link: Link,
     topic: str,
     partitions: Sequence[int] | None,
     start: Place,
@@ -85,8 +94,7 @@ def begin(
     *,
     follow: bool,
     durable_only: bool,
-    timeout: float,
-) -> list[PartitionState]:
+) -> Conversation[list[PartitionState]]:
     """The partitions to read, each at its start and with its end, from one look at the broker.
 
     A ``start`` that maps partitions reads just these unless ``partitions`` says otherwise; then others begin at the
@@ -97,7 +105,7 @@ def begin(
     if isinstance(starts, Mapping) and partitions is None:
         partitions = list(starts)
     timestamp = starts.timestamp if isinstance(starts, AtTime) else None
-    found = look_up(link, topic, partitions, timestamp, timeout=timeout)
+    found = yield from look_up(topic, partitions, timestamp)
     states: list[PartitionState] = []
     for offsets in found:
         end = offsets.durable if durable_only else offsets.latest

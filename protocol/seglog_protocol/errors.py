@@ -14,6 +14,7 @@ listener, and -1 (UNKNOWN_SERVER_ERROR) where Kafka has no such thing. Bugs stay
 ``ValueError``, and crash.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -31,26 +32,28 @@ class SeglogError(Exception):
     kafka_code: ClassVar[int] = -1
     retriable: bool = False
 
-    def __init__(self, message: str, **facts: Fact) -> None:
+    def __init__(self, message: str, /, **facts: Fact) -> None:
         super().__init__(message)
         self.message = message
         self.facts = facts
-        for name, value in facts.items():
-            if _declares(type(self), name):
-                setattr(self, name, value)
+        for name in promised_facts(type(self)) & facts.keys():
+            setattr(self, name, facts[name])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the facts when an error crosses a process boundary."""
-        return (_rebuild, (type(self), self.message, self.facts))
+        return (_rebuild, (type(self), self.message, self.facts, self.retriable))
 
 
-def _declares(cls: type, name: str) -> bool:
-    """Whether ``name`` is a fact the class promises; facts of a newer peer stay in ``facts`` and touch nothing else."""
-    return any(name in vars(base).get("__annotations__", ()) for base in cls.__mro__ if base is not SeglogError)
+def promised_facts(cls: type[SeglogError]) -> frozenset[str]:
+    """The facts a class declares; others, of a newer peer, stay in ``facts`` and touch nothing else."""
+    bases = (base for base in cls.__mro__ if issubclass(base, SeglogError) and base is not SeglogError)
+    return frozenset(name for base in bases for name in inspect.get_annotations(base))
 
 
-def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact]) -> SeglogError:
-    return cls(message, **facts)
+def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact], retriable: bool) -> SeglogError:
+    error = cls(message, **facts)
+    error.retriable = retriable
+    return error
 
 
 # --- Protocol ---------------------------------------------------------------------------------------------------------
@@ -408,17 +411,21 @@ def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
     """The exception for a reply's error map.
 
     A code of a newer broker becomes UnknownCodeError with its own ``retriable``; a map without a code is a
-    RemoteProtocolError, returned, not raised.
+    RemoteProtocolError, returned, not raised. A promised fact of another type than its default is dropped: whoever
+    reads the attribute relies on it.
     """
     code, message = wire.get("code"), wire.get("message")
     if not isinstance(code, str) or not isinstance(message, str):
         return RemoteProtocolError("the broker answered with an error that has no code or no message")
-    facts = {name: value for name, value in wire.items() if name not in _RESERVED}
+    facts = {name: value for name, value in wire.items() if type(name) is str and name not in _RESERVED}
     known = BY_CODE.get(code)
     error: SeglogError
     if known is None:
         error = UnknownCodeError(f"{message} [{code}]", **(facts | {"wire_code": code}))
     else:
+        for name in promised_facts(known) & facts.keys():
+            if type(facts[name]) is not type(getattr(known, name)):
+                del facts[name]
         error = known(message, **facts)
     error.retriable = wire.get("retriable") is True
     return error

@@ -74,13 +74,14 @@ class FrameReader:
 
     def get_buffer(self) -> memoryview:
         """Where to receive into: never empty. Valid until the next call of any method."""
-        if self._large is not None:
+        if self._is_filling_large():
+            assert self._large is not None
             return memoryview(self._large)[self._large_size :]
         return memoryview(self._receive)
 
     def received(self, size: int) -> None:
         """``size`` bytes were written at the start of the last ``get_buffer``."""
-        if self._large is not None:
+        if self._is_filling_large():
             self._large_size += size
         else:
             self._pending += memoryview(self._receive)[:size]
@@ -93,6 +94,9 @@ class FrameReader:
             self._large_size += len(part)
             data = memoryview(data)[len(part) :]
         self._pending += data  # what follows a large frame waits behind it
+
+    def _is_filling_large(self) -> bool:
+        return self._large is not None and self._large_size < len(self._large)
 
     @property
     def is_idle(self) -> bool:
@@ -130,8 +134,11 @@ class FrameReader:
                 self._pending.clear()
                 self._consumed = 0
             return self._parse(body)
-        if available >= PREFIX.size:
-            self._check_header_length(int.from_bytes(self._pending[start : start + LENGTH_SIZE], "big"), length)
+        if available < PREFIX.size:
+            self._compact()
+            return None
+        # Both lengths are judged before anything is allocated for them.
+        self._check_header_length(int.from_bytes(self._pending[start : start + LENGTH_SIZE], "big"), length)
         if length > RECEIVE_BYTES:
             self._large = bytearray(length)
             self._large_size = available - LENGTH_SIZE
@@ -168,11 +175,13 @@ def decode_map(data: Buffer, what: str) -> dict[str, Any]:
     value = decode_value(data, what)
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"the {what} is no msgpack map")
+    if not all(type(key) is str for key in value):
+        raise RemoteProtocolError(f"the {what} is a map with keys that are not text")
     return value
 
 
 def decode_value(data: Buffer, what: str) -> Any:
-    """Any one msgpack value that fills ``data`` exactly; maps have text keys."""
+    """Any one msgpack value that fills ``data`` exactly; keys of maps are text or, where nobody looks, bytes."""
     try:
         # msgpack bounds every container by the size of its input and the nesting by 1,024 levels.
         value = msgpack.unpackb(data, raw=False, strict_map_key=True)

@@ -11,6 +11,7 @@ docs/PROTOCOL.md says what each message means; a test holds the two together.
 import dataclasses
 import functools
 import operator
+import reprlib
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from seglog_protocol.errors import (
     error_from_wire,
     error_to_wire,
 )
+from seglog_protocol.frames import Buffer, decode_value
 
 PROTOCOL_NAME: Final = "seglog"
 NATIVE_PORT: Final = 9192
@@ -46,11 +48,12 @@ class Message:
 
     def to_wire(self) -> dict[str, Any]:
         """The map; fields that are None are left out, errors become maps of their own."""
-        return {
-            name: _value_to_wire(value)
-            for name in _field_names(type(self))
-            if (value := getattr(self, name)) is not None
-        }
+        wire = {}
+        for name, encode in _encoders(type(self)):
+            value = getattr(self, name)
+            if value is not None:
+                wire[name] = value if encode is None else encode(value)
+        return wire
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True) -> Self:
@@ -67,7 +70,7 @@ class Message:
                 values[name] = decoder(value, name, strict)
             elif strict:
                 raise InvalidRequestError(
-                    f"unknown field {name!r}; {cls.__name__} has {', '.join(decoders)}", field=name
+                    f"unknown field {_shown(name)}; {cls.__name__} has {', '.join(decoders)}", field=_cut(name)
                 )
         try:
             return cls(**values)
@@ -388,10 +391,10 @@ def decode_request(header: Mapping[str, Any]) -> Request:
     api, version = header.get("api"), header.get("v")
     cls = REQUESTS.get(api) if isinstance(api, str) else None
     if cls is None:
-        raise UnsupportedApiError(f"no api {api!r}; there are {', '.join(REQUESTS)}", api=str(api))
+        raise UnsupportedApiError(f"no api {_shown(api)}; there are {', '.join(REQUESTS)}", api=_cut(api))
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= cls.version:
         raise UnsupportedVersionError(
-            f"{api} is spoken in versions 1 to {cls.version}, not {version!r}",
+            f"{api} is spoken in versions 1 to {cls.version}, not {_shown(version)}",
             api=api,
             minimum=1,
             maximum=cls.version,
@@ -414,29 +417,52 @@ def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
     RemoteProtocolError when it is neither.
     """
     error = header.get("error")
-    if isinstance(error, Mapping):
-        raise error_from_wire(error)
+    if error is not None:
+        raise error_from_wire(error if isinstance(error, Mapping) else {})
     try:
         return cls.from_wire(header, strict=False)
     except InvalidRequestError as bad:
         raise RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
 
 
+def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
+    """The page of topics in the payload of a TopicsReply; RemoteProtocolError when it is none."""
+    page = decode_value(payload, "list of topics")
+    try:
+        descriptions: list[TopicDescription] = _list(_nested(TopicDescription))(page, "topics", False)
+    except InvalidRequestError as bad:
+        raise RemoteProtocolError(f"the broker's list of topics is not understood: {bad.message}") from bad
+    return descriptions
+
+
 # --- From types to decoders -------------------------------------------------------------------------------------------
 
+_Encoder = Callable[[Any], Any]
 _Decoder = Callable[[Any, str, bool], Any]
 
 
 # Made on first use and kept: plain dictionaries by class, because mypy does not take a class of ours for Hashable.
-_field_names_of: dict[Any, tuple[str, ...]] = {}
+_encoders_of: dict[Any, tuple[tuple[str, _Encoder | None], ...]] = {}
 _decoders_of: dict[Any, dict[str, _Decoder]] = {}
 
 
-def _field_names(cls: type[Message]) -> tuple[str, ...]:
-    names = _field_names_of.get(cls)
-    if names is None:
-        names = _field_names_of[cls] = tuple(f.name for f in dataclasses.fields(cls))
-    return names
+def _encoders(cls: type[Message]) -> tuple[tuple[str, _Encoder | None], ...]:
+    """(field name, how it becomes what msgpack carries) for each field; None where it already is."""
+    encoders = _encoders_of.get(cls)
+    if encoders is None:
+        hints = get_type_hints(cls)
+        encoders = tuple(
+            (f.name, _value_to_wire if _is_nested(hints[f.name]) else None) for f in dataclasses.fields(cls)
+        )
+        _encoders_of[cls] = encoders
+    return encoders
+
+
+def _is_nested(hint: Any) -> bool:
+    """Whether values of this type hold, or are, messages or errors."""
+    if isinstance(hint, type) and issubclass(hint, (Message, SeglogError)):
+        return True
+    return any(_is_nested(argument) for argument in get_args(hint))
 
 
 def _decoders(cls: type[Message]) -> dict[str, _Decoder]:
@@ -489,9 +515,23 @@ def _decoder(hint: Any, limits: tuple[int, int] | None) -> _Decoder:
 
 
 def _wrong(name: str, expected: str, value: Any) -> InvalidRequestError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return InvalidRequestError(f"field {name!r} must be {expected}, not {shown}", field=name)
+    return InvalidRequestError(f"field {_shown(name)} must be {expected}, not {_shown(value)}", field=_cut(name))
+
+
+def _shown(value: Any) -> str:
+    """A value of the peer's in an error's message: short, and without descending into what may be nested deeply."""
+    return _cut(_SHORT.repr(value))
+
+
+def _cut(value: Any) -> str:
+    """A name of the peer's as an error's fact: itself, unless it is very long, or no text at all."""
+    text = value if isinstance(value, str) else _SHORT.repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxlevel = 2
+_SHORT.maxstring = _SHORT.maxother = 60
 
 
 def _plain(kinds: tuple[type, ...], expected: str) -> _Decoder:

@@ -14,7 +14,7 @@ no record at an offset <= o has a timestamp above t. Neither has a checksum, bec
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import Final, NamedTuple
 
@@ -103,19 +103,39 @@ def time_entries(data: Buffer) -> Iterator[TimeEntry]:
     return (time_entry(data, number) for number in range(len(data) // TIME_ENTRY.size))
 
 
-def find_offset_floor(data: Buffer, count: int, relative_offset: int) -> int:
-    """Number of the last of ``count`` entries at or below ``relative_offset``, or -1. log2(count) + 1 probes."""
-    return bisect_right(range(count), relative_offset, key=lambda n: _INT32.unpack_from(data, n * 8)[0]) - 1
+Probe = Callable[[int], None]
+"""Told the number of each entry that a search looks at; a search without one pays nothing for it."""
 
 
-def find_position_floor(data: Buffer, count: int, position: int) -> int:
-    """Number of the last of ``count`` offset entries whose batch begins at or below ``position`` (bytes), or -1."""
-    return bisect_right(range(count), position, key=lambda n: _INT32.unpack_from(data, n * 8 + 4)[0]) - 1
+def find_offset_floor(
+    data: Buffer, count: int, relative_offset: int, *, low: int = 0, probe: Probe | None = None
+) -> int:
+    """Number of the last entry in [low, count) at or below ``relative_offset``, or low - 1; log2(count) + 1 probes."""
+    return _floor(_INT32, OFFSET_ENTRY.size, 0, data, count, relative_offset, low, probe)
 
 
-def find_time_floor(data: Buffer, count: int, timestamp: int) -> int:
-    """Number of the last of ``count`` entries at or below ``timestamp``, or -1."""
-    return bisect_right(range(count), timestamp, key=lambda n: _INT64.unpack_from(data, n * 12)[0]) - 1
+def find_position_floor(data: Buffer, count: int, position: int, *, low: int = 0, probe: Probe | None = None) -> int:
+    """The same over the positions (bytes) where the entries' batches begin."""
+    return _floor(_INT32, OFFSET_ENTRY.size, 4, data, count, position, low, probe)
+
+
+def find_time_floor(data: Buffer, count: int, timestamp: int, *, low: int = 0, probe: Probe | None = None) -> int:
+    """Number of the last time entry in [low, count) at or below ``timestamp``, or low - 1."""
+    return _floor(_INT64, TIME_ENTRY.size, 0, data, count, timestamp, low, probe)
+
+
+def _floor(
+    field: struct.Struct, size: int, skip: int, data: Buffer, count: int, wanted: int, low: int, probe: Probe | None
+) -> int:
+    unpack_from = field.unpack_from
+
+    def key(number: int) -> int:
+        if probe is not None:
+            probe(number)
+        value: int = unpack_from(data, number * size + skip)[0]
+        return value
+
+    return bisect_right(range(count), wanted, lo=low, key=key) - 1
 
 
 def offset_index_problem(data: Buffer, log_size: int) -> str | None:

@@ -8,7 +8,8 @@ import pytest
 
 import seglog
 from seglog.address import parse_address
-from seglog.dialer import Dialer, backoff_seconds
+from seglog.dialer import Dialer
+from seglog.dialing import backoff_seconds
 from seglog.link import Link
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -152,11 +153,12 @@ def test_a_closed_copy_in_a_real_child_does_not_hurt_the_parent() -> None:
     with fake_broker() as broker:
         link = dial(broker)
         # What the child inherits is a copy of the descriptor: closing it must not shut the connection down.
-        link._pid += 1
+        link.owner._pid += 1
         copy = link._socket.dup()
         original, link._socket = link._socket, copy
         link.close()
-        link._socket, link._pid = original, link._pid - 1
+        link._socket = original
+        link.owner._pid -= 1
         reply, _ = link.call(TopicsRequest(), TopicsReply, timeout=10)
         assert not reply.more
         link.close()

@@ -15,6 +15,7 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
+from seglog_protocol.segment_files import OFFSET_MAX
 
 SEEK_WINDOW: Final = 4096
 """Bytes read at a time while looking for a header: one default index interval."""
@@ -65,13 +66,19 @@ class BatchVerifier:
         self._window = b""
         self._window_start = 0
 
-    def batch_at(self, position: int) -> LocatedBatch | None:
-        """The valid batch that begins at ``position``, or None when none does."""
+    def batch_at(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:
+        """The valid batch that begins at ``position`` with all its offsets in that range, or None when none does.
+
+        The offset is looked at first: where the bytes are no header, their length would often ask for a checksum over
+        everything that follows.
+        """
         head = self._bytes(position, HEADER_SIZE)
         if head is None:
             return None
         header = parse_header(head)
         if why_implausible(header) is not None:
+            return None
+        if header.base_offset < offset_min or header.last_offset > offset_max:
             return None
         body = self._bytes(position, header.size)
         if body is None or not verify_crc(body, 0, header):
@@ -79,7 +86,7 @@ class BatchVerifier:
         return LocatedBatch(position, header)
 
     def next_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
-        """The first valid batch that begins at or behind ``position`` with a base offset in [offset_min, offset_max].
+        """The first valid batch at or behind ``position`` with all its offsets in [offset_min, offset_max].
 
         Where the header at ``position`` still gives a length that leads to a valid batch, that one is taken, so that a
         batch stored inside a damaged batch's value is not mistaken for one of the log.
@@ -88,13 +95,13 @@ class BatchVerifier:
         if head is not None:
             header = parse_header(head)
             if why_implausible(header) is None:
-                found = self.batch_at(position + header.size)
-                if found is not None and offset_min <= found.header.base_offset <= offset_max:
+                found = self.batch_at(position + header.size, offset_min, offset_max)
+                if found is not None:
                     return found
         candidate = self._next_magic(position)
         while candidate is not None:
-            found = self.batch_at(candidate)
-            if found is not None and offset_min <= found.header.base_offset <= offset_max:
+            found = self.batch_at(candidate, offset_min, offset_max)
+            if found is not None:
                 return found
             candidate = self._next_magic(candidate + 1)
         return None
@@ -102,14 +109,14 @@ class BatchVerifier:
     def _next_magic(self, position: int) -> int | None:
         """Where a batch could begin at or behind ``position``: sixteen bytes before a byte of value 2."""
         while position + HEADER_SIZE <= self.size:
-            start = position + MAGIC_POSITION
-            window = self._bytes(start, min(RECOVERY_WINDOW // 2, self.size - start))
-            if window is None:
+            size = min(RECOVERY_WINDOW // 2, self.size - position)
+            if self._bytes(position, size) is None:
                 return None
-            found = bytes(window).find(b"\x02")
+            start = position - self._window_start
+            found = self._window.find(b"\x02", start + MAGIC_POSITION, start + size)
             if found >= 0:
-                return position + found
-            position += len(window)
+                return self._window_start + found - MAGIC_POSITION
+            position += size - MAGIC_POSITION
         return None
 
     def _bytes(self, position: int, size: int) -> memoryview | None:

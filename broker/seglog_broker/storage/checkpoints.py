@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from seglog_broker.storage.filesystem import FileSystem, read_file
+from seglog_protocol.segment_files import OFFSET_MAX
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
@@ -68,9 +69,13 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
     """The offsets of an offset checkpoint. Raises MalformedCheckpointError."""
     try:
-        return {(topic, int(partition)): int(offset) for topic, partition, offset in decode_checkpoint(content, 3)}
+        found = {(topic, int(partition)): int(offset) for topic, partition, offset in decode_checkpoint(content, 3)}
     except ValueError as error:
         raise MalformedCheckpointError(str(error)) from error
+    for (topic, partition), offset in found.items():
+        if partition < 0 or not 0 <= offset <= OFFSET_MAX:
+            raise MalformedCheckpointError(f"{topic} {partition} {offset} is no offset of a partition")
+    return found
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:

@@ -27,7 +27,7 @@ TOPIC_NAME_MAX: Final = 249
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _MARKED = re.compile(r"(\S+-\S+)\.\S+(-delete|-stray|-future)")
 _INT32_MAX: Final = 2**31 - 1
-_ID_BYTES: Final = 16
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 class PartitionDirectory(NamedTuple):
@@ -85,11 +85,7 @@ def new_id(unique: uuid.UUID) -> str:
 
 def is_id(text: str) -> bool:
     """Whether ``text`` is such an id, and not the all-zero one."""
-    try:
-        raw = urlsafe_b64decode(text + "==")
-    except ValueError:
-        return False
-    return len(raw) == _ID_BYTES and any(raw)
+    return _ID.fullmatch(text) is not None and any(urlsafe_b64decode(text + "=="))
 
 
 def encode_partition_metadata(topic_id: str) -> bytes:

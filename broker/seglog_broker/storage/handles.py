@@ -4,12 +4,12 @@ A descriptor number is reused by the operating system the moment it is closed. W
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
 one. The pool holds at most ``limit`` open things that nobody uses at the moment plus whatever is leased, and closes the
-longest unused first.
+longest unused first. Every step costs the same however many are open.
 """
 
 from collections import OrderedDict
 from types import TracebackType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from seglog_broker.storage.filesystem import File, FileSystem, Map
 
@@ -24,9 +24,13 @@ ResourceT = TypeVar("ResourceT", bound=_Closable)
 
 
 class _Handle(Generic[ResourceT]):
-    __slots__ = ("leases", "resource", "retired", "writable")
+    __slots__ = ("home", "leases", "path", "resource", "retired", "writable")
 
-    def __init__(self, resource: ResourceT, *, writable: bool) -> None:
+    def __init__(
+        self, home: "dict[str, _Handle[ResourceT]]", path: str, resource: ResourceT, *, writable: bool
+    ) -> None:
+        self.home = home  # the pool's files or its maps
+        self.path = path
         self.resource = resource
         self.writable = writable
         self.leases = 0
@@ -62,34 +66,28 @@ class HandlePool:
     def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT) -> None:
         self._fs = fs
         self._limit = limit
-        self._files: OrderedDict[str, _Handle[File]] = OrderedDict()
-        self._maps: OrderedDict[str, _Handle[Map]] = OrderedDict()
+        self._files: dict[str, _Handle[File]] = {}
+        self._maps: dict[str, _Handle[Map]] = {}
+        self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
         """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
+        writable = writable or create
         handle = self._files.get(path)
         if handle is not None and writable and not handle.writable:
             self._retire(self._files, path)
             handle = None
         if handle is None:
-            self._make_room(1)
-            handle = _Handle(self._fs.open(path, create=create, writable=writable), writable=writable or create)
-            self._files[path] = handle
-        else:
-            self._files.move_to_end(path)
-        handle.leases += 1
-        return Lease(self, handle)
+            file = self._fs.open(path, create=create, writable=writable)
+            handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
+        return self._leased(handle)
 
     def lease_map(self, path: str, size: int) -> Lease[Map]:
         """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
         handle = self._maps.get(path)
         if handle is None:
-            self._make_room(1)
-            handle = self._maps[path] = _Handle(self._fs.map(path, size), writable=False)
-        else:
-            self._maps.move_to_end(path)
-        handle.leases += 1
-        return Lease(self, handle)
+            handle = self._maps[path] = _Handle(self._maps, path, self._fs.map(path, size), writable=False)
+        return self._leased(handle)
 
     def forget(self, path: str) -> None:
         """Close what is open at ``path``, at once or when its last lease ends; the next lease opens anew."""
@@ -116,26 +114,27 @@ class HandlePool:
         """Files and maps that the pool holds open, leased or not."""
         return len(self._files) + len(self._maps)
 
-    def _retire(self, handles: OrderedDict[str, _Handle[ResourceT]], path: str) -> None:
+    def _leased(self, handle: _Handle[ResourceT]) -> Lease[ResourceT]:
+        self._idle.pop(handle, None)
+        handle.leases += 1
+        return Lease(self, handle)
+
+    def _retire(self, handles: dict[str, _Handle[ResourceT]], path: str) -> None:
         handle = handles.pop(path, None)
         if handle is not None:
             handle.retired = True
             if handle.leases == 0:
+                self._idle.pop(handle, None)
                 handle.resource.close()
-
-    def _make_room(self, needed: int) -> None:
-        excess = self.open_count + needed - self._limit
-        if excess > 0:
-            self._evict(self._maps, excess)
-            self._evict(self._files, self.open_count + needed - self._limit)
-
-    def _evict(self, handles: OrderedDict[str, _Handle[ResourceT]], excess: int) -> None:
-        if excess > 0:
-            idle = [path for path, handle in handles.items() if handle.leases == 0]
-            for path in idle[:excess]:
-                self._retire(handles, path)
 
     def _released(self, handle: _Handle[ResourceT]) -> None:
         handle.leases -= 1
-        if handle.retired and handle.leases == 0:
+        if handle.leases:
+            return
+        if handle.retired:
             handle.resource.close()
+            return
+        self._idle[handle] = None
+        while len(self._idle) > self._limit:
+            oldest = next(iter(self._idle))
+            self._retire(oldest.home, oldest.path)

@@ -42,6 +42,20 @@ _ADOPTED_NOTE: Final = (
     "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
 )
 
+_REPLACED_FILES: Final = frozenset(
+    {
+        filenames.META_PROPERTIES_FILE,
+        filenames.CLEAN_SHUTDOWN_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.FORMAT_FILE,
+        checkpoints.RECOVERY_POINT_CHECKPOINT,
+        checkpoints.LOG_START_CHECKPOINT,
+        checkpoints.HIGH_WATERMARK_CHECKPOINT,
+        checkpoints.CLEANER_CHECKPOINT,
+    }
+)
+"""Files that are replaced through a ``.tmp``; somebody else's ``.tmp`` is left alone, as every unknown file is."""
+
 TopicPartition = tuple[str, int]
 
 
@@ -80,6 +94,7 @@ class LogDirectory:
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}  # of partitions that are offline
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +112,7 @@ class LogDirectory:
             known = self._fs.exists(self._file(filenames.REGISTRY_FILE))
             directories = self._partition_directories(found)
             for name in found:
-                if name.endswith(TEMPORARY_SUFFIX):
+                if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
                     self._fs.unlink(self._file(name))
             self._load_identity(found)
             clean = filenames.CLEAN_SHUTDOWN_FILE in found
@@ -135,7 +150,9 @@ class LogDirectory:
             raise LogDirectoryError(f"{self.path} is a file; log.dir must name a directory", path=self.path)
         else:
             self._check_format()
-            self._partition_directories(self._fs.list_directory(self.path))
+            found = self._fs.list_directory(self.path)
+            self._partition_directories(found)
+            self._read_identity(found)
 
     def _take_lock(self) -> None:
         try:
@@ -166,7 +183,10 @@ class LogDirectory:
             if name in filenames.SKIPPED_DIRECTORIES or not self._fs.stat(self._file(name)).is_directory:
                 continue
             try:
-                directories[name] = filenames.parse_partition_directory(name)
+                directories[name] = directory = filenames.parse_partition_directory(name)
+                problem = filenames.why_invalid_topic(directory.topic)
+                if problem is not None:
+                    raise ValueError(f"{directory.topic!r} is no topic's name: {problem}")  # noqa: TRY301
             except ValueError as error:
                 raise LogDirectoryError(
                     f"{self.path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
@@ -175,19 +195,26 @@ class LogDirectory:
                 ) from error
         return directories
 
+    def _read_identity(self, found: list[str]) -> dict[str, str]:
+        """What ``meta.properties`` says. Raises LogDirectoryError when it has a version that nobody knows."""
+        if filenames.META_PROPERTIES_FILE not in found:
+            return {}
+        path = self._file(filenames.META_PROPERTIES_FILE)
+        content = read_file(self._fs, path).decode(errors="replace")
+        properties = dict(re.findall(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", content, re.MULTILINE))
+        if properties.get("version", "0") not in ("0", _META_VERSION):
+            raise LogDirectoryError(
+                f"{path} has version {properties['version']!r}, which neither this seglog nor the Kafka it knows "
+                "writes: choose another directory with --set log.dir=DIRECTORY",
+                path=self.path,
+            )
+        return properties
+
     def _load_identity(self, found: list[str]) -> None:
         """Read ``meta.properties``, or write it for a new directory."""
         path = self._file(filenames.META_PROPERTIES_FILE)
         if filenames.META_PROPERTIES_FILE in found:
-            content = read_file(self._fs, path).decode(errors="replace")
-            properties = dict(re.findall(r"^\s*([^#!\s=:]+)\s*[=:]\s*(.*?)\s*$", content, re.MULTILINE))
-            if properties.get("version", "0") not in ("0", _META_VERSION):
-                raise LogDirectoryError(
-                    f"{path} has version {properties['version']!r}, which neither this seglog nor the Kafka it knows "
-                    "writes: choose another directory with --set log.dir=DIRECTORY",
-                    path=self.path,
-                )
-            self.cluster_id = properties.get("cluster.id", "")
+            self.cluster_id = self._read_identity(found).get("cluster.id", "")
             return
         self.cluster_id = filenames.new_id(self._new_uuid())
         lines = (
@@ -253,6 +280,7 @@ class LogDirectory:
             for partition in range(topic.partitions):
                 key = (topic.name, partition)
                 name = filenames.partition_directory_name(*key)
+                log = self._log(key, config)
                 try:
                     # A crash between registry and directories: made now, or made whole.
                     is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
@@ -260,7 +288,6 @@ class LogDirectory:
                         make_partition(self._fs, self._file(name), topic.id)
                         self._fs.sync_directory(self.path)
                     self._check_topic_id(topic, name)
-                    log = self._log(key, config)
                     self.report.opened[key] = log.open(
                         clean=self.report.clean or is_new,
                         recovery_point=self._recovery_points.get(key, 0),
@@ -270,7 +297,14 @@ class LogDirectory:
                     known = self._recovery_points.get(key, 0)
                     self._recovery_points[key] = min(known, log.log_end_offset)
                 except (OSError, SeglogError) as error:
+                    log.release()
                     self.report.offline[key] = str(error)
+        self._log_starts = {key: offset for key, offset in log_starts.items() if key in self.report.offline}
+        known_keys = self.logs.keys() | self.report.offline.keys()
+        if not known_keys >= self._recovery_points.keys() | log_starts.keys():
+            # What is said there of a topic that is gone must not be read as said of a later one of that name.
+            for path, content in self.checkpoints():
+                write_file_atomically(self._fs, path, content)
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:
         """A directory that belongs to another topic of the same name must not be served as this one."""
@@ -311,14 +345,16 @@ class LogDirectory:
     def finish_topic(self, creation: "TopicCreation", error: OSError | None) -> Topic:
         """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
         topic = creation.topic
+        effective = self._config.topic_config(topic.config)
+        logs = {(topic.name, p): self._log((topic.name, p), effective) for p in range(topic.partitions)}
         try:
             if error is not None:
                 raise error
-            effective = self._config.topic_config(topic.config)
-            logs = {(topic.name, p): self._log((topic.name, p), effective) for p in range(topic.partitions)}
             for log in logs.values():
                 log.open(clean=True)
         except OSError as failure:
+            for log in logs.values():
+                log.release()
             self._take_back(topic)
             raise StorageError(f"topic {topic.name} could not be created: {failure}") from failure
         self.registry.topics[topic.name] = topic
@@ -367,6 +403,8 @@ class LogDirectory:
             if log is not None:
                 log.release()
             self._recovery_points.pop((topic.name, partition), None)
+            self._log_starts.pop((topic.name, partition), None)
+            self.report.offline.pop((topic.name, partition), None)
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
             marked = self._file(name)
@@ -391,12 +429,12 @@ class LogDirectory:
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the recovery point and log start checkpoints as they should be now."""
-        points = {key: offset for key, offset in self._recovery_points.items() if key in self.logs}
-        starts = {  # only where it lies above the first segment's base: the others follow from the files
-            key: log.log_start_offset
-            for key, log in self.logs.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
+        known = self.logs.keys() | self.report.offline.keys()
+        points = {key: offset for key, offset in self._recovery_points.items() if key in known}
+        starts = dict(self._log_starts)
+        for key, log in self.logs.items():
+            if log.log_start_offset > log.segments[0].base_offset:  # the others follow from the files
+                starts[key] = log.log_start_offset
         return [
             (self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), checkpoints.encode_offsets(points)),
             (self._file(checkpoints.LOG_START_CHECKPOINT), checkpoints.encode_offsets(starts)),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.sparse_index import IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
@@ -33,8 +34,7 @@ class OffsetIndex(SparseIndex):
     def last(self) -> OffsetPosition | None:
         """The newest entry, or None when there is none."""
         if not self._last_known:
-            count = self.count
-            self._last = self.search(lambda _data, n: n - 1, self._entry) if count else None
+            self._last = self._decode(self.read_last())
             self._last_known = True
         return self._last
 
@@ -51,19 +51,21 @@ class OffsetIndex(SparseIndex):
         self._append(files.encode_offset_entry(relative, position))
         self._last = OffsetPosition(offset, position)
 
-    def lookup(self, offset: int) -> OffsetPosition:
+    def lookup(self, offset: int, trace: SeekTrace | None = None) -> OffsetPosition:
         """Where a scan for ``offset`` may safely start: the last entry at or below it.
 
         The index is sparse, so when every entry lies above, the answer is (base offset, position 0): a half-empty index
         is slow but never wrong.
         """
-        relative = offset - self.base_offset
-        found = self.search(lambda data, count: files.find_offset_floor(data, count, relative), self._entry)
+        noted = trace.lookup("offset", self.path, offset) if trace is not None else None
+        found = self._decode(self.search(files.find_offset_floor, offset - self.base_offset, noted))
+        if noted is not None:
+            noted.entry = found
         return found or OffsetPosition(self.base_offset, 0)
 
     def lookup_position(self, position: int) -> OffsetPosition | None:
         """The last entry whose batch begins at or below ``position``, or None: a batch boundary without a scan."""
-        return self.search(lambda data, count: files.find_position_floor(data, count, position), self._entry)
+        return self._decode(self.search(files.find_position_floor, position))
 
     def truncate_to(self, offset: int) -> None:
         """Drop all entries at or above ``offset``."""
@@ -83,6 +85,8 @@ class OffsetIndex(SparseIndex):
             return f"it ends with {size} bytes of half an entry"
         return files.offset_index_problem(self.read_ends(), log_size)
 
-    def _entry(self, data: files.Buffer, number: int) -> OffsetPosition:
-        relative, position = files.offset_entry(data, number)
+    def _decode(self, entry: bytes | None) -> OffsetPosition | None:
+        if entry is None:
+            return None
+        relative, position = files.offset_entry(entry, 0)
         return OffsetPosition(self.base_offset + relative, position)

@@ -16,6 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import PARTITION_METADATA_FILE, encode_partition_metadata
 from seglog_broker.storage.filesystem import File, FileSystem, write_file_atomically
@@ -23,7 +24,9 @@ from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import DamagedRange, PartitionState
 from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
+from seglog_broker.storage.sparse_index import SparseIndex
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -131,6 +134,7 @@ class PartitionLog:
         self._segment_ms_max = 0
         self._directory_is_dirty = False
         self._is_flushing = False
+        self._unfinished_roll: RollReason | None = None  # its files are there in part; nothing more goes before them
         self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
 
     # --- Opening ------------------------------------------------------------------------------------------------------
@@ -153,20 +157,24 @@ class PartitionLog:
         if not self._segments:
             self._add_segment(log_start)
         recovery = None
-        rebuilt, end = 0, 0
+        end = 0
         if clean:
             try:
                 end = self.active.activate()
-                rebuilt = self._rebuild_missing_indexes(found)
+                # A clean stop leaves the recovery point at the log end. Records that went since then have offsets that
+                # will be handed out again, and under the old epoch nobody could tell.
+                clean = end >= recovery_point
             except CorruptRecordError:
                 clean, recovery_point = False, self.active.base_offset  # the marker lied about this one
         if not clean:
             recovery = self._recover(recovery_point)
             end = self.active.activate()
+        rebuilt = self._rebuild_missing_indexes()
         self._draw_segment_age()
         self.log_end_offset = max(end, self.active.base_offset)
         self.durable_end_offset = self.log_end_offset
         if self.log_end_offset < log_start:
+            epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
         self.log_start_offset = max(log_start, self._bases[0])
         self._settle_epochs(epoch_before, clean=clean)
@@ -176,6 +184,11 @@ class PartitionLog:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
         recovery = LogRecovery(self.epochs, gaps_are_normal="compact" in self.config.cleanup_policy)
         report = recovery.run(self._segments[first:])
+        if first and (report.next_offset or 0) < recovery_point:
+            # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.
+            complete = self._recover(0)
+            complete.cut_bytes += report.cut_bytes
+            return complete
         scanned_from = self._bases[first]
         kept = [damage for damage in self.state.damaged if damage.segment < scanned_from]
         if report.damaged or kept != self.state.damaged:
@@ -184,16 +197,11 @@ class PartitionLog:
         self._fs.sync_directory(self.directory)
         return report
 
-    def _rebuild_missing_indexes(self, found: Sequence[str]) -> int:
+    def _rebuild_missing_indexes(self) -> int:
         """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
-        present = set(found)
         rebuilt = 0
         for segment in self._segments[:-1]:
-            expected = (
-                names.segment_file_name(segment.base_offset, suffix)
-                for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
-            )
-            if not present.issuperset(expected):
+            if not (segment.offset_index.exists and segment.time_index.exists):
                 segment.rebuild_indexes()
                 rebuilt += 1
         return rebuilt
@@ -203,6 +211,9 @@ class PartitionLog:
         self._discard(self._segments)
         self._segments, self._bases = [], []
         self.epochs.entries = []
+        if self.state.damaged:
+            self.state.damaged = []
+            self.state.save(self._fs, self.directory)
         self._add_segment(offset)
         self.log_end_offset = self.durable_end_offset = offset
         self._fs.sync_directory(self.directory)
@@ -269,6 +280,8 @@ class PartitionLog:
                 if not self._roll(base):
                     reason = None
             except OSError as error:
+                # What was begun may already be there, and a start would append to it: so must we, sooner or later.
+                self._unfinished_roll = reason
                 raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
@@ -307,6 +320,8 @@ class PartitionLog:
 
     def _roll_reason(self, header: BatchHeader, now: int) -> RollReason | None:
         """Whether, and why, this batch goes to a new segment. Source: Kafka's LogSegment.shouldRoll."""
+        if self._unfinished_roll is not None:
+            return self._unfinished_roll
         active, config = self.active, self.config
         size = active.size
         if size > config.segment_bytes - header.size:
@@ -345,6 +360,7 @@ class PartitionLog:
         except OSError:
             self._indexes_unsaved = True  # derived data: what is in memory serves, the next checkpoint tries again
         self._adopt(new)
+        self._unfinished_roll = None
         self.state.first_append_ms = None
         return True
 
@@ -384,27 +400,25 @@ class PartitionLog:
     def prepare_flush(self) -> Flush:
         """What must be synced so that everything appended so far survives a power cut.
 
-        Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened.
+        Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened. Raises StorageError, with
+        everything as it was, when a file cannot be opened.
         """
-        assert not self._is_flushing, "one flush of a log at a time"
-        self._is_flushing = True
-        leases = []
+        dirty = []
         for segment in reversed(self._segments):
             if segment.is_dirty:
-                leases.append(segment.lease())
-                segment.is_dirty = False
+                dirty.append(segment)
             elif segment.base_offset <= self.durable_end_offset:
                 break
-        return Flush(self._fs, leases, self._take_dirty_directory(), self.log_end_offset)
+        return self._flush_of(dirty, (), self.log_end_offset)
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
         flush.release()
         self._is_flushing = False
-        if error is None:
-            self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
-        else:
+        if error is not None:
             self.mark_read_only(f"an fsync failed: {error}")
+        elif self.state.read_only is None:  # after a failure a success proves nothing
+            self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
@@ -427,21 +441,32 @@ class PartitionLog:
         return self._prepare_deep_flush(self._segments[:-1], self.active.base_offset)
 
     def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
-        assert not self._is_flushing, "one flush of a log at a time"
-        self._is_flushing = True
-        leases: list[Lease[File]] = []
         if self._indexes_unsaved:
             for segment in segments:
                 segment.save_indexes()
             self._indexes_unsaved = False
+        indexes = [index for segment in segments for index in (segment.offset_index, segment.time_index)]
+        return self._flush_of(
+            [segment for segment in segments if segment.is_dirty],
+            [index for index in indexes if index.is_dirty],
+            end_offset,
+        )
+
+    def _flush_of(self, segments: Sequence[Segment], indexes: Sequence[SparseIndex], end_offset: int) -> Flush:
+        assert not self._is_flushing, "one flush of a log at a time"
+        leases: list[Lease[File]] = []
+        try:
+            for path in (*(segment.log_path for segment in segments), *(index.path for index in indexes)):
+                leases.append(self._handles.lease(path))  # noqa: PERF401 - those before a failure are given back
+        except OSError as error:
+            for lease in leases:
+                lease.release()
+            raise StorageError(f"{self.directory} could not be synced: {error}") from error
         for segment in segments:
-            if segment.is_dirty:
-                leases.append(segment.lease())
-                segment.is_dirty = False
-            for index in (segment.offset_index, segment.time_index):
-                if index.is_dirty:
-                    leases.append(self._handles.lease(index.path))
-                    index.is_dirty = False
+            segment.is_dirty = False
+        for index in indexes:
+            index.is_dirty = False
+        self._is_flushing = True
         return Flush(self._fs, leases, self._take_dirty_directory(), end_offset)
 
     def _take_dirty_directory(self) -> str | None:
@@ -475,32 +500,68 @@ class PartitionLog:
         """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
 
         With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
-        one batch fits. Raises OffsetOutOfRangeError with the valid range before any file is touched, and
-        CorruptRecordError naming the range when ``offset`` lies in a damaged one.
+        one batch fits. Raises what ``seek`` raises.
+        """
+        while (place := self.seek(offset)) is not None:
+            number, found = place
+            segment = self._segments[number]
+            try:
+                end = segment.boundary_at_most(found.position, bytes_max)
+                if end <= found.position:
+                    if not min_one:
+                        return None
+                    end = found.end
+                return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
+            except CorruptRecordError as error:
+                self._measure(number, error)  # behind what was found: from now on a slice ends before it
+            except OSError as error:
+                raise self._unreadable(segment, error) from error
+        return None
+
+    def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
+        """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
+
+        Raises OffsetOutOfRangeError with the valid range before any file is touched, and CorruptRecordError naming the
+        range when ``offset`` lies in a damaged one.
         """
         self.check_offset(offset)
+        if trace is not None:
+            trace.segments = len(self._segments)
         if offset == self.log_end_offset:
+            if trace is not None:
+                trace.why_segment = "the offset is the end of the log: nothing is looked up, a fetch waits"
             return None
-        for number in range(bisect_right(self._bases, offset) - 1, len(self._segments)):
+        first = bisect_right(self._bases, offset) - 1
+        for number in range(first, len(self._segments)):
             segment = self._segments[number]
+            if trace is not None:
+                trace.segment, trace.passed_over = segment.base_offset, number - first
+                trace.why_segment = (
+                    f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
+                    if number == first
+                    else f"the segment before it ends below {offset}, so the next one follows"
+                )
+            found = self._find_in(number, offset, trace)
+            if found is not None:
+                return number, found
+        return None
+
+    def _find_in(self, number: int, offset: int, trace: SeekTrace | None) -> LocatedBatch | None:
+        segment = self._segments[number]
+        while True:
             damage = next((d for d in segment.damaged if d.start_offset <= offset < d.end_offset), None)
             if damage is not None:
                 raise self._damage_error(damage)
             try:
-                found = segment.find(offset)
-                if found is None:
-                    continue
-                end = segment.boundary_at_most(found.position, bytes_max)
+                return segment.find(offset, trace)
             except CorruptRecordError as error:
-                raise self._damage_error(self._measure(number, error, offset)) from error
+                self._measure(number, error)  # known from now on; where it lies elsewhere, the scan steps over it
             except OSError as error:
-                raise StorageError(f"{segment.log_path} could not be read: {error}") from error
-            if end <= found.position:
-                if not min_one:
-                    return None
-                end = found.end
-            return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
-        return None
+                raise self._unreadable(segment, error) from error
+
+    @staticmethod
+    def _unreadable(segment: Segment, error: OSError) -> StorageError:
+        return StorageError(f"{segment.log_path} could not be read: {error}")
 
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
@@ -518,27 +579,42 @@ class PartitionLog:
                 reason="below_log_start" if below else "beyond_end",
             )
 
-    def find_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+    def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
         """The first record, in offset order, with a timestamp at or after ``timestamp`` (ms); None when there is none.
 
         Segments whose largest timestamp lies below are passed over by their closing time entry alone. Unlike Kafka, a
         segment without timestamps is passed over too, whatever its file's modification time.
         """
-        for number in range(max(0, bisect_right(self._bases, self.log_start_offset) - 1), len(self._segments)):
+        if trace is not None:
+            trace.segments = len(self._segments)
+        first = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+        for number in range(first, len(self._segments)):
             segment = self._segments[number]
             try:
-                if segment.max_timestamp.timestamp < timestamp:
+                largest = segment.max_timestamp.timestamp
+                if largest < timestamp:
                     continue
-                try:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
-                except CorruptRecordError as error:
-                    self._measure(number, error, segment.base_offset)
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if trace is not None:
+                    trace.segment, trace.passed_over = segment.base_offset, number - first
+                    trace.why_segment = (
+                        f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {largest}, "
+                        f"is at or after {timestamp}"
+                    )
+                found = self._find_timestamp_in(number, timestamp, trace)
             except OSError as error:
-                raise StorageError(f"{segment.log_path} could not be read: {error}") from error
+                raise self._unreadable(segment, error) from error
             if found is not None:
+                if trace is not None:
+                    trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
                 return found
         return None
+
+    def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
+        while True:
+            try:
+                return self._segments[number].find_timestamp(timestamp, self.log_start_offset, trace)
+            except CorruptRecordError as error:
+                self._measure(number, error)  # from now on the scan steps over it
 
     def why_missing(self, start: int) -> str:
         """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
@@ -547,18 +623,21 @@ class PartitionLog:
                 return damage.reason
         return "compacted" if "compact" in self.config.cleanup_policy else "missing"
 
-    def _measure(self, number: int, error: CorruptRecordError, offset: int) -> DamagedRange:
-        """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around."""
+    def _measure(self, number: int, error: CorruptRecordError) -> None:
+        """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
+
+        Raises the error itself when there are no bytes to step over, which would be a bug.
+        """
         segment = self._segments[number]
         next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        start = error.start_offset if error.start_offset >= 0 else min(offset, next_base)
-        damage = segment.measure_damage(error.position, start, next_base)
+        damage = segment.measure_damage(error.position, error.start_offset, next_base)
+        if damage.end_position <= damage.position:
+            raise error
         self.state.damaged.append(damage)
         try:
             self.state.save(self._fs, self.directory)
         except OSError:
-            return damage  # it will be found again
-        return damage
+            return  # it will be found again
 
     def _damage_error(self, damage: DamagedRange) -> CorruptRecordError:
         path = f"{self.directory}/{names.segment_file_name(damage.segment, names.LOG_SUFFIX)}"
@@ -575,7 +654,7 @@ class PartitionLog:
         if damage.reason == "damaged":
             for segment in self._segments:
                 if segment.base_offset == damage.segment:
-                    segment.damaged.append(damage)
+                    segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
 
     # --- Shortening ---------------------------------------------------------------------------------------------------
 
@@ -606,6 +685,7 @@ class PartitionLog:
             else:
                 del self._segments[first + 1 :], self._bases[first + 1 :]
                 self.active.truncate_to(offset)
+            self._forget_damage_that_went()
             # Activating anew takes up interval and largest timestamp from what is left.
             self.active.release()
             self.log_end_offset = self.active.activate()
@@ -617,9 +697,20 @@ class PartitionLog:
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
         self.epochs.save()
 
+    def _forget_damage_that_went(self) -> None:
+        """Bytes that were cut off may come again, and be sound."""
+        left = {segment.base_offset: segment for segment in self._segments}
+        kept = [d for d in self.state.damaged if d.segment in left and d.end_position <= left[d.segment].size]
+        if kept != self.state.damaged:
+            self.state.damaged = kept
+            self.state.save(self._fs, self.directory)
+
     def _discard(self, segments: Sequence[Segment]) -> None:
-        """Remove segments from the disk: renamed first, so that a crash between two files leaves no half segment."""
-        for segment in segments:
+        """Remove segments from the disk: renamed first, so that a crash between two files leaves no half segment.
+
+        The last one goes first, so that a crash between two segments leaves no hole.
+        """
+        for segment in reversed(segments):
             segment.rename_deleted()
         for segment in segments:
             segment.unlink_deleted()
@@ -645,7 +736,7 @@ def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
     """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
     found = fs.list_directory(directory)
     return PARTITION_METADATA_FILE not in found and not any(
-        _log_base(name) is not None and fs.stat(f"{directory}/{name}").size for name in found
+        base > 0 or fs.stat(f"{directory}/{name}").size for name in found if (base := _log_base(name)) is not None
     )
 
 

@@ -56,10 +56,17 @@ class PartitionState:
             found: dict[str, Any] = json.loads(read_file(fs, path))
             return cls(
                 read_only=found.get("read_only"),
-                damaged=[DamagedRange(**item) for item in found.get("damaged", ())],
+                damaged=[_damaged_range(item) for item in found.get("damaged", ())],
                 first_append_ms=found.get("first_append_ms"),
                 last_append_ms=found.get("last_append_ms"),
                 log_start_reason=found.get("log_start_reason"),
             )
         except (ValueError, TypeError, AttributeError):
             return cls()
+
+
+def _damaged_range(item: dict[str, Any]) -> DamagedRange:
+    damage = DamagedRange(**item)
+    if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
+        raise TypeError(f"{item} is no damaged range")
+    return damage

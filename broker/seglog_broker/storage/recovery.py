@@ -39,15 +39,16 @@ def tidy_directory(fs: FileSystem, directory: str) -> list[str]:
     first_cleaned = min(
         (base for base, suffix in parsed.values() if suffix.endswith(names.CLEANED_SUFFIX)), default=names.OFFSET_MAX
     )
-    swaps: list[str] = []
+    swaps = [name for name in found if name.endswith(names.SWAP_SUFFIX) and name in parsed]
+    undone = [name for name in swaps if parsed[name][0] >= first_cleaned]
+    for name in undone:
+        fs.unlink(f"{directory}/{name}")
+    if undone:
+        fs.sync_directory(directory)  # before the .cleaned files go: without them these would pass for complete
     for name in found:
-        base = parsed[name][0] if name in parsed else -1
-        if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)) or (
-            name.endswith(names.SWAP_SUFFIX) and name in parsed and base >= first_cleaned
-        ):
+        if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)):
             fs.unlink(f"{directory}/{name}")
-        elif name.endswith(names.SWAP_SUFFIX) and name in parsed:
-            swaps.append(name)
+    swaps = [name for name in swaps if name not in undone]
     if swaps:
         _finish_swaps(fs, directory, swaps)
     left = fs.list_directory(directory)
@@ -105,12 +106,15 @@ class LogRecovery:
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
         """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
         report = self.report
-        for segment in segments:
+        for number, segment in enumerate(segments):
             segment.release()
             segment.damaged = []
-            if report.next_offset is not None and not self._tails:
-                self._note_hole(report.next_offset, segment.base_offset)
-            segment.rebuild_indexes(self._verified_batches(segment))
+            if number and not self._tails:
+                self._note_hole(report.next_offset or segments[0].base_offset, segment.base_offset)
+            highest = segment.base_offset + names.RELATIVE_OFFSET_MAX
+            if number + 1 < len(segments):
+                highest = min(highest, segments[number + 1].base_offset - 1)
+            segment.rebuild_indexes(self._verified_batches(segment, highest))
             report.scanned_bytes += segment.size
         for tail in self._tails:
             report.cut_bytes += tail.segment.cut(tail.position)
@@ -126,20 +130,28 @@ class LogRecovery:
             segment.is_dirty = False
         return report
 
-    def _verified_batches(self, segment: Segment) -> Iterator[LocatedBatch]:
-        """Every valid batch of the segment; damaged stretches between them are reported, what is left is a tail."""
+    def _verified_batches(self, segment: Segment, highest: int) -> Iterator[LocatedBatch]:
+        """Every valid batch of the segment, whose offsets end at ``highest`` at the latest.
+
+        Damaged stretches between them are reported, what is left at the end is a tail.
+        """
         with segment.lease() as file:
             verifier = BatchVerifier(file, segment.size)
             position = 0
             while position < segment.size:
                 lowest = max(segment.base_offset, self.report.next_offset or 0)
-                highest = segment.base_offset + names.RELATIVE_OFFSET_MAX
-                found = verifier.batch_at(position)
-                if found is None or not lowest <= found.header.base_offset <= found.header.last_offset <= highest:
-                    found = verifier.next_batch(position, lowest, highest)
-                    if found is None:
-                        self._tails.append(_Tail(segment, position, lowest))
-                        return
+                found = verifier.batch_at(position, lowest, highest) or verifier.next_batch(position, lowest, highest)
+                if found is None:
+                    self._tails.append(_Tail(segment, position, lowest))
+                    return
+                while found.header.base_offset > lowest:
+                    # Checksums leave out the offset. When the next batch lies below this one, it is this one that is
+                    # wrong; believed, it would make everything behind it look like a tail.
+                    after = verifier.batch_at(found.end, lowest, highest)
+                    if after is None or after.header.base_offset > found.header.last_offset:
+                        break
+                    found = after
+                if found.position > position:
                     self._note_damage(segment, lowest, found.header.base_offset, position, found.position)
                 self._settle_tails(found.header.base_offset)
                 header = found.header

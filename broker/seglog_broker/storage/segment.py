@@ -15,6 +15,7 @@ from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -143,6 +144,7 @@ class Segment:
         The closing time entry of a clean stop goes, so that the index becomes what it would be without the stop; the
         interval and the largest timestamp are taken up where they were.
         """
+        self.release()  # one that was just made holds a lease already
         self._writer = self._handles.lease(self.log_path, writable=True)
         self.ensure_indexes()
         self.offset_index.create()
@@ -171,6 +173,8 @@ class Segment:
             next_offset = header.next_offset
             self.last_leader_epoch = header.leader_epoch
             end = position + header.size
+        if next_offset is not None:  # offsets of a damaged end were handed out, and are not handed out again
+            next_offset = max([next_offset, *(d.end_offset for d in self.damaged)])
         self._max = maximum
         if next_offset is not None and end < self.size and not any(d.end_position > end for d in self.damaged):
             # A tail that a clean stop cannot have left. Keep it out of the way of the next append.
@@ -232,24 +236,25 @@ class Segment:
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> LocatedBatch | None:
+    def find(self, offset: int, trace: SeekTrace | None = None) -> LocatedBatch | None:
         """The first batch whose last offset is at or above ``offset``, or None when the segment ends before it.
 
         Raises CorruptRecordError when the scan meets bytes that are no batch.
         """
-        start = self._start_for(offset)
-        for found in self._batches(start, self.size, strict=True):
+        start = self._start_for(offset, trace)
+        for found in self._batches(start, self.size, strict=True, trace=trace):
             if found.header.last_offset >= offset:
                 return found
         return None
 
-    def find_timestamp(self, timestamp: int, offset_min: int) -> FoundTimestamp | None:
+    def find_timestamp(self, timestamp: int, offset_min: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
         """The first record with a timestamp at or after ``timestamp`` (ms) and an offset from ``offset_min`` on."""
         self.ensure_indexes()
-        floor = self.time_index.lookup(timestamp)
-        start = self._start_for(max(floor.offset, offset_min))
-        with self._handles.lease(self.log_path) as file:
-            for position, header in self._batches(start, self.size, strict=True):
+        floor = self.time_index.lookup(timestamp, trace)
+        start = self._start_for(max(floor.offset, offset_min), trace)
+        with self._handles.lease(self.log_path) as leased:
+            file = leased if trace is None else trace.watch(leased)
+            for position, header in self._batches(start, self.size, strict=True, trace=trace):
                 if header.max_timestamp < timestamp or header.last_offset < offset_min:
                     continue
                 try:
@@ -287,14 +292,21 @@ class Segment:
         """The ``.log`` file, kept open until the lease is released."""
         return self._handles.lease(self.log_path)
 
-    def _batches(self, position: int, end: int, *, strict: bool = False) -> Iterator[LocatedBatch]:
+    def _batches(
+        self, position: int, end: int, *, strict: bool = False, trace: SeekTrace | None = None
+    ) -> Iterator[LocatedBatch]:
         """Batches from ``position`` on, stepping over damaged bytes; ``strict`` raises where they end too early."""
         expected = -1  # the offset behind the last batch seen
-        with self._handles.lease(self.log_path) as file:
+        with self._handles.lease(self.log_path) as leased:
+            file = leased if trace is None else trace.watch(leased)
+            if trace is not None:
+                trace.note_scan(position)
             while position < end:
                 hole = next((d for d in self.damaged if d.position >= position and d.position < d.end_position), None)
                 stop = min(hole.position, end) if hole else end
                 for found in scan_headers(file, position, stop):
+                    if trace is not None:
+                        trace.note_batch(*found)
                     yield found
                     position, expected = found.end, found.header.next_offset
                 if position < stop:
@@ -311,8 +323,10 @@ class Segment:
     def measure_damage(self, position: int, start_offset: int, next_base: int) -> DamagedRange:
         """Remember that the bytes at ``position`` are no batch, up to the next valid one of this segment.
 
-        ``start_offset`` is the first offset lost, ``next_base`` where the next segment begins.
+        ``start_offset`` is the first offset lost, -1 when it is not known; ``next_base`` where the next segment begins.
         """
+        if start_offset < 0:  # the scan began right there: what lies before tells
+            start_offset = max((b.header.next_offset for b in self._batches(0, position)), default=self.base_offset)
         with self._handles.lease(self.log_path) as file:
             verifier = BatchVerifier(file, self.size)
             found = verifier.next_batch(position, start_offset, next_base - 1)
@@ -323,27 +337,30 @@ class Segment:
 
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
 
-    def _start_for(self, offset: int) -> int:
+    def _start_for(self, offset: int, trace: SeekTrace | None = None) -> int:
         """Position from which a scan finds ``offset``: the index floor, believed only if a fitting batch begins there.
 
         Indexes carry no checksum: one flipped bit would otherwise skip records in silence.
         """
         self._ensure_offset_index()
         try:
-            entry = self.offset_index.lookup(offset)
-            if self._leads_to_batch(entry):
+            entry = self.offset_index.lookup(offset, trace)
+            if self._leads_to_batch(entry, trace):
                 return entry.position
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
         self.rebuild_indexes()
-        return self.offset_index.lookup(offset).position
+        if trace is not None:
+            trace.rebuilt_indexes = True
+        return self.offset_index.lookup(offset, trace).position
 
-    def _leads_to_batch(self, entry: OffsetPosition) -> bool:
+    def _leads_to_batch(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> bool:
         if entry.position == 0:
             return True
         if not 0 < entry.position <= self.size - HEADER_SIZE:
             return False
-        with self._handles.lease(self.log_path) as file:
+        with self._handles.lease(self.log_path) as leased:
+            file = leased if trace is None else trace.watch(leased)
             data = file.pread(HEADER_SIZE, entry.position)
         header = parse_header(data)
         return why_implausible(header) is None and header.base_offset <= entry.offset
@@ -367,9 +384,19 @@ class Segment:
         if not self.offset_index.exists:
             return "there is no offset index"
         try:
-            return self.offset_index.problem(self.size)
+            problem = self.offset_index.problem(self.size)
         except ValueError as error:
             return str(error)
+        if problem is None and not self.offset_index.count and self._is_worth_an_entry():
+            return "it is empty, and the log is long enough for an entry"
+        return problem
+
+    def _is_worth_an_entry(self) -> bool:
+        """Whether any batch lies so far from the start that it is indexed; a few headers tell."""
+        if self.size <= self.index_interval:
+            return False
+        interval = self.index_interval
+        return self.size > interval and any(position > interval for position, _ in self._batches(0, self.size))
 
     def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:
@@ -394,7 +421,10 @@ class Segment:
         self.time_index.reset()
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         indexed, next_offset = 0, None
+        highest = self.base_offset + names.RELATIVE_OFFSET_MAX
         for position, header in self._batches(0, self.size) if batches is None else batches:
+            if not (next_offset or self.base_offset) <= header.base_offset <= header.last_offset <= highest:
+                continue  # an offset that its checksum does not cover is wrong: no entry can name it
             self._bytes_since_index = position - indexed
             if self._index(header, position):
                 indexed = position

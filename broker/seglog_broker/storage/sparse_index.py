@@ -9,12 +9,12 @@ A write that fails loses nothing: its entries stay in memory, are tried again wi
 they were made is the truth.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol
 
 from seglog_broker.storage.filesystem import Buffer, FileSystem, write_all
 from seglog_broker.storage.handles import HandlePool
-from seglog_protocol.segment_files import Buffer as IndexBuffer
+from seglog_broker.storage.seek_trace import IndexLookup
+from seglog_protocol import segment_files as files
 
 WRITE_BYTES: Final = 4096
 """Entries collected before they are written: a system call for every 512 offset entries instead of for each."""
@@ -22,7 +22,15 @@ WRITE_BYTES: Final = 4096
 TAIL_BYTES_MAX: Final = 64 * 1024
 """Entries kept in memory before they are read through a map: bounds memory at 128 KiB a partition."""
 
-ResultT = TypeVar("ResultT")
+
+class FloorSearch(Protocol):
+    """One of the floor searches of ``segment_files``."""
+
+    def __call__(
+        self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0, probe: files.Probe | None = None
+    ) -> int:
+        """Number of the last entry in [low, count) at or below ``wanted``, or low - 1."""
+        ...
 
 
 class IndexOrderError(Exception):
@@ -71,25 +79,35 @@ class SparseIndex:
         """Whether the next plain append would not fit; the time index keeps one slot for its closing entry."""
         return self.count >= self.entries_max
 
-    def search(
-        self, find: Callable[[IndexBuffer, int], int], entry: Callable[[IndexBuffer, int], ResultT]
-    ) -> ResultT | None:
-        """The entry whose number ``find(data, count)`` gives, -1 meaning none; looks into memory first, then the map.
+    def search(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> bytes | None:
+        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes.
 
-        ``find`` is a floor search, so if anything in the tail qualifies the answer lies there.
+        The newest entries, in memory, are looked at first: their first one tells whether the answer lies among them or
+        in the file, which is then not touched, or searched through a map.
         """
-        tail_count = len(self._tail) // self.entry_size
-        if tail_count:
-            number = find(self._tail, tail_count)
-            if number >= 0:
-                return entry(self._tail, number)
+        probe = None
+        if lookup is not None:
+            lookup.entries = self.count
+
+            def probe(_number: int) -> None:
+                lookup.probes += 1
+
+        size = self.entry_size
+        tail_count = len(self._tail) // size
+        if tail_count and floor(self._tail, 1, wanted, probe=probe) == 0:
+            number = floor(self._tail, tail_count, wanted, low=1, probe=probe)
+            return bytes(self._tail[number * size : (number + 1) * size])
         count = self._file_count()
         if count:
-            with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
-                number = find(mapped.data, count)
+            with self._handles.lease_map(self.path, count * size) as mapped:
+                number = floor(mapped.data, count, wanted, probe=probe)
                 if number >= 0:
-                    return entry(mapped.data, number)
+                    return bytes(mapped.data[number * size : (number + 1) * size])
         return None
+
+    def read_last(self) -> bytes | None:
+        """The newest entry, or None when there is none."""
+        return self._entry_bytes(self.count - 1) if self.count else None
 
     def read(self) -> bytes:
         """All whole entries as bytes; for tools, tests and checks, not for lookups."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.sparse_index import IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
@@ -39,7 +40,7 @@ class TimeIndex(SparseIndex):
     def last(self) -> TimestampOffset:
         """The newest entry; (-1, base offset) when there is none."""
         if not self._last_known:
-            self._last = self.search(lambda _data, n: n - 1, self._entry) if self.count else None
+            self._last = self._decode(self.read_last())
             self._last_known = True
         return self._last or TimestampOffset(-1, self.base_offset)
 
@@ -60,9 +61,12 @@ class TimeIndex(SparseIndex):
             self._append(files.encode_time_entry(timestamp, offset - self.base_offset))
             self._last = TimestampOffset(timestamp, offset)
 
-    def lookup(self, timestamp: int) -> TimestampOffset:
+    def lookup(self, timestamp: int, trace: SeekTrace | None = None) -> TimestampOffset:
         """The last entry at or below ``timestamp``; (-1, base offset) when every entry lies above."""
-        found = self.search(lambda data, count: files.find_time_floor(data, count, timestamp), self._entry)
+        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
+        found = self._decode(self.search(files.find_time_floor, timestamp, noted))
+        if noted is not None:
+            noted.entry = found
         return found or TimestampOffset(-1, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
@@ -88,6 +92,8 @@ class TimeIndex(SparseIndex):
             return f"it ends with {size} bytes of half an entry"
         return files.time_index_problem(self.read_ends())
 
-    def _entry(self, data: files.Buffer, number: int) -> TimestampOffset:
-        timestamp, relative = files.time_entry(data, number)
+    def _decode(self, entry: bytes | None) -> TimestampOffset | None:
+        if entry is None:
+            return None
+        timestamp, relative = files.time_entry(entry, 0)
         return TimestampOffset(timestamp, self.base_offset + relative)

@@ -45,8 +45,8 @@ class TopicRegistry:
             problem = next(filter(None, map(_why_impossible, topics)), None)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             found, topics, problem = {"version": _VERSION}, [], str(error) or type(error).__name__
-        if found["version"] != _VERSION:
-            problem = f"version {found['version']!r} is not known"
+        if found.get("version") != _VERSION:
+            problem = f"version {found.get('version')!r} is not known"
         if problem is not None:
             raise LogDirectoryError(
                 f"{self.path} cannot be understood ({problem}); restore it from a backup, or move it away to have the "

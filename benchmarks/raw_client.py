@@ -1,0 +1,214 @@
+"""Load generators on plain sockets: requests are encoded before the clock runs, replies are counted and thrown away.
+
+The same functions drive the daemon and the bare servers, so what the client costs is the same on both sides.
+"""
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from benchmarks.harness import BenchmarkError
+from seglog_protocol.frames import FrameReader, encode_frame
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    HelloRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    Request,
+    request_header,
+)
+
+REQUEST_ID: Final = 7
+"""One id for all: replies are counted, not matched."""
+
+APPENDED_MARK: Final = b"base_offset"
+"""Once in every reply to an append of one batch; the bare server says it too. Counting it costs next to nothing."""
+
+_ERROR_MARK: Final = b"error"
+_RECEIVE_BYTES: Final = 4 * 1024 * 1024
+SOCKET_SECONDS_MAX: Final = 30
+
+
+def encode(request: Request, payload: Sequence[bytes] = ()) -> bytes:
+    """A whole frame."""
+    return encode_frame(request_header(REQUEST_ID, request), payload)
+
+
+def append_frame(topic: str, batches: Sequence[bytes], ack: Ack, partition: int = 0) -> bytes:
+    """An append of ``batches`` to one partition."""
+    return encode(AppendRequest([AppendPartition(topic, partition, len(b)) for b in batches], ack), batches)
+
+
+def fetch_frame(
+    topic: str, offset: int, *, partitions: Sequence[int] = (0,), partition_bytes: int, max_wait_ms: int = 0
+) -> bytes:
+    """A fetch at the same offset of one or several partitions."""
+    asked = [FetchPartition(topic, number, offset, max_bytes=partition_bytes) for number in partitions]
+    return encode(FetchRequest(asked, max_wait_ms=max_wait_ms))
+
+
+def time_frame(topic: str, timestamp: int | None) -> bytes:
+    """A look-up of the ends of partition 0, and with ``timestamp`` (ms) of the first record from then on."""
+    return encode(OffsetsRequest([OffsetsPartition(topic, 0, timestamp)]))
+
+
+class Connection:
+    """A blocking connection to a daemon; ``sock`` is for the generators below."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._reader = FrameReader(2**31)
+        self.hello, _ = self.ask_frame(encode(HelloRequest("seglog", "benchmarks")))
+
+    def ask(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Any request as a map; header and payload of the reply. BenchmarkError when that is an error."""
+        return self.ask_frame(encode_frame({"id": REQUEST_ID, **header}))
+
+    def ask_frame(self, frame: bytes) -> tuple[dict[str, Any], bytes]:
+        """The same with a ready frame."""
+        self.sock.sendall(frame)
+        while (reply := self._reader.next_frame()) is None:
+            size = self.sock.recv_into(self._reader.get_buffer())
+            if size == 0:
+                raise BenchmarkError("the daemon hung up")
+            self._reader.received(size)
+        partitions = reply.header.get("partitions", ())
+        errors = [item["error"] for item in partitions if "error" in item] if isinstance(partitions, list) else []
+        for error in (*([reply.header["error"]] if "error" in reply.header else []), *errors):
+            raise BenchmarkError(f"the daemon answered {error}")
+        return reply.header, bytes(reply.payload)
+
+    def create_topic(self, topic: str, partitions: int = 1, **config: str | int) -> None:
+        """Keys of ``config`` have underscores for dots."""
+        keys: dict[str, str | int | float | bool] = {key.replace("_", "."): value for key, value in config.items()}
+        self.ask_frame(encode(CreateTopicRequest(topic, partitions, keys)))
+
+    def delete_topic(self, topic: str) -> None:
+        """And all its data."""
+        self.ask_frame(encode(DeleteTopicRequest(topic)))
+
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        """Of one partition."""
+        header, _ = self.ask_frame(encode(OffsetsRequest([OffsetsPartition(topic, partition)])))
+        return int(header["partitions"][0]["latest"])
+
+
+def open_socket(port: int) -> socket.socket:
+    """Connected, with no delay for small requests; an answer that does not come raises TimeoutError."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=SOCKET_SECONDS_MAX)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+@contextmanager
+def connect(port: int) -> Iterator[Connection]:
+    """A connection to a daemon that has said hello."""
+    with open_socket(port) as sock:
+        yield Connection(sock)
+
+
+# --- Generators -------------------------------------------------------------------------------------------------------
+
+
+def appends_per_second(sock: socket.socket, frame: bytes, *, depth: int, seconds: float, bytes_max: int) -> float:
+    """Send ``frame`` over and over, ``depth`` of them unanswered at a time; round trips a second.
+
+    Ends after ``seconds``, or ``bytes_max`` sent: what one measurement leaves to be written must not slow the next.
+    """
+    size, window = len(frame), memoryview(frame * depth)
+    count_max = max(depth, bytes_max // size)
+    clock = time.perf_counter
+    sent, answered, tail = depth, 0, b""
+    began = clock()
+    ends = began + seconds
+    sock.sendall(window)
+    while answered < sent:
+        data = tail + _receive(sock)
+        count = data.count(APPENDED_MARK)
+        if _ERROR_MARK in data:
+            raise BenchmarkError(f"an append was answered with an error: {data!r:.300}")
+        answered += count
+        tail = data[1 - len(APPENDED_MARK) :]  # a mark may lie across two reads; a whole one cannot lie in here
+        if count and sent < count_max and clock() < ends:
+            sock.sendall(window[: count * size])
+            sent += count
+    return answered / (clock() - began)
+
+
+def fetched_bytes_per_second(sock: socket.socket, frames: Sequence[bytes], *, seconds: float) -> float:
+    """Send the requests in turn, one at a time; bytes of their answers a second."""
+    buffer = memoryview(bytearray(_RECEIVE_BYTES))
+    clock = time.perf_counter
+    number, received = 0, 0
+    began = clock()
+    ends = began + seconds
+    while (now := clock()) < ends:
+        received += exchange(sock, frames[number % len(frames)], buffer)
+        number += 1
+    return received / (now - began)
+
+
+def exchange(sock: socket.socket, frame: bytes, buffer: memoryview) -> int:
+    """One request, its answer received into ``buffer`` and forgotten; the answer's bytes."""
+    sock.sendall(frame)
+    got = 0
+    while got < 4:
+        got += _receive_into(sock, buffer[got:])
+    size = 4 + int.from_bytes(buffer[:4], "big")
+    while got < size:
+        got += _receive_into(sock, buffer[: size - got])
+    return size
+
+
+def exchange_seconds(sock: socket.socket, frames: Sequence[bytes]) -> list[float]:
+    """How long each request took to be answered, one at a time."""
+    buffer = memoryview(bytearray(_RECEIVE_BYTES))
+    clock = time.perf_counter
+    times = []
+    for frame in frames:
+        began = clock()
+        exchange(sock, frame, buffer)
+        times.append(clock() - began)
+    return times
+
+
+def _receive(sock: socket.socket) -> bytes:
+    data = sock.recv(65536)
+    if not data:
+        raise BenchmarkError("the server hung up")
+    return data
+
+
+def _receive_into(sock: socket.socket, buffer: memoryview) -> int:
+    size = sock.recv_into(buffer)
+    if size == 0:
+        raise BenchmarkError("the server hung up")
+    return size
+
+
+# --- Filling ----------------------------------------------------------------------------------------------------------
+
+_FILL_REQUEST_BYTES: Final = 1024 * 1024
+
+
+def fill(connection: Connection, topic: str, batches: Iterator[bytes], partition: int = 0) -> int:
+    """Append all batches, about 1 MiB a request, the last one durably; bytes."""
+    total, size = 0, 0
+    group: list[bytes] = []
+    for batch in batches:
+        if group and size + len(batch) > _FILL_REQUEST_BYTES:
+            connection.ask_frame(append_frame(topic, group, "os", partition))
+            group, size = [], 0
+        group.append(batch)
+        size += len(batch)
+        total += len(batch)
+    connection.ask_frame(append_frame(topic, group, "disk", partition))
+    return total

@@ -1,0 +1,331 @@
+"""The overview of a directory: a partition's segments, or a whole log directory with its topics and checkpoints.
+
+Counts come from a walk over batch headers, which reads large batches' headers only and no checksum is looked at. A
+running broker may remove a file between its listing and its reading; that is a note.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from seglog_broker.dump.facts import (
+    CheckpointFound,
+    Damage,
+    EpochFound,
+    Fact,
+    LogDirectoryFound,
+    Note,
+    PartitionFound,
+    Property,
+    SegmentFound,
+    TopicFound,
+)
+from seglog_broker.dump.log_file import BadStretch, changed_meanwhile, codec_name, stretch_reason, walk
+from seglog_broker.dump.small_files import (
+    OFFSET_CHECKPOINTS,
+    read_epochs,
+    read_format,
+    read_offset_checkpoint,
+    read_partition_metadata,
+    read_partition_state,
+    read_registry,
+)
+from seglog_broker.storage import checkpoints, filenames
+from seglog_broker.storage.checkpoints import MalformedCheckpointError, TopicPartition
+from seglog_broker.storage.filesystem import FileSystem, read_file
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.properties import decode_properties
+from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.segment_files import (
+    LOG_SUFFIX,
+    OFFSET_ENTRY,
+    OFFSET_INDEX_SUFFIX,
+    TIME_ENTRY,
+    TIME_INDEX_SUFFIX,
+    parse_segment_file_name,
+    segment_file_name,
+)
+
+_LOG_DIRECTORY_FILES: Final = frozenset(
+    {filenames.META_PROPERTIES_FILE, filenames.REGISTRY_FILE, filenames.FORMAT_FILE, *OFFSET_CHECKPOINTS}
+)
+_KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {filenames.LOCK_FILE, filenames.CLEAN_SHUTDOWN_FILE}
+_PARTITION_FILES: Final = frozenset(
+    {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
+)
+
+Offsets = Mapping[str, Mapping[TopicPartition, int]]
+"""The offsets of the log directory's checkpoints, by file name."""
+
+
+def is_partition_directory(names: Sequence[str]) -> bool:
+    """Whether a directory with these files is a partition; its own name may say anything."""
+    return any(name in _PARTITION_FILES or parse_segment_file_name(name) is not None for name in names)
+
+
+def is_log_directory(fs: FileSystem, path: str, names: Sequence[str]) -> bool:
+    """Whether a directory with these names in it is a log directory."""
+    return any(name in _LOG_DIRECTORY_FILES for name in names) or any(
+        _partition_name(name) is not None and fs.stat(f"{path}/{name}").is_directory for name in names
+    )
+
+
+# --- Log directory ----------------------------------------------------------------------------------------------------
+
+
+def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iterator[Fact]:
+    """The facts of a log directory; without ``count`` no ``.log`` is read. Raises OSError."""
+    found = fs.list_directory(path)
+    directories = [name for name in found if fs.stat(f"{path}/{name}").is_directory]
+    yield from _identity(fs, path, found)
+    yield from _topics(fs, path, found, directories)
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for name in OFFSET_CHECKPOINTS:
+        if name in found:
+            yield from _checkpoint(fs, path, name, offsets)
+    foreign = []
+    for name in directories:
+        if name in filenames.SKIPPED_DIRECTORIES:
+            yield Note(f"{path}/{name}", "Kafka's own; seglog passes it over")
+        elif (parsed := _partition_name(name)) is None:
+            foreign.append(name)
+        else:
+            yield from dump_partition(fs, f"{path}/{name}", parsed, offsets, count=count)
+    for name in foreign:
+        yield Note(
+            f"{path}/{name}", "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory"
+        )
+    yield from _ghosts(path, directories, offsets)
+    others = [name for name in found if name not in directories and name not in _KNOWN_FILES]
+    if others:
+        yield Note(path, f"other files: {', '.join(others)}")
+
+
+def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[Fact]:
+    identity, version, problems = {}, None, []
+    if filenames.META_PROPERTIES_FILE in found:
+        identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
+    if filenames.FORMAT_FILE in found:
+        for fact in read_format(fs, f"{path}/{filenames.FORMAT_FILE}"):
+            if isinstance(fact, Property):
+                version = fact.value
+            else:
+                problems.append(fact)
+    yield LogDirectoryFound(path, version, filenames.CLEAN_SHUTDOWN_FILE in found, identity)
+    yield from problems
+
+
+def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequence[str]) -> Iterator[Fact]:
+    if filenames.REGISTRY_FILE in found:
+        for fact in read_registry(fs, f"{path}/{filenames.REGISTRY_FILE}"):
+            yield fact
+            if isinstance(fact, TopicFound):
+                missing = [
+                    name
+                    for number in range(fact.partitions)
+                    if (name := filenames.partition_directory_name(fact.name, number)) not in directories
+                ]
+                if missing:
+                    text = f"no directory yet for {_listed(missing)}: a start makes the missing ones"
+                    yield Note(path, f"topic {fact.name}: {text}")
+        return
+    live = [parsed for name in directories if (parsed := _partition_name(name)) is not None and not parsed.marker]
+    if live:
+        yield Note(path, "no seglog-topics.json: a start adopts these topics from their directories and keeps it all")
+    for topic in sorted({parsed.topic for parsed in live}):
+        numbers = [parsed.partition for parsed in live if parsed.topic == topic]
+        paths = [f"{path}/{filenames.partition_directory_name(topic, number)}" for number in numbers]
+        topic_id = next(filter(None, (_topic_id(fs, directory) for directory in paths)), None)
+        yield TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
+
+
+def _checkpoint(
+    fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]
+) -> Iterator[Fact]:
+    file = f"{path}/{name}"
+    try:
+        offsets[name] = checkpoints.read_offsets(fs, file)
+    except MalformedCheckpointError:
+        yield CheckpointFound(name, fs.stat(file).size, None)
+        yield from read_offset_checkpoint(fs, file)  # which names the damage
+    else:
+        yield CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
+
+
+def _ghosts(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[Note]:
+    for name, entries in offsets.items():
+        ghosts = [
+            directory
+            for key in sorted(entries)
+            if (directory := filenames.partition_directory_name(*key)) not in directories
+        ]
+        if ghosts:
+            yield Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(ghosts)}")
+
+
+def _partition_name(name: str) -> filenames.PartitionDirectory | None:
+    try:
+        found = filenames.parse_partition_directory(name)
+    except ValueError:
+        return None
+    return None if filenames.why_invalid_topic(found.topic) else found
+
+
+def _topic_id(fs: FileSystem, directory: str) -> str | None:
+    path = f"{directory}/{filenames.PARTITION_METADATA_FILE}"
+    try:
+        return filenames.decode_partition_metadata(read_file(fs, path))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- Partition --------------------------------------------------------------------------------------------------------
+
+
+def dump_partition(
+    fs: FileSystem,
+    path: str,
+    parsed: filenames.PartitionDirectory | None = None,
+    offsets: Offsets | None = None,
+    *,
+    count: bool = True,
+) -> Iterator[Fact]:
+    """The facts of a partition directory, ``offsets`` being what the log directory's checkpoints say."""
+    try:
+        found = fs.list_directory(path)
+        sizes = {name: fs.stat(f"{path}/{name}").size for name in found}
+    except FileNotFoundError:
+        yield Note(path, "it was there a moment ago and is gone: a broker is at work")
+        return
+    if parsed is None:
+        parsed = _partition_name(path.rpartition("/")[2])
+    bases = sorted(
+        base for name in found if (base := _base_of(name, LOG_SUFFIX)) is not None
+    )
+    epochs, small = _small_facts(fs, path, found)
+    key = None if parsed is None or parsed.marker else (parsed.topic, parsed.partition)
+    yield PartitionFound(
+        path=path,
+        topic=parsed and parsed.topic,
+        partition=parsed and parsed.partition,
+        marker=parsed.marker if parsed else "",
+        topic_id=_topic_id(fs, path),
+        segments=len(bases),
+        size=sum(sizes[segment_file_name(base, LOG_SUFFIX)] for base in bases),
+        epochs=epochs,
+        log_start=_offset(offsets, checkpoints.LOG_START_CHECKPOINT, key),
+        recovery_point=_offset(offsets, checkpoints.RECOVERY_POINT_CHECKPOINT, key),
+        high_watermark=_offset(offsets, checkpoints.HIGH_WATERMARK_CHECKPOINT, key),
+    )
+    yield from small
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        yield from _segment(fs, path, base, following, sizes, count=count)
+    used = {name for base in bases for name in _files_of(base, sizes)} | _PARTITION_FILES
+    others = [name for name in found if name not in used]
+    if others:
+        yield Note(path, f"other files: {', '.join(others)}")
+    if not bases:
+        yield Note(path, "it has no segment: no .log file is in it")
+
+
+def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[Fact]]:
+    """(leader epochs, everything else that the small files tell)."""
+    epochs, facts = [], []
+    readers = (
+        (checkpoints.LEADER_EPOCH_CHECKPOINT, read_epochs),
+        (filenames.PARTITION_METADATA_FILE, read_partition_metadata),
+        (PARTITION_STATE_FILE, read_partition_state),
+    )
+    for name, reader in readers:
+        if name not in found:
+            continue
+        for fact in reader(fs, f"{path}/{name}"):
+            if isinstance(fact, EpochFound):
+                epochs.append((fact.epoch, fact.start_offset))
+            elif not isinstance(fact, Property):  # the topic id, which the partition's own fact tells
+                facts.append(fact)
+    return epochs, facts
+
+
+def _segment(
+    fs: FileSystem, path: str, base: int, following: int | None, sizes: Mapping[str, int], *, count: bool
+) -> Iterator[Fact]:
+    log = segment_file_name(base, LOG_SUFFIX)
+    offset_index = sizes.get(segment_file_name(base, OFFSET_INDEX_SUFFIX))
+    time_index = sizes.get(segment_file_name(base, TIME_INDEX_SUFFIX))
+    counts, problems = _Counts(), []
+    if count:
+        try:
+            problems = list(counts.walk(fs, f"{path}/{log}", base, following))
+        except FileNotFoundError:
+            yield Note(f"{path}/{log}", "it was there a moment ago and is gone: a broker is at work")
+            return
+    yield SegmentFound(
+        base_offset=base,
+        next_offset=counts.next_offset if count else None,
+        size=sizes[log],
+        batches=counts.batches if count else None,
+        records=counts.records if count else None,
+        codecs=sorted(counts.codecs) if count else None,
+        min_timestamp=counts.min_timestamp if count else None,
+        max_timestamp=counts.max_timestamp if count else None,
+        offset_index_size=offset_index,
+        offset_index_entries=None if offset_index is None else offset_index // OFFSET_ENTRY.size,
+        time_index_size=time_index,
+        time_index_entries=None if time_index is None else time_index // TIME_ENTRY.size,
+        other_files=[name for name in _files_of(base, sizes) if not name.endswith((LOG_SUFFIX, "index"))],
+    )
+    yield from problems
+
+
+class _Counts:
+    """What the headers of a segment add up to."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.records = 0
+        self.next_offset: int | None = None
+        self.codecs: set[str] = set()
+        self.min_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+
+    def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[Fact]:
+        """Read the headers; yields what is wrong. ``following`` is the base offset of the next segment."""
+        file = fs.open(path)
+        try:
+            size = file.size()
+            for found in walk(file, size, base, checksums=False):
+                if isinstance(found, BadStretch):
+                    note = changed_meanwhile(file, size, path) if found.is_tail else None
+                    yield note or Damage(path, found.position, found.end_position, stretch_reason(found))
+                    continue
+                header = found.header
+                self.batches += 1
+                self.records += header.record_count
+                self.next_offset = header.next_offset
+                self.codecs.add(codec_name(header))
+                self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+                if header.max_timestamp >= 0:
+                    known = self.min_timestamp
+                    self.min_timestamp = header.max_timestamp if known < 0 else min(known, header.max_timestamp)
+            if following is not None and self.next_offset is not None and self.next_offset > following:
+                yield Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
+        finally:
+            file.close()
+
+
+def _base_of(name: str, suffix: str) -> int | None:
+    found = parse_segment_file_name(name)
+    return found[0] if found is not None and found[1] == suffix else None
+
+
+def _files_of(base: int, sizes: Mapping[str, int]) -> list[str]:
+    return [name for name in sizes if (found := parse_segment_file_name(name)) is not None and found[0] == base]
+
+
+def _offset(offsets: Offsets | None, name: str, key: TopicPartition | None) -> int | None:
+    return None if offsets is None or key is None else offsets.get(name, {}).get(key)

@@ -1,0 +1,293 @@
+"""What a dump can say: one small value for each thing found, in the order in which it was found.
+
+``kind`` is the JSON object's ``kind``, the fields are its other keys. Offsets count records, positions and sizes are
+bytes, times are epoch ms. Numbers stand as they do on disk, so -1 means none in Kafka's fields; None is ours and means
+that nothing is there. ``Damage`` makes the exit code 1; ``Note`` is what an operator should know and no damage.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Any of them."""
+
+    kind: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage(Fact):
+    """Bytes [position, end_position) of ``path``, or all of it, are not what they should be."""
+
+    kind = "damage"
+    path: str
+    position: int | None
+    end_position: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Fact):
+    """Something to know about ``path``, in a sentence."""
+
+    kind = "note"
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileFound(Fact):
+    """A file whose contents follow; ``type`` is what it is, in words."""
+
+    kind = "file"
+    path: str
+    type: str
+    size: int
+
+
+# --- Segment files ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Fact):
+    """A batch header; ``problem`` says what is wrong with a batch that is shown all the same."""
+
+    kind = "batch"
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    leader_epoch: int
+    codec: str
+    timestamp_type: str
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control: bool
+    delete_horizon: int | None
+    crc: int
+    crc_ok: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFound(Fact):
+    """A record of the batch before; ``marker`` is what a control record says, such as "COMMIT"."""
+
+    kind = "record"
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    marker: str | None = None
+    coordinator_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogTotals(Fact):
+    """The end of a ``.log``: what was valid in it. ``next_offset`` None: there is no batch."""
+
+    kind = "log_totals"
+    path: str
+    batches: int
+    records: int
+    next_offset: int | None
+    max_timestamp: int
+    damaged_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntryFound(Fact):
+    """An offset index entry: the batch that begins at ``log_position`` ends with ``offset``."""
+
+    kind = "offset_entry"
+    number: int
+    offset: int
+    log_position: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEntryFound(Fact):
+    """A time index entry: no record up to ``offset`` has a later timestamp."""
+
+    kind = "time_entry"
+    number: int
+    timestamp: int
+    offset: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTotals(Fact):
+    """The end of an index; ``verified`` tells whether its entries were compared with the log."""
+
+    kind = "index_totals"
+    path: str
+    entries: int
+    padding_bytes: int
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedFound(Fact):
+    """An aborted transaction."""
+
+    kind = "aborted_transaction"
+    number: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFound(Fact):
+    """A producer in a snapshot."""
+
+    kind = "producer"
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int | None
+
+
+# --- Small files ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEntry(Fact):
+    """One line of an offset checkpoint."""
+
+    kind = "checkpoint_entry"
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFound(Fact):
+    """One line of a leader epoch checkpoint."""
+
+    kind = "leader_epoch"
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Fact):
+    """A name and a value of a small text file, or of what it means."""
+
+    kind = "property"
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound(Fact):
+    """A topic; ``id`` None: no file says it. ``deleting`` topics have directories that may still be there."""
+
+    kind = "topic"
+    name: str
+    id: str | None
+    partitions: int
+    config: dict[str, str]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedOffsets(Fact):
+    """Offsets that the broker knows to be lost, from ``seglog-partition.json``."""
+
+    kind = "damaged_offsets"
+    start_offset: int
+    end_offset: int
+    segment: int
+    position: int
+    end_position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateFound(Fact):
+    """What ``seglog-partition.json`` remembers."""
+
+    kind = "partition_state"
+    read_only: str | None
+    first_append_ms: int | None
+    last_append_ms: int | None
+    log_start_reason: str | None
+
+
+# --- Directories ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectoryFound(Fact):
+    """A log directory; ``format`` None: seglog has not served it. ``clean``: it has the marker of an orderly stop."""
+
+    kind = "log_directory"
+    path: str
+    format: str | None
+    clean: bool
+    identity: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFound(Fact):
+    """A checkpoint file of the log directory and how many entries it has; None: it cannot be read."""
+
+    kind = "checkpoint"
+    name: str
+    size: int
+    entries: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFound(Fact):
+    """A partition directory. The last three are the log directory's checkpoints, None where they name no offset."""
+
+    kind = "partition"
+    path: str
+    topic: str | None
+    partition: int | None
+    marker: str
+    topic_id: str | None
+    segments: int
+    size: int
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    log_start: int | None = None
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFound(Fact):
+    """A segment. Counts come from batch headers, checksums are not looked at; None where nothing was counted."""
+
+    kind = "segment"
+    base_offset: int
+    next_offset: int | None
+    size: int
+    batches: int | None
+    records: int | None
+    codecs: list[str] | None
+    min_timestamp: int | None
+    max_timestamp: int | None
+    offset_index_size: int | None
+    offset_index_entries: int | None
+    time_index_size: int | None
+    time_index_entries: int | None
+    other_files: list[str] = field(default_factory=list)

@@ -1,0 +1,67 @@
+"""The broker's counters: plain numbers that the loop adds to, read by the ``metrics`` api and later by an exporter.
+
+Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and a test holds the two together.
+"""
+
+from collections import Counter
+from time import perf_counter
+
+import trio
+
+
+class Metrics:
+    """Counts since the start. Everything runs on the loop, so adding is just adding."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()  # by api
+        self.request_errors: Counter[str] = Counter()  # by wire code
+        self.appends: Counter[str] = Counter()  # batches, by ack level
+        self.append_bytes = 0
+        self.fetch_bytes = 0
+        self.fetches_waited = 0  # fetches that had to wait for records
+        self.fsyncs = 0
+        self.fsync_seconds_max = 0.0
+        self.segments_rolled = 0
+        self.connections_total = 0
+        self.connections_open = 0
+        self.loop_stall_seconds_max = 0.0
+
+    def snapshot(self, **more: int | float) -> dict[str, int | float]:
+        """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
+        numbers: dict[str, int | float] = {
+            "append_bytes_total": self.append_bytes,
+            "fetch_bytes_total": self.fetch_bytes,
+            "fetches_waited_total": self.fetches_waited,
+            "fsyncs_total": self.fsyncs,
+            "fsync_seconds_max": round(self.fsync_seconds_max, 6),
+            "segments_rolled_total": self.segments_rolled,
+            "connections_total": self.connections_total,
+            "connections_open": self.connections_open,
+            "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
+        }
+        for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):
+            numbers |= {f"{name}_{label.lower()}_total": count for label, count in sorted(counter.items())}
+            numbers[f"{name}_total"] = sum(counter.values())
+        return numbers | more
+
+
+class StallWatch(trio.abc.Instrument):
+    """Measures how long the loop works between two looks at the network: while it does, every other client waits.
+
+    Two calls a turn of the loop, whatever the number of tasks, so it can always be on.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._awake_since: float | None = None
+
+    def after_io_wait(self, timeout: float) -> None:
+        """The loop has looked at the network and begins a turn."""
+        self._awake_since = perf_counter()
+
+    def before_io_wait(self, timeout: float) -> None:
+        """The turn is over."""
+        if self._awake_since is not None:
+            worked = perf_counter() - self._awake_since
+            if worked > self._metrics.loop_stall_seconds_max:
+                self._metrics.loop_stall_seconds_max = worked

@@ -1,0 +1,253 @@
+"""What a consumer of either face knows and decides without waiting, around the fetching core.
+
+One fetch is on its way while the program works on the records of the one before it; ``Asked`` is that fetch.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from seglog.connection import Reply
+from seglog.conversations import Conversation
+from seglog.dialing import backoff_seconds
+from seglog.fetching import (
+    FETCH_BYTES,
+    PARTITION_BYTES,
+    FetchedBatch,
+    Fetcher,
+    OutOfRange,
+    PartitionState,
+    Record,
+)
+from seglog.gaps import ConsumerGap, GapLog
+from seglog.starting import Place, begin
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog_protocol.messages import FetchReply, FetchRequest, decode_reply
+
+ANSWER_SECONDS: Final = 30.0
+"""How much longer than the broker was asked to wait an answer may take before the connection counts as dead."""
+
+FETCHES_FORGOTTEN_MAX: Final = 32
+"""Fetches that may wait at the broker for nobody, after seeking; then a new connection is cheaper, and the broker's
+limit for one connection stays out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What ``Client.consumer`` takes."""
+
+    partitions: Sequence[int] | None = None
+    start: Place | None = None
+    until: Place | None = None
+    follow: bool = False
+    durable_only: bool = False
+    on_out_of_range: OutOfRange = "error"
+    on_gap: Callable[[ConsumerGap], None] | None = None
+    reconnect_timeout: float = 120.0
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
+    fetch_bytes: int = FETCH_BYTES
+    partition_bytes: int = PARTITION_BYTES
+
+    def __post_init__(self) -> None:
+        if self.on_out_of_range not in {"error", "earliest", "latest"}:
+            raise ValueError(f"on_out_of_range is 'error', 'earliest' or 'latest', not {self.on_out_of_range!r}")
+
+    def begin(self, topic: str) -> Conversation[list[PartitionState]]:
+        """Find out where to start; without ``start`` at the earliest, or with ``follow`` at the latest."""
+        start = self.start
+        if start is None:
+            start = "latest" if self.follow else "earliest"
+        return self.places(topic, self.partitions, start)
+
+    def places(self, topic: str, partitions: Sequence[int] | None, start: Place) -> Conversation[list[PartitionState]]:
+        """Find out where ``start`` is."""
+        return begin(topic, partitions, start, self.until, follow=self.follow, durable_only=self.durable_only)
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A fetch on its way, and its answer when that is there; behind ``deadline`` the connection counts as dead."""
+
+    request: FetchRequest
+    generations: dict[int, int]
+    deadline: float
+    request_id: int = -1
+    reply: Reply | None = None
+
+    def take(self, reply: Reply) -> None:
+        """The answer is there."""
+        self.reply = reply
+
+
+class Retries:
+    """How long to go on after errors that a new connection may cure."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._since: float | None = None
+        self._attempts = 0
+
+    def worked(self) -> None:
+        """What failed before does not count any more."""
+        self._since, self._attempts = None, 0
+
+    def failed(self, error: SeglogError, now: float) -> tuple[float, float]:
+        """Seconds to wait before connecting again, and how many connecting may take; raises what is to be raised."""
+        if not (error.retriable or isinstance(error, ClientTimeoutError)):
+            raise error
+        self._since = now if self._since is None else self._since
+        remaining = self._since + self._timeout - now
+        if remaining <= 0:
+            raise error
+        pause = min(remaining, backoff_seconds(self._attempts - 1)) if self._attempts else 0.0
+        self._attempts += 1
+        return pause, remaining - pause
+
+
+class ConsumerBase:
+    """The part of a consumer that never waits. A face adds reading, ``seek``, and ``_forget_asked``."""
+
+    def __init__(self, topic: str, options: ConsumerOptions, states: Sequence[PartitionState]) -> None:
+        self.topic = topic
+        self.options = options
+        self._asked: Asked | None = None
+        self._forgotten = 0  # fetches that still wait at the broker of this connection
+        self._is_closed = False
+        self._fetcher = Fetcher(
+            topic,
+            states,
+            follow=options.follow,
+            on_out_of_range=options.on_out_of_range,
+            durable_only=options.durable_only,
+            size_limit=options.decompressed_batch_bytes_max,
+            fetch_bytes=options.fetch_bytes,
+            partition_bytes=options.partition_bytes,
+            retry_seconds=options.reconnect_timeout,
+        )
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def _queued(self) -> FetchedBatch | None:
+        """The next batch of those that are here, with its gaps told; None when there is none."""
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed")
+        try:
+            return self._fetcher.next_batch()
+        finally:
+            self._tell_gaps()
+
+    def _records(self, batch: FetchedBatch) -> Iterator[Record]:
+        """The records of a batch, until it is used up or the program goes elsewhere."""
+        topic, partition = batch.topic, batch.partition
+        state = self._fetcher.states[partition]
+        generation = state.generation
+        for stored in batch.stored():
+            offset = stored[0]
+            if offset != state.position:
+                self._fetcher.skipped(state, offset)
+                self._tell_gaps()
+            state.position = offset + 1
+            yield Record(topic, partition, *stored)
+            if state.generation != generation or state.is_paused or self._is_closed:
+                return
+        self._fetcher.finish(batch)
+        self._tell_gaps()
+
+    def _whole(self, batch: FetchedBatch) -> FetchedBatch:
+        """The batch itself, which counts as read when it is handed out."""
+        self._fetcher.states[batch.partition].position = batch.end_offset
+        return batch
+
+    def _next_fetch(self, now: float) -> Asked | None:
+        """What to ask next, or None when there is nothing to ask for at this time."""
+        request = self._fetcher.request(now)
+        if request is None:
+            return None
+        deadline = now + request.max_wait_ms / 1000 + ANSWER_SECONDS
+        return Asked(request, self._fetcher.generations(), deadline)
+
+    def _take(self, asked: Asked, now: float, server: str) -> None:
+        """Take in the answer to the fetch on its way; ConnectionLostError when there is none."""
+        if asked.reply is None:
+            raise ConnectionLostError(f"{server} does not answer a fetch", server=server)
+        self._asked = None
+        reply = decode_reply(asked.reply.header, FetchReply)
+        self._fetcher.take(reply, asked.reply.payload, asked.request, asked.generations, now)
+
+    def _pause_seconds(self, now: float) -> float:
+        """How long there is nothing to ask."""
+        next_look = self._fetcher.next_look()
+        assert next_look is not None, "nothing to ask, nothing queued, and not finished"
+        return max(0.0, next_look - now)
+
+    def _tell_gaps(self) -> None:
+        met = self._fetcher.met
+        while met:
+            gap = met.popleft()
+            if self.options.on_gap is not None:
+                self.options.on_gap(gap)
+
+    # --- Where we are -------------------------------------------------------------------------------------------------
+
+    def positions(self) -> dict[int, int]:
+        """The offset of the next record of every partition, as ``start`` takes it."""
+        return {state.partition: state.position for state in self._fetcher.states.values()}
+
+    def lag(self) -> dict[int, int]:
+        """How many offsets every partition is behind the newest end that the broker has named."""
+        return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
+
+    def _end_of(self, state: PartitionState) -> int:
+        return state.durable if self.options.durable_only else state.latest
+
+    @property
+    def gaps(self) -> GapLog:
+        """Offsets without a record that were met so far."""
+        return self._fetcher.gaps
+
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    def _go_to(self, places: Mapping[int, int]) -> None:
+        states = self._fetcher.states
+        for partition, offset in places.items():
+            self._state(partition)
+            if offset < 0:
+                raise ValueError(f"an offset is 0 or more, not {offset}")
+        for partition, offset in places.items():
+            states[partition].go_to(offset)
+        self._forget_asked()
+
+    def pause(self, partitions: Iterable[int] | None = None) -> None:
+        """Hand out nothing of these partitions (None: all) until ``resume``. With all paused, iteration ends."""
+        for state in self._chosen(partitions):
+            state.is_paused = True
+
+    def resume(self, partitions: Iterable[int] | None = None) -> None:
+        """Go on with these partitions (None: all)."""
+        paused = [state for state in self._chosen(partitions) if state.is_paused]
+        for state in paused:
+            state.is_paused = False
+        if paused:
+            self._forget_asked()
+
+    def _chosen(self, partitions: Iterable[int] | None) -> list[PartitionState]:
+        if partitions is None:
+            return list(self._fetcher.states.values())
+        return [self._state(partition) for partition in partitions]
+
+    def _state(self, partition: int) -> PartitionState:
+        state = self._fetcher.states.get(partition)
+        if state is None:
+            raise ValueError(f"this consumer does not read partition {partition} of {self.topic}")
+        return state
+
+    def _forget_asked(self) -> None:
+        """The fetch on its way may wait long at the broker for what is not wanted most now: ask anew."""
+        raise NotImplementedError
+
+    def _has_too_many_waiting(self, forgotten: Asked) -> bool:
+        """Count a forgotten fetch; whether so many wait at the broker now that the connection is better given up."""
+        if forgotten.reply is None and forgotten.request.max_wait_ms:
+            self._forgotten += 1
+        return self._forgotten >= FETCHES_FORGOTTEN_MAX

@@ -1,0 +1,18 @@
+"""The same error once more, as an object of its own."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from seglog_protocol.errors import SeglogError
+
+ErrorT = TypeVar("ErrorT", bound=SeglogError)
+
+
+def copied(error: ErrorT, facts: Mapping[str, Any] | None = None) -> ErrorT:
+    """A copy to raise, with ``facts`` in place of the error's own if given.
+
+    One object raised for many waiters collects the frames of them all, and each would see the others' notes.
+    """
+    copy = type(error)(error.message, **(error.facts if facts is None else facts))
+    copy.retriable = error.retriable
+    return copy

@@ -1,0 +1,116 @@
+"""What Kafka keeps about producers and transactions: ``.txnindex``, ``.snapshot`` and the markers in the log.
+
+Pure functions over bytes, so that a format has one home. Integers are big-endian, an offset or id of -1 means none.
+
+    <stem>.txnindex     34 bytes an entry, in the order of lastOffset
+        0   int16   version           0
+        2   int64   producerId
+        10  int64   firstOffset       of the aborted transaction; may lie in an older segment
+        18  int64   lastOffset        of its ABORT marker, which lies in this segment
+        26  int64   lastStableOffset  when it was aborted
+
+    <offset>.snapshot   what is known of every producer below <offset>
+        0   int16   version           1
+        2   uint32  crc               CRC-32C of everything from byte 6 on
+        6   int32   number of entries
+        10  46 bytes an entry: int64 producerId, int16 producerEpoch, int32 lastSequence, int64 lastOffset,
+            int32 offsetDelta, int64 timestamp, int32 coordinatorEpoch, int64 currentTxnFirstOffset
+
+    end marker          the one record of a control batch
+        key    int16 version, int16 type: 0 ABORT, 1 COMMIT
+        value  int16 version, int32 coordinatorEpoch
+
+Source: Kafka's AbortedTxn, ProducerStateManager, EndTransactionMarker.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog_protocol.checksum import Buffer, crc32c
+from seglog_protocol.record_batch import NO_SEQUENCE, subtract_sequence
+
+TXN_INDEX_VERSION: Final = 0
+SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_HEADER_SIZE: Final = 10
+
+TXN_INDEX_ENTRY: Final = Struct(">hqqqq")
+SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+_SNAPSHOT_HEADER: Final = Struct(">hIi")
+_CHECKSUM_START: Final = 6
+_MARKER_KEY: Final = Struct(">hh")
+_MARKER_VALUE: Final = Struct(">hi")
+_MARKER_TYPES: Final = {0: "ABORT", 1: "COMMIT"}
+
+
+class MalformedSnapshotError(ValueError):
+    """A snapshot that does not follow its format; the message says why, ``position`` (bytes) where."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(reason)
+        self.position = position
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry of a transaction index."""
+
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class ProducerEntry(NamedTuple):
+    """One producer of a snapshot; ``last_offset`` -1: no batch of it is known, ``timestamp`` is then its marker's."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the first record of the last batch, -1 when no batch is known."""
+        return NO_SEQUENCE if self.last_offset < 0 else subtract_sequence(self.last_sequence, self.offset_delta)
+
+
+class EndMarker(NamedTuple):
+    """How a transaction ended: ``type`` is "COMMIT" or "ABORT"."""
+
+    type: str
+    coordinator_epoch: int
+
+
+def aborted_transaction(data: Buffer, number: int) -> AbortedTransaction:
+    """Entry ``number`` of a transaction index, counted from 0; nothing is checked."""
+    return AbortedTransaction._make(TXN_INDEX_ENTRY.unpack_from(data, number * TXN_INDEX_ENTRY.size))
+
+
+def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
+    """The producers of a whole snapshot, in the order of the file. Raises MalformedSnapshotError."""
+    size = len(content)
+    if size < SNAPSHOT_HEADER_SIZE:
+        raise MalformedSnapshotError(f"it has {size} bytes, fewer than the {SNAPSHOT_HEADER_SIZE} of its header", 0)
+    version, crc, count = _SNAPSHOT_HEADER.unpack_from(content)
+    if version != SNAPSHOT_VERSION:
+        raise MalformedSnapshotError(f"its version is {version}, not {SNAPSHOT_VERSION}", 0)
+    if crc32c(memoryview(content)[_CHECKSUM_START:]) != crc:
+        raise MalformedSnapshotError("its checksum does not match", 2)
+    if count < 0 or SNAPSHOT_HEADER_SIZE + count * SNAPSHOT_ENTRY.size != size:
+        raise MalformedSnapshotError(f"it announces {count} entries in {size} bytes", _CHECKSUM_START)
+    entries = memoryview(content)[SNAPSHOT_HEADER_SIZE:]
+    return [ProducerEntry._make(fields) for fields in SNAPSHOT_ENTRY.iter_unpack(entries)]
+
+
+def decode_end_marker(key: bytes | None, value: bytes | None) -> EndMarker | None:
+    """What the record of a control batch says, or None when it is a marker of another kind or none at all."""
+    if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
+        return None
+    _, number = _MARKER_KEY.unpack_from(key)
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    kind = _MARKER_TYPES.get(number)
+    return None if kind is None else EndMarker(kind, coordinator_epoch)

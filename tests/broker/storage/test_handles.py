@@ -1,0 +1,244 @@
+"""Leases: what is in use stays open, what is idle is bounded, what is forgotten is opened anew."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.handles import HandlePool
+
+
+def _disk() -> ForgetfulFileSystem:
+    fs = ForgetfulFileSystem()
+    fs.load({f"/d/{name}": name.encode() * 10 for name in "abc"})
+    return fs
+
+
+def test_a_second_lease_shares_the_open_file() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    with pool.lease("/d/a") as first, pool.lease("/d/a") as second:
+        assert first is second
+    with pool.lease("/d/a") as third:
+        assert third is first
+    assert [read.name for read in fs.reads].count("open") == 1
+
+
+def test_a_pool_of_one_keeps_one_idle_file_open() -> None:
+    fs = _disk()
+    pool = HandlePool(fs, 1)
+    for name in "abcab":
+        with pool.lease(f"/d/{name}") as file:
+            assert file.pread(1, 0) == name.encode()
+        assert fs.open_files == [f"/d/{name}"]
+
+
+def test_a_leased_file_is_never_evicted() -> None:
+    fs = _disk()
+    pool = HandlePool(fs, 1)
+    with pool.lease("/d/a") as file:
+        for name in "bcbc":
+            with pool.lease(f"/d/{name}"), pool.lease_map(f"/d/{name}", 5):
+                pass
+        assert file.pread(3, 0) == b"aaa"
+    assert pool.open_count == 1
+
+
+def test_what_was_leased_at_once_does_not_stay_open_afterwards() -> None:
+    fs = _disk()
+    pool = HandlePool(fs, 1)
+    leases = [pool.lease(f"/d/{name}") for name in "abc"]
+    assert pool.open_count == 3
+    for lease in leases:
+        lease.release()
+    assert pool.open_count == 1
+    assert fs.open_files == ["/d/c"]
+
+
+def test_files_and_maps_share_the_limit_and_the_longest_unused_goes() -> None:
+    fs = _disk()
+    pool = HandlePool(fs, 2)
+    with pool.lease("/d/a"):
+        pass
+    with pool.lease_map("/d/a", 10):
+        pass
+    with pool.lease("/d/a"):
+        pass
+    with pool.lease("/d/b"):
+        pass
+    assert pool.open_count == 2
+    assert fs.open_files == ["/d/a", "/d/b"]
+    fs.reads.clear()
+    with pool.lease("/d/a"):
+        pass
+    assert fs.reads == [], "the file was still open, its map was not"
+
+
+def test_a_file_forgotten_while_leased_stays_usable_until_the_last_lease_ends() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    first, second = pool.lease("/d/a"), pool.lease("/d/a")
+    pool.forget("/d/a")
+    assert pool.open_count == 0
+    assert first.resource.pread(1, 0) == b"a"
+    first.release()
+    assert second.resource.pread(1, 0) == b"a"
+    second.release()
+    assert fs.open_files == []
+    with pytest.raises(OSError, match="EBADF"):
+        second.resource.pread(1, 0)
+
+
+def test_after_forgetting_the_next_lease_finds_the_file_that_is_there_now() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    with pool.lease("/d/a") as old:
+        fs.rename("/d/a", "/d/a.deleted")
+        fs.rename("/d/b", "/d/a")
+        pool.forget("/d/a")
+        with pool.lease("/d/a") as new:
+            assert new.pread(1, 0) == b"b"
+            assert old.pread(1, 0) == b"a"
+
+
+def test_releasing_twice_gives_back_once() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    mine, other = pool.lease("/d/a"), pool.lease("/d/a")
+    mine.release()
+    mine.release()
+    pool.forget("/d/a")
+    assert other.resource.pread(1, 0) == b"a"
+    other.release()
+
+
+def test_a_lease_is_given_back_when_its_block_raises() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    with pytest.raises(ZeroDivisionError), pool.lease("/d/a"):
+        raise ZeroDivisionError
+    pool.close()
+    assert fs.open_files == []
+
+
+def test_a_writable_lease_replaces_a_file_opened_for_reading_and_then_serves_readers() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    reader = pool.lease("/d/a")
+    with pool.lease("/d/a", writable=True) as writer:
+        writer.pwritev([b"X"], 0)
+        assert reader.resource.pread(1, 0) == b"X"
+        with pool.lease("/d/a") as second_reader:
+            assert second_reader is writer
+    reader.release()
+    pool.close()
+    assert fs.open_files == []
+
+
+def test_a_lease_that_may_create_can_write_though_a_reader_was_first() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    with pool.lease("/d/a"):
+        pass
+    with pool.lease("/d/a", create=True) as file:
+        file.truncate(0)
+    assert fs.snapshot()["/d/a"] == b""
+
+
+def test_forgetting_a_directory_takes_its_files_only() -> None:
+    fs = _disk()
+    fs.load({"/dd/a": b"1", "/d.txt": b"2"})
+    pool = HandlePool(fs)
+    for path in ("/d/a", "/d/b", "/dd/a", "/d.txt"):
+        with pool.lease(path):
+            pass
+    with pool.lease_map("/d/a", 3):
+        pass
+    pool.forget_below("/d")
+    assert sorted(fs.open_files) == ["/d.txt", "/dd/a"]
+
+
+def test_a_map_is_kept_until_it_is_forgotten() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    with pool.lease_map("/d/a", 4) as first, pool.lease_map("/d/a", 4) as second:
+        assert first is second
+        assert len(first.data) == 4
+    pool.forget_map("/d/a")
+    assert fs.open_files == []
+    with pool.lease_map("/d/a", 10) as longer:
+        assert len(longer.data) == 10
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_trace() -> None:
+    fs = _disk()
+    pool = HandlePool(fs, 1)
+    fs.inject(Fault("open", "/d/b", error=errno.EMFILE))
+    with pytest.raises(OSError, match="EMFILE"):
+        pool.lease("/d/b")
+    with pytest.raises(FileNotFoundError):
+        pool.lease("/d/nothing")
+    with pytest.raises(ValueError, match="cannot be mapped"):
+        pool.lease_map("/d/a", 11)
+    assert pool.open_count == 0
+    with pool.lease("/d/b") as file:
+        assert file.pread(1, 0) == b"b"
+
+
+def test_an_eviction_between_two_steps_of_a_transfer_never_lends_its_descriptor_to_another_file(tmp_path: Path) -> None:
+    for name in "abcdefgh":
+        (tmp_path / name).write_bytes(name.encode() * 100)
+    pool = HandlePool(PosixFileSystem(), 1)
+    with pool.lease(str(tmp_path / "a")) as file:
+        descriptor = file.fileno()
+        sent = os.pread(descriptor, 50, 0)
+        for name in "bcdefgh":  # each would reuse the number, had the pool closed it
+            with pool.lease(str(tmp_path / name)) as other:
+                assert other.fileno() != descriptor
+        pool.forget(str(tmp_path / "a"))
+        (tmp_path / "a").unlink()
+        with pool.lease(str(tmp_path / "b")) as other:
+            assert other.fileno() != descriptor
+        sent += os.pread(descriptor, 50, 50)
+    assert sent == b"a" * 100
+    pool.close()
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from("lmrf"), st.sampled_from("abc"), st.integers(0, 5)), max_size=40),
+)
+def test_whatever_is_done_leases_work_and_idle_handles_stay_within_the_limit(
+    limit: int, steps: list[tuple[str, str, int]]
+) -> None:
+    fs = _disk()
+    pool = HandlePool(fs, limit)
+    files, maps = [], []
+    for action, name, which in steps:
+        if action == "l":
+            files.append((name, pool.lease(f"/d/{name}")))
+        elif action == "m":
+            maps.append((name, pool.lease_map(f"/d/{name}", 2)))
+        elif action == "f":
+            pool.forget(f"/d/{name}")
+        elif which % 2 and files:
+            files.pop(which % len(files))[1].release()
+        elif maps:
+            maps.pop(which % len(maps))[1].release()
+        for name_of_file, file in files:
+            assert file.resource.pread(2, 0) == name_of_file.encode() * 2
+        for name_of_map, mapped in maps:
+            assert bytes(mapped.resource.data[:2]) == name_of_map.encode() * 2
+        leased = len({id(lease.resource) for _, lease in files}) + len({id(lease.resource) for _, lease in maps})
+        assert len(fs.open_files) <= leased + limit
+    for _, file in files:
+        file.release()
+    for _, mapped in maps:
+        mapped.release()
+    pool.close()
+    assert fs.open_files == []

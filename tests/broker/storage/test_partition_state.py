@@ -1,0 +1,57 @@
+"""What is remembered of a partition beside Kafka's files."""
+
+import json
+
+import pytest
+
+from seglog_broker.storage.forgetful import POWER_LOSS, ForgetfulFileSystem
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
+
+_PATH = f"/t-0/{PARTITION_STATE_FILE}"
+
+
+def test_everything_is_read_back_after_a_power_cut() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/t-0/": b""})
+    state = PartitionState(
+        read_only="an fsync failed",
+        damaged=[DamagedRange(3, 5, 0, 100, 200), DamagedRange(9, 12, 12, 0, 0, reason="missing")],
+        first_append_ms=1,
+        last_append_ms=2,
+        log_start_reason="truncated",
+    )
+    state.save(fs, "/t-0")
+    assert PartitionState.load(fs.found_after(POWER_LOSS), "/t-0") == state
+
+
+def test_without_a_file_nothing_is_known() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/t-0/": b""})
+    assert PartitionState.load(fs, "/t-0") == PartitionState()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b"null",
+        b"\xff",
+        b'{"damaged": [{"start": 1}]}',
+        b'{"damaged": 5}',
+        b'{"damaged": [[1, 2]]}',
+        b'{"damaged": [{"start_offset": "3", "end_offset": 5, "segment": 0, "position": 1, "end_position": 2}]}',
+    ],
+)
+def test_a_file_that_makes_no_sense_is_an_empty_state(content: bytes) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({_PATH: content})
+    assert PartitionState.load(fs, "/t-0") == PartitionState()
+
+
+def test_a_field_that_an_older_version_did_not_know_is_empty() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({_PATH: json.dumps({"version": 1, "read_only": "because"}).encode()})
+    assert PartitionState.load(fs, "/t-0") == PartitionState(read_only="because")

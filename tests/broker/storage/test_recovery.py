@@ -1,0 +1,794 @@
+"""Opening a partition after whatever happened to its files: what is kept, cut, named, finished, undone, rebuilt."""
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.batch_scan import BatchVerifier
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, ForgetfulFileSystem, Operation
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.recovery import tidy_directory
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.logs import (
+    DIRECTORY,
+    LogOnDisk,
+    add_bytes,
+    batch,
+    batch_of_size,
+    contents,
+    cut_file,
+    flip_bit,
+    index_bytes,
+    read_all,
+    read_around,
+    verify,
+)
+
+_EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
+
+
+def _path(base: int, suffix: str = ".log") -> str:
+    return f"{DIRECTORY}/{base:020d}{suffix}"
+
+
+def _filled(count: int = 30, **config: int) -> LogOnDisk:
+    """Batches of one record and 100 bytes: segments with base 0, 10, 20 and so on; everything on the disk."""
+    disk = LogOnDisk(TopicConfig(**({"segment_bytes": 1000, "index_interval_bytes": 250} | config)))
+    for number in range(count):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 7 % 50))
+    disk.log.flush()
+    return disk
+
+
+def _double(disk: LogOnDisk) -> ForgetfulFileSystem:
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    return disk.fs
+
+
+def _restarted(disk: LogOnDisk, hurt: Callable[[], object] = lambda: None, *, recovery_point: int = 0) -> PartitionLog:
+    """The process is killed, then something happens to the files, then it starts again."""
+    disk.log.release()
+    hurt()
+    return disk._open(clean=False, recovery_point=recovery_point)
+
+
+def _offsets(log: PartitionLog) -> list[int]:
+    return [record.offset for record in read_around(log)]
+
+
+# --- Torn tails -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 5, 39, 40, 82, 83, 99])
+def test_a_torn_last_batch_is_cut_off_and_nothing_else(cut: int) -> None:
+    disk = _filled(25)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(20), -cut))
+    assert log.log_end_offset == 24
+    assert _offsets(log) == list(range(24))
+    assert disk.report.recovery is not None
+    assert (disk.report.recovery.cut_bytes, disk.report.recovery.damaged) == (100 - cut, [])
+    verify(disk.fs, log)
+    assert disk.append(b"next").base_offset == 24
+
+
+@pytest.mark.parametrize("tail", [bytes(5), bytes(17), bytes(18), bytes(61), bytes(300), b"\x02" * 300, b"garbage"])
+def test_what_is_appended_behind_the_last_batch_is_cut_off_and_loses_nothing(tail: bytes) -> None:
+    disk = _filled(25)
+    before = contents(disk.fs)[_path(20)]
+    log = _restarted(disk, lambda: add_bytes(disk.fs, _path(20), tail))
+    assert log.log_end_offset == 25
+    assert contents(disk.fs)[_path(20)] == before
+    assert log.state.damaged == []
+    verify(disk.fs, log)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_garbage_behind_log_and_indexes_loses_nothing(seed: int) -> None:
+    disk = _filled(25)
+    garbage = random.Random(seed).randbytes(100_000)
+
+    def hurt() -> None:
+        add_bytes(disk.fs, _path(20), garbage)
+        for base in (0, 10, 20):
+            add_bytes(disk.fs, _path(base, ".index"), garbage[:301])
+            add_bytes(disk.fs, _path(base, ".timeindex"), garbage[:301])
+
+    log = _restarted(disk, hurt)
+    assert log.log_end_offset == 25
+    assert _offsets(log) == list(range(25))
+    verify(disk.fs, log)
+
+
+def test_a_last_batch_whose_bytes_are_wrong_is_a_torn_tail() -> None:
+    disk = _filled(25)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(20), 480))
+    assert log.log_end_offset == 24
+    assert log.state.damaged == []
+    verify(disk.fs, log)
+
+
+def test_a_torn_segment_before_empty_ones_is_still_a_tail() -> None:
+    disk = _filled(30)
+    disk.append_batch(batch_of_size(100))
+
+    def hurt() -> None:
+        cut_file(disk.fs, _path(30), 0)
+        cut_file(disk.fs, _path(20), 650)
+
+    log = _restarted(disk, hurt)
+    assert log.log_end_offset == 30, "offsets of the lost records are not handed out again"
+    assert _offsets(log) == list(range(26))
+    assert contents(disk.fs)[_path(20)][600:] == b""
+    assert log.why_missing(26) == "missing"
+    verify(disk.fs, log)
+
+
+def test_all_of_it_torn_leaves_an_empty_log() -> None:
+    disk = _filled(5)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 16) or cut_file(disk.fs, _path(0), 100))
+    assert (log.log_start_offset, log.log_end_offset, contents(disk.fs)[_path(0)]) == (0, 0, b"")
+
+
+# --- Damage in the middle ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, 1, 4, 8])
+@pytest.mark.parametrize("position", [0, 3, 9, 16, 17, 21, 30, 60, 61, 99])
+def test_a_bit_flip_in_a_batch_costs_that_batch_and_is_named(bad: int, position: int) -> None:
+    disk = _filled(10)
+    disk.log.release()
+    kept = contents(disk.fs)[_path(0)]
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), bad * 100 + position, 3))
+    assert len(contents(disk.fs)[_path(0)]) == len(kept), "every byte is kept"
+    assert log.log_end_offset == 10
+    assert _offsets(log) == [offset for offset in range(10) if offset != bad]
+    assert log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
+    with pytest.raises(CorruptRecordError) as caught:
+        log.read(bad, 1000)
+    assert (caught.value.start_offset, caught.value.next_offset) == (bad, bad + 1)
+    verify(disk.fs, log)
+    assert disk.append_batch(batch_of_size(90)).base_offset == 10
+    disk.reopen()
+    assert _offsets(disk.log) == [offset for offset in range(11) if offset != bad]
+    assert disk.log.state.damaged == [DamagedRange(bad, bad + 1, 0, bad * 100, bad * 100 + 100)]
+
+
+def test_a_flip_in_an_offset_does_not_make_a_tail_of_everything_behind_it() -> None:
+    """The checksum leaves out the base offset. Believed, a larger one would put all later batches out of order."""
+    for bit, byte in itertools.product(range(8), range(8)):
+        disk = _filled(30)
+
+        def hurt(disk: LogOnDisk = disk, bit: int = bit, byte: int = byte) -> None:
+            flip_bit(disk.fs, _path(10), 400 + byte, bit)
+
+        log = _restarted(disk, hurt)
+        assert [len(contents(disk.fs)[_path(base)]) for base in (0, 10, 20)] == [1000] * 3
+        assert log.log_end_offset == 30
+        assert _offsets(log) == [offset for offset in range(30) if offset != 14]
+        assert log.state.damaged == [DamagedRange(14, 15, 10, 400, 500)]
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flip_in_the_offset_of_a_segments_last_batch_costs_that_batch(bit: int) -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 900 + 6, bit))
+    assert log.log_end_offset == 30
+    assert _offsets(log) == [offset for offset in range(30) if offset != 19]
+    verify(disk.fs, log)
+
+
+def test_a_corrupt_middle_segment_keeps_every_byte_and_later_segments_are_served() -> None:
+    disk = _filled(40)
+
+    def hurt() -> None:
+        for position in range(0, 1000, 7):
+            flip_bit(disk.fs, _path(20), position)
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(20), *range(30, 40)]
+    assert log.log_end_offset == 40
+    assert len(contents(disk.fs)[_path(20)]) == 1000
+    assert log.state.damaged == [DamagedRange(20, 30, 20, 0, 1000)]
+    assert not [name for name in contents(disk.fs) if name.endswith(".deleted")]
+    with pytest.raises(CorruptRecordError, match="offsets 20 to 29 are damaged"):
+        log.read(25, 100)
+    verify(disk.fs, disk.reopen())
+    assert _offsets(disk.log) == [*range(20), *range(30, 40)]
+
+
+def test_a_torn_middle_segment_is_damage_because_valid_batches_follow_it() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 750))
+    assert _offsets(log) == [*range(17), *range(20, 30)]
+    assert len(contents(disk.fs)[_path(10)]) == 750
+    assert log.state.damaged == [DamagedRange(17, 20, 10, 700, 750)]
+    verify(disk.fs, log)
+    verify(disk.fs, disk.reopen())
+
+
+def test_damage_over_the_edge_of_two_segments_is_served_around() -> None:
+    disk = _filled(30)
+
+    def hurt() -> None:
+        flip_bit(disk.fs, _path(10), 916)
+        flip_bit(disk.fs, _path(20), 16)
+        flip_bit(disk.fs, _path(20), 116)
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(19), *range(22, 30)]
+    for offset in (19, 20, 21):
+        with pytest.raises(CorruptRecordError) as caught:
+            log.read(offset, 100)
+        assert caught.value.next_offset == 22
+
+
+def test_segments_below_the_recovery_point_are_not_read() -> None:
+    disk = _filled(30)
+    disk.log.release()
+    flip_bit(disk.fs, _path(0), 480)
+    _double(disk).reads.clear()
+    log = disk._open(clean=False, recovery_point=20)
+    assert {read.path for read in _double(disk).reads if read.name == "pread" and read.path.endswith(".log")} == {
+        _path(20)
+    }
+    assert log.state.damaged == []
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.scanned_bytes == 1000
+
+
+@pytest.mark.parametrize(("point", "scanned"), [(0, 3000), (9, 3000), (10, 2000), (19, 2000), (20, 1000), (30, 1000)])
+def test_the_segment_that_holds_the_recovery_point_is_read_and_all_behind_it(point: int, scanned: int) -> None:
+    disk = _filled(30)
+    _restarted(disk, recovery_point=point)
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.scanned_bytes == scanned
+
+
+def test_a_recovery_point_beyond_the_end_is_of_another_life_and_everything_is_read() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480), recovery_point=5000)
+    assert log.state.damaged == [DamagedRange(4, 5, 0, 400, 500)]
+    assert log.log_end_offset == 30
+    assert _offsets(log) == [offset for offset in range(30) if offset != 4]
+
+
+def test_damage_known_from_before_is_kept_where_nothing_was_read_again() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480))
+    found = log.state.damaged
+    assert len(found) == 1
+    log = _restarted(disk, recovery_point=20)
+    assert log.state.damaged == found
+    assert _offsets(log) == [offset for offset in range(30) if offset != 4]
+    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480))
+    assert log.state.damaged == [], "read again, and sound again"
+    assert _offsets(log) == list(range(30))
+
+
+def test_a_missing_segment_is_named_and_the_others_are_served() -> None:
+    disk = _filled(30)
+
+    def hurt() -> None:
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.fs.unlink(_path(10, suffix))
+
+    log = _restarted(disk, hurt)
+    assert _offsets(log) == [*range(10), *range(20, 30)]
+    assert log.state.damaged == [DamagedRange(10, 20, 20, 0, 0, reason="missing")]
+    assert log.why_missing(13) == "missing"
+
+
+def test_a_segment_that_lost_its_bytes_is_named_though_it_is_the_first() -> None:
+    disk = _filled(30)
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(0), 0))
+    assert _offsets(log) == list(range(10, 30))
+    assert log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, reason="missing")]
+
+
+def test_in_a_compacted_topic_a_gap_between_segments_is_no_loss() -> None:
+    disk = _filled(30)
+    disk.config = TopicConfig(segment_bytes=1000, index_interval_bytes=250, cleanup_policy=("compact",))
+    log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 500))
+    assert log.state.damaged == []
+    assert log.why_missing(15) == "compacted"
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_whatever_bits_flip_every_untouched_batch_is_served_and_every_byte_but_a_tail_is_kept(
+    data: st.DataObject,
+) -> None:
+    disk = _filled(25)
+    disk.log.release()
+    hurt = data.draw(st.sets(st.integers(0, 24), max_size=6))
+    for offset in hurt:
+        position = offset % 10 * 100 + data.draw(st.integers(0, 99))
+        flip_bit(disk.fs, _path(offset // 10 * 10), position, data.draw(st.integers(0, 7)))
+    before = contents(disk.fs)
+    log = disk._open(clean=False)
+    survivors = [offset for offset in range(25) if offset not in hurt]
+    assert [offset for offset in _offsets(log) if offset in survivors] == survivors
+    last = max(survivors)
+    for base in (0, 10, 20):
+        after = contents(disk.fs)[_path(base)]
+        assert before[_path(base)].startswith(after)
+        assert len(after) >= min(1000, max(0, (last + 1 - base) * 100))
+    end = log.log_end_offset
+    assert end > last
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    disk.reopen()
+    assert [offset for offset in _offsets(disk.log) if offset in survivors] == survivors
+
+
+def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() -> None:
+    """In random bytes every 256th could be a batch's magic, and its length would ask for a checksum over the rest."""
+    disk = _filled(3)
+    garbage = bytearray(random.Random(1).randbytes(3_000_000))
+    for position in range(0, len(garbage), 100):
+        garbage[position : position + 12] = b"\x01\0\0\0\0\0\0\0" + (1_000_000).to_bytes(4, "big")
+        garbage[position + 16] = 2
+    disk.log.release()
+    add_bytes(disk.fs, _path(0), bytes(garbage))
+    double = _double(disk)
+    double.reads.clear()
+    log = disk._open(clean=False)
+    assert log.log_end_offset == 3
+    assert sum(read.size for read in double.reads if read.name == "pread") < 4 * len(garbage)
+
+
+def test_a_window_that_ends_in_the_middle_of_a_header_hides_no_batch() -> None:
+    fs = ForgetfulFileSystem()
+    wanted = bytearray(batch(b"value"))
+    rewrite_offset_and_epoch(wanted, 0, 7, 0)
+    half = 512 * 1024
+    for start in (half - 100, half - 61, half - 17, half - 16, half - 15, half - 1, half, 2 * half - 30, 2 * half):
+        path = f"/{start}"
+        fs.load({path: bytes(start) + wanted + b"behind"})
+        file = fs.open(path)
+        found = BatchVerifier(file, file.size()).next_batch(0, 5, 100)
+        assert found is not None
+        assert (found.position, found.header.base_offset) == (start, 7)
+        file.close()
+
+
+# --- Indexes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("point", [0, 20])
+def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
+    suffixes: tuple[str, ...], clean: bool, point: int
+) -> None:
+    disk = _filled(27)
+    disk.reopen()
+    disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_999))
+    live = index_bytes(disk.log)
+    disk.log.close()
+    before = contents(disk.fs)
+    for base, suffix in itertools.product((0, 10, 20), suffixes):
+        disk.fs.unlink(_path(base, suffix))
+    disk._open(clean=clean, recovery_point=point)
+    assert {_path(base, suffix) for base, suffix in itertools.product((0, 10), suffixes)} <= set(contents(disk.fs))
+    assert index_bytes(disk.log) == live
+    disk.log.close()
+    after = contents(disk.fs)
+    assert {path: data for path, data in after.items() if "index" in path} == {
+        path: data for path, data in before.items() if "index" in path
+    }
+
+
+def test_indexes_are_the_same_after_several_restarts_inside_one_segment() -> None:
+    straight, restarted = _filled(0), _filled(0)
+    for number in range(28):
+        for disk in (straight, restarted):
+            disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 31 % 17))
+        if number % 4 == 3:
+            restarted.reopen()
+        if number % 7 == 5:
+            restarted.restart_unclean(recovery_point=number // 10 * 10)
+        assert index_bytes(restarted.log) == index_bytes(straight.log)
+
+
+@pytest.mark.parametrize("junk", [b"xy", b"", bytes(80), b"\xff" * 80, b"\0\0\0\x05\0\0\0\x05" * 3])
+def test_junk_as_index_is_made_anew_when_the_log_is_read(junk: bytes) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    sound = contents(disk.fs)
+    for base in (0, 10, 20):
+        for suffix in (".index", ".timeindex"):
+            disk.fs.unlink(_path(base, suffix))
+            _double(disk).load({_path(base, suffix): junk})
+    disk._open(clean=False)
+    verify(disk.fs, disk.log)
+    disk.log.close()
+    assert {p: d for p, d in contents(disk.fs).items() if "index" in p} == {
+        p: d for p, d in sound.items() if "index" in p
+    }
+
+
+def test_after_a_clean_stop_an_index_that_is_ahead_of_its_log_costs_no_record() -> None:
+    disk = _filled(25)
+    live = index_bytes(disk.log)
+    disk.log.close()
+    add_bytes(disk.fs, _path(20, ".index"), b"\0\0\0\x07\0\0\x02\x58")
+    log = disk._open(clean=True)
+    assert log.log_end_offset == 25
+    assert index_bytes(log) == live
+    assert disk.append_batch(batch_of_size(90)).base_offset == 25
+
+
+def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
+    disk = _filled(15)
+    disk.log.close()
+    strays = (_path(99, ".index"), _path(99, ".timeindex"), _path(99, ".txnindex"))
+    others = (f"{DIRECTORY}/notes.txt", _path(7, ".snapshot"), f"{DIRECTORY}/index", _path(10, ".txnindex"))
+    _double(disk).load(dict.fromkeys((*strays, *others), b"x"))
+    disk._open(clean=True)
+    found = set(contents(disk.fs))
+    assert not found & set(strays)
+    assert found >= set(others)
+
+
+def test_an_empty_active_segment_without_indexes_gets_them() -> None:
+    disk = LogOnDisk()
+    disk.log.close()
+    for suffix in (".index", ".timeindex"):
+        disk.fs.unlink(_path(0, suffix))
+    disk._open(clean=True)
+    assert {_path(0, ".index"), _path(0, ".timeindex")} <= set(contents(disk.fs))
+    assert disk.append(b"first").base_offset == 0
+
+
+# --- Start points -----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_clean_stop_only_the_active_segment_is_opened() -> None:
+    disk = _filled(200)
+    disk.log.close()
+    double = _double(disk)
+    double.reads.clear()
+    double.operations.clear()
+    disk._open(clean=True, recovery_point=200)
+    assert disk.report.recovery is None
+    touched = {read.path for read in double.reads if "0000" in read.path}
+    assert touched == {_path(190, suffix) for suffix in (".log", ".index", ".timeindex")}
+    assert [read.name for read in double.reads].count("list_directory") <= 2
+
+
+def test_after_a_clean_stop_everything_up_to_the_end_is_durable() -> None:
+    disk = _filled(5)
+    disk.append(b"not flushed by hand")
+    disk.reopen()
+    assert disk.log.durable_end_offset == 6
+    assert _double(disk).found_after(POWER_LOSS).snapshot()[_path(0)] == contents(disk.fs)[_path(0)]
+
+
+def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None:
+    disk = _filled(5)
+    for _ in range(10):
+        disk.append_batch(batch_of_size(100))
+    disk.fs = _double(disk).crash(PROCESS_KILL)
+    disk._open(clean=False)
+    assert disk.log.durable_end_offset == 15
+    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
+
+
+def test_a_log_start_in_the_middle_of_a_segment_hides_what_lies_below() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    log = disk._open(clean=True, log_start=14)
+    assert (log.log_start_offset, log.log_end_offset) == (14, 30)
+    assert _offsets(log) == list(range(14, 30))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("hurt", [False, True])
+def test_a_log_that_ends_below_its_start_begins_anew_there(clean: bool, hurt: bool) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    if hurt:
+        flip_bit(disk.fs, _path(0), 480)
+    log = disk._open(clean=clean, log_start=100)
+    assert (log.log_start_offset, log.log_end_offset, log.durable_end_offset) == (100, 100, 100)
+    assert sorted(name for name in contents(disk.fs) if "0000" in name) == [
+        _path(100, ".index"),
+        _path(100),
+        _path(100, ".timeindex"),
+    ]
+    assert log.state.damaged == []
+    assert disk.append(b"first").base_offset == 100
+    disk.reopen(log_start=100)
+    assert _offsets(disk.log) == [100]
+
+
+def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_once() -> None:
+    disk = _filled(0)
+    disk.log.close()
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.fs.unlink(_path(0, suffix))
+    log = disk._open(clean=True, log_start=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    log.close()
+    assert _double(disk).open_files == []
+
+
+def test_a_clean_marker_that_lied_about_the_active_segment_is_not_believed() -> None:
+    disk = _filled(25)
+    disk.log.close()
+    add_bytes(disk.fs, _path(20), b"half a batch")
+    log = disk._open(clean=True)
+    assert log.log_end_offset == 25
+    assert disk.report.recovery is not None
+    assert disk.report.recovery.cut_bytes == 12
+    assert log.leader_epoch == 1
+
+
+def test_recovering_twice_changes_nothing_more() -> None:
+    disk = _filled(30)
+    _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 480))
+    first = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log))
+    _restarted(disk)
+    second = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log))
+    assert second[1:] == first[1:]
+    assert {**second[0], _EPOCHS: b""} == {**first[0], _EPOCHS: b""}
+
+
+def test_a_crash_during_recovery_is_recovered_from() -> None:
+    disk = _filled(30)
+    disk.log.release()
+    flip_bit(disk.fs, _path(10), 480)
+    cut_file(disk.fs, _path(20), 950)
+    double = _double(disk)
+    double.on_operation = None
+    found: list[ForgetfulFileSystem] = []
+
+    def note(_: Operation) -> None:
+        found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+
+    double.on_operation = note
+    disk._open(clean=False)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False)
+        survivors = [offset for offset in range(29) if offset != 14]
+        assert [offset for offset in _offsets(log) if offset < 29] == survivors
+        verify(fs, log)
+
+
+# --- What a crash left of renames and deletions -----------------------------------------------------------------------
+
+
+def _tidied(*names: str, **content: bytes) -> list[str]:
+    fs = ForgetfulFileSystem()
+    fs.load({"/p-0/": b""} | {f"/p-0/{name}": b"" for name in names})
+    left = tidy_directory(fs, "/p-0")
+    assert left == fs.list_directory("/p-0")
+    return left
+
+
+def _segment(base: int, marker: str = "", *suffixes: str) -> list[str]:
+    return [f"{base:020d}{suffix}{marker}" for suffix in suffixes or (".index", ".log", ".timeindex")]
+
+
+def test_deleted_and_temporary_files_go() -> None:
+    assert (
+        _tidied(*_segment(0, ".deleted"), "leader-epoch-checkpoint.tmp", "seglog-partition.json.tmp", "x.deleted") == []
+    )
+
+
+def test_a_compaction_that_was_not_finished_is_undone() -> None:
+    assert _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned")) == _segment(0) + _segment(5)
+
+
+def test_swaps_from_the_first_unfinished_base_on_are_undone_too() -> None:
+    left = _tidied(*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap"))
+    assert left == _segment(0) + _segment(5)
+
+
+def test_undoing_swaps_reaches_the_disk_before_the_sign_that_they_are_unfinished_goes() -> None:
+    fs = ForgetfulFileSystem()
+    names = [*_segment(0), *_segment(5), *_segment(0, ".cleaned"), *_segment(5, ".swap")]
+    fs.load({f"/p-0/{name}": b"" for name in names})
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
+    tidy_directory(fs, "/p-0")
+    for crashed in found:
+        assert tidy_directory(crashed, "/p-0") == _segment(0) + _segment(5)
+
+
+def _swap_disk(*, originals: bool = True) -> tuple[ForgetfulFileSystem, dict[str, bytes]]:
+    """Three segments; output that replaces the first two waits as ``.swap``. And the files as they should become."""
+    disk = _filled(30)
+    disk.log.close()
+    files = {path: data for path, data in contents(disk.fs).items() if path.endswith((".log", ".index", ".timeindex"))}
+    output = files[_path(0)][:500] + files[_path(10)][500:]
+    fs = ForgetfulFileSystem()
+    third = {path: data for path, data in files.items() if f"{20:020d}" in path}
+    replaced = {path: data for path, data in files.items() if path not in third}
+    swap = {f"{_path(0)}.swap": output, f"{_path(0, '.index')}.swap": b"", f"{_path(0, '.timeindex')}.swap": b""}
+    fs.load(third | swap | (replaced | {_path(10, ".snapshot"): b"s"} if originals else {}))
+    wanted = third | {_path(0): output, _path(0, ".index"): b"", _path(0, ".timeindex"): b""}
+    return fs, wanted
+
+
+@pytest.mark.parametrize("originals", [True, False])
+def test_complete_output_takes_the_place_of_its_sources(originals: bool) -> None:
+    fs, wanted = _swap_disk(originals=originals)
+    tidy_directory(fs, DIRECTORY)
+    assert fs.snapshot() == wanted
+
+
+def test_a_swap_is_finished_from_whichever_step_a_crash_was_at() -> None:
+    fs, wanted = _swap_disk()
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
+    tidy_directory(fs, DIRECTORY)
+    assert len(found) > 10
+    for crashed in found:
+        tidy_directory(crashed, DIRECTORY)
+        logs = {path: data for path, data in crashed.snapshot().items() if path.endswith(".log")}
+        assert logs == {path: data for path, data in wanted.items() if path.endswith(".log")}
+        assert not [path for path in crashed.snapshot() if path.endswith(".swap")]
+
+
+def test_index_files_that_were_left_behind_by_a_half_done_rename_follow() -> None:
+    assert _tidied(*_segment(0, "", ".log"), *_segment(0, ".swap", ".index", ".timeindex")) == _segment(0)
+
+
+def test_a_log_with_swap_left_overs_opens_and_is_served() -> None:
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
+    disk.log.close()
+    fs, _ = _swap_disk()
+    fs.load({f"{DIRECTORY}/partition.metadata": b""})
+    disk.fs = fs
+    log = disk._open(clean=False)
+    assert [record.offset for record in read_all(log)] == [*range(5), *range(15, 30)]
+    verify(fs, log)
+
+
+# --- Leader epochs ----------------------------------------------------------------------------------------------------
+
+
+def _written_epochs(disk: LogOnDisk) -> bytes:
+    return contents(disk.fs)[_EPOCHS]
+
+
+def test_a_new_log_has_epoch_0_and_a_clean_restart_keeps_it() -> None:
+    disk = _filled(5)
+    assert disk.log.leader_epoch == 0
+    disk.reopen()
+    disk.append(b"more")
+    disk.reopen()
+    assert (disk.log.leader_epoch, _written_epochs(disk)) == (0, b"0\n1\n0 0\n")
+
+
+def test_every_start_that_was_not_clean_takes_a_new_epoch_that_is_on_disk_before_the_first_append() -> None:
+    disk = _filled(5)
+    for number in (1, 2, 3):
+        disk.restart_unclean()
+        assert disk.log.leader_epoch == number
+        assert (
+            f"\n{number} {disk.log.log_end_offset}\n".encode()
+            in _double(disk).found_after(POWER_LOSS).snapshot()[_EPOCHS]
+        )
+        disk.append(b"more")
+    assert _written_epochs(disk) == b"0\n4\n0 0\n1 5\n2 6\n3 7\n"
+
+
+def test_epochs_that_started_at_the_end_and_wrote_nothing_are_replaced() -> None:
+    disk = _filled(5)
+    for _ in range(3):
+        disk.restart_unclean()
+    assert (disk.log.leader_epoch, _written_epochs(disk)) == (3, b"0\n2\n0 0\n3 5\n")
+
+
+@pytest.mark.parametrize("then", ["stops cleanly", "crashes without an append"])
+def test_after_a_lost_tail_no_offset_is_written_under_the_same_epoch_again(then: str) -> None:
+    disk = _filled(5)
+    disk.append(b"written but never on the disk")
+    assert disk.log.leader_epoch == 0
+    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk._open(clean=False)
+    assert (disk.log.log_end_offset, disk.log.leader_epoch) == (5, 1)
+    if then == "stops cleanly":
+        disk.reopen()
+        assert (disk.log.leader_epoch, _written_epochs(disk)) == (1, b"0\n2\n0 0\n1 5\n")
+    else:
+        disk.fs = _double(disk).crash(POWER_LOSS)
+        disk._open(clean=False)
+        assert (disk.log.leader_epoch, _written_epochs(disk)) == (2, b"0\n2\n0 0\n2 5\n")
+    assert disk.append(b"another record at the same offset").base_offset == 5
+    assert disk.log.epochs.epoch_for(5) == disk.log.leader_epoch > 0
+
+
+def test_the_epoch_never_falls_below_one_in_the_file_though_its_records_are_lost() -> None:
+    disk = _filled(5)
+    disk.log.flush()
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.fs = _double(disk).crash(POWER_LOSS)
+    disk._open(clean=False)
+    assert disk.log.log_end_offset == 5
+    assert disk.log.leader_epoch == 2
+
+
+def test_epochs_are_found_in_the_batches_when_the_file_is_empty() -> None:
+    disk = _filled(5)
+    for _ in range(2):
+        disk.restart_unclean()
+        disk.append(b"more")
+    for clean, epoch in ((False, 3), (True, 3)):
+        disk.log.close()
+        disk.fs.unlink(_EPOCHS)
+        _double(disk).load({_EPOCHS: b""})
+        disk._open(clean=clean)
+        assert disk.log.leader_epoch == epoch
+        disk.append(b"more")
+        assert disk.log.epochs.latest == epoch
+    disk.restart_unclean()
+    assert _written_epochs(disk) is not None
+    assert disk.log.leader_epoch == 4
+
+
+def test_a_rebuilt_epoch_file_says_where_each_epoch_began() -> None:
+    disk = _filled(5)
+    for _ in range(2):
+        disk.restart_unclean()
+        disk.append(b"more")
+        disk.append(b"more")
+    before = disk.log.epochs.entries
+    disk.log.release()
+    disk.fs.unlink(_EPOCHS)
+    disk._open(clean=False)
+    assert disk.log.epochs.entries == [*before, (3, 9)]
+
+
+def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
+    disk = _filled(5)
+    disk.log.close()
+    disk.fs.unlink(_EPOCHS)
+    _double(disk).load({_EPOCHS: b"0\n7\nnonsense\n"})
+    log = disk._open(clean=True)
+    assert disk.report.epoch_problem is not None
+    assert (log.log_end_offset, log.leader_epoch) == (5, 0)
+
+
+def test_after_deleting_records_the_epoch_that_covers_the_start_is_kept() -> None:
+    disk = _filled(5)
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.log.truncate_before(3)
+    assert _written_epochs(disk) == b"0\n2\n0 3\n1 5\n"
+    disk.log.truncate_before(6)
+    assert _written_epochs(disk) == b"0\n1\n1 6\n"
+
+
+def test_a_log_that_begins_anew_keeps_its_epoch_though_the_file_was_lost() -> None:
+    disk = _filled(5)
+    for _ in range(3):
+        disk.restart_unclean()
+    disk.append(b"epoch 3")
+    disk.log.close()
+    disk.fs.unlink(_EPOCHS)
+    assert disk._open(clean=False, log_start=100).leader_epoch == 4
+
+
+def test_after_truncation_the_current_epoch_stays_known() -> None:
+    disk = _filled(5)
+    disk.restart_unclean()
+    disk.append(b"epoch 1")
+    disk.log.truncate_to(3)
+    assert disk.log.epochs.entries == [(0, 0), (1, 3)]
+    disk.append(b"again")
+    disk.reopen()
+    assert (disk.log.leader_epoch, disk.log.epochs.epoch_for(3)) == (1, 1)

@@ -1,0 +1,266 @@
+"""The time index against a sorted list, its reserved slot, and the golden vector through real appends."""
+
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage import sparse_index
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.sparse_index import IndexOrderError
+from seglog_broker.storage.time_index import TimeIndex
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
+from tests.logs import LogOnDisk
+
+_PATH = "/p-0/00000000000000000000.timeindex"
+
+
+class Indexes:
+    """A disk and whatever indexes are opened on it."""
+
+    def __init__(self, base: int = 0, *, bytes_max: int = 1 << 20, handles_max: int = 512) -> None:
+        self.fs = ForgetfulFileSystem()
+        self.fs.load({"/p-0/": b""})
+        self.handles = HandlePool(self.fs, handles_max)
+        self.base = base
+        self.bytes_max = bytes_max
+
+    def new(self) -> TimeIndex:
+        index = self._index(exists=False)
+        index.create()
+        return index
+
+    def _index(self, *, exists: bool) -> TimeIndex:
+        return TimeIndex(self.fs, self.handles, _PATH, self.base, bytes_max=self.bytes_max, exists=exists)
+
+    def reopened(self) -> TimeIndex:
+        self.handles.close()
+        return self._index(exists=True)
+
+    @property
+    def file(self) -> bytes:
+        return self.fs.snapshot()[_PATH]
+
+
+def test_an_empty_index_answers_no_timestamp_and_the_base() -> None:
+    index = Indexes(base=70).new()
+    assert index.lookup(5) == (-1, 70)
+    assert index.last == (-1, 70)
+    assert index.count == 0
+
+
+def test_a_lookup_gives_the_entry_at_or_below() -> None:
+    index = Indexes(base=40).new()
+    for timestamp, offset in ((100, 45), (110, 45), (130, 60)):
+        index.offer(timestamp, offset)  # an equal offset with a larger timestamp is an entry of its own
+    assert [index.lookup(timestamp) for timestamp in (0, 99, 100, 109, 110, 129, 130, 999)] == [
+        (-1, 40),
+        (-1, 40),
+        (100, 45),
+        (100, 45),
+        (110, 45),
+        (110, 45),
+        (130, 60),
+        (130, 60),
+    ]
+
+
+def test_one_slot_is_kept_for_the_closing_entry() -> None:
+    index = Indexes(bytes_max=30 * 12 + 11).new()
+    for number in range(29):
+        assert not index.is_full
+        index.offer(100 + number, number)
+    assert index.is_full
+    with pytest.raises(IndexOrderError, match="is full with 29 entries"):
+        index.offer(1000, 50)
+    index.offer(1000, 50, closing=True)
+    assert index.count == 30
+    assert index.last == (1000, 50)
+
+
+def test_an_index_with_room_for_one_entry_is_full_at_once() -> None:
+    index = Indexes(bytes_max=12).new()
+    assert index.is_full
+    index.offer(5, 5, closing=True)
+    assert index.lookup(6) == (5, 5)
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_offset_and_timestamp_never_fall_even_at_closing(closing: bool) -> None:
+    index = Indexes().new()
+    index.offer(100, 10)
+    with pytest.raises(IndexOrderError, match="offset 9 is below"):
+        index.offer(101, 9, closing=closing)
+    with pytest.raises(IndexOrderError, match="timestamp 99 is below"):
+        index.offer(99, 11, closing=closing)
+    assert index.last == (100, 10)
+
+
+def test_an_equal_timestamp_adds_nothing() -> None:
+    index = Indexes().new()
+    index.offer(100, 10)
+    index.offer(100, 20)
+    index.offer(100, 30, closing=True)
+    assert (index.count, index.last) == (1, (100, 10))
+
+
+def test_without_timestamps_there_is_no_entry() -> None:
+    index = Indexes(base=5).new()
+    index.offer(-1, 5)
+    index.offer(-1, 9, closing=True)
+    assert index.count == 0
+    index.offer(0, 10)
+    assert index.last == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("offset", "left"), [(99, [10, 20, 30]), (31, [10, 20, 30]), (30, [10, 20]), (11, [10]), (10, []), (0, [])]
+)
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_truncation_drops_entries_that_name_the_offset_or_more(offset: int, left: list[int], trimmed: bool) -> None:
+    indexes = Indexes()
+    index = indexes.new()
+    for entry in (10, 20, 30):
+        index.offer(entry * 100, entry)
+    if trimmed:
+        index.trim()
+    index.truncate_to(offset)
+    assert index.count == len(left)
+    assert index.last == ((left[-1] * 100, left[-1]) if left else (-1, 0))
+    index.offer(9000, 90)
+    index.trim()
+    assert indexes.reopened().read() == index.read() == indexes.file
+
+
+def test_truncation_takes_all_entries_of_one_offset() -> None:
+    index = Indexes().new()
+    index.offer(1, 5)
+    index.offer(2, 7)
+    index.offer(3, 7)
+    index.truncate_to(7)
+    assert index.read() == bytes.fromhex("000000000000000100000005")
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_the_last_entry_can_be_dropped(trimmed: bool) -> None:
+    index = Indexes().new()
+    index.offer(1, 5)
+    index.offer(2, 7)
+    if trimmed:
+        index.trim()
+    index.drop_last()
+    assert (index.count, index.last) == (1, (1, 5))
+    index.offer(2, 6)
+    assert index.last == (2, 6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 341, 342, 343, 681, 682, 683, 684, 5461, 5462, 5470])
+def test_indexes_of_every_size_answer_alike_live_and_reopened(count: int) -> None:
+    """Around what is written at a time (342 entries), Kafka's warm section (682), and what memory holds (5462)."""
+    indexes = Indexes()
+    index = indexes.new()
+    for number in range(count):
+        index.offer(1000 + 2 * number, number)
+    targets = [999, 1000, 1001, 1000 + count, 998 + 2 * count, 10**15]
+    answers = [index.lookup(target) for target in targets]
+    assert answers[0] == (-1, 0)
+    assert answers[1] == answers[2] == (1000, 0)
+    assert answers[4] == answers[5] == (998 + 2 * count, count - 1)
+    index.trim()
+    assert len(indexes.file) == 12 * count
+    reopened = indexes.reopened()
+    assert [reopened.lookup(target) for target in targets] == answers
+    assert reopened.last == (998 + 2 * count, count - 1)
+    assert reopened.problem() is None
+
+
+def test_an_odd_length_fails_the_check() -> None:
+    indexes = Indexes()
+    indexes.fs.load({_PATH: bytes(13)})
+    assert indexes.reopened().problem() == "it ends with 1 bytes of half an entry"
+
+
+@pytest.mark.parametrize("handles_max", [1, 512])
+@given(data=st.data())
+def test_it_answers_as_a_sorted_list_does(handles_max: int, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparse_index, "WRITE_BYTES", data.draw(st.sampled_from([12, 36])))
+        patch.setattr(sparse_index, "TAIL_BYTES_MAX", data.draw(st.sampled_from([36, 84])))
+        indexes = Indexes(500, handles_max=handles_max)
+        index = indexes.new()
+        model: list[tuple[int, int]] = []
+        for _ in range(data.draw(st.integers(0, 60))):
+            action = data.draw(st.sampled_from(["offer"] * 8 + ["truncate", "drop", "reopen"]))
+            if action == "offer":
+                timestamp, offset = model[-1] if model else (-1, 500)
+                timestamp, offset = timestamp + data.draw(st.integers(0, 3)), offset + data.draw(st.integers(0, 2))
+                index.offer(timestamp, offset)
+                if timestamp > (model[-1][0] if model else -1):
+                    model.append((timestamp, offset))
+            elif action == "truncate":
+                cut = 500 + data.draw(st.integers(0, 80))
+                index.truncate_to(cut)
+                model = [entry for entry in model if entry[1] < cut]
+            elif action == "drop" and model:
+                index.drop_last()
+                model.pop()
+            elif action == "reopen":
+                index.trim()
+                index = indexes.reopened()
+            target = data.draw(st.integers(-1, 150))
+            at = bisect_right([entry[0] for entry in model], target) - 1
+            assert index.lookup(target) == (model[at] if at >= 0 else (-1, 500))
+            assert index.last == (model[-1] if model else (-1, 500))
+            assert index.count == len(model)
+
+
+def test_real_appends_give_kafkas_own_index_bytes() -> None:
+    """A8: base 1000, interval 100, six batches of two records and 117 bytes; closed after the last."""
+    fs = ForgetfulFileSystem()
+    fs.load({"/p-0/": b""})
+    handles = HandlePool(fs)
+    segment = Segment(fs, handles, "/p-0", 1000, index_bytes_max=10_485_760, index_interval=100, created_ms=0)
+    segment.create()
+    for number, timestamp in enumerate((1000, 1001, 1002, 5000, 1004, 1005)):
+        encoded = bytearray(encode_batch([(timestamp, None, b"." * 21, ()), (timestamp, None, b"." * 21, ())]))
+        assert len(encoded) == 117
+        rewrite_offset_and_epoch(encoded, 0, 1000 + 2 * number, 0)
+        assert segment.append(encoded, parse_header(encoded)) == 117 * number
+    segment.close()
+    disk = fs.snapshot()
+    assert disk["/p-0/00000000000000001000.index"].hex() == (
+        "000000030000007500000005000000ea000000070000015f00000009000001d40000000b00000249"
+    )
+    assert disk["/p-0/00000000000000001000.timeindex"].hex() == (
+        "00000000000003e90000000300000000000003ea00000005000000000000138800000007"
+    )
+    assert segment.max_timestamp == (5000, 1007)
+    handles.close()
+    assert fs.open_files == []
+
+
+def test_a_hundred_batches_with_interval_one_give_99_entries_and_equal_maxima_no_more() -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=1))
+    for number in range(100):
+        disk.append(b"value", timestamp=1000 + number)
+    index = disk.log.active.time_index
+    assert (index.count, index.last) == (99, (1099, 99))
+    disk.append(b"late", timestamp=5)
+    for _ in range(2):  # of equal maxima the earliest batch is named
+        disk.append(b"equal", timestamp=1099)
+    assert (index.count, index.last) == (99, (1099, 99))
+
+
+def test_closing_adds_a_maximum_that_is_not_yet_indexed() -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=10_000))
+    for timestamp in (50, 70, 60):
+        disk.append(b"value", timestamp=timestamp)
+    segment = disk.log.active
+    assert segment.time_index.count == 0
+    disk.log.close()
+    assert disk.fs.open("/topic-0/00000000000000000000.timeindex").pread(100, 0).hex() == "000000000000004600000001"

@@ -1,0 +1,81 @@
+"""The topic registry: what it holds, and what it refuses to guess."""
+
+import json
+
+import pytest
+
+from seglog_broker.storage.forgetful import POWER_LOSS, ForgetfulFileSystem
+from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_protocol.errors import LogDirectoryError
+
+_PATH = "/seglog-topics.json"
+_ID = "IVT1Seu3QjacxS7oBTKhDQ"
+
+
+def _loaded(content: bytes) -> TopicRegistry:
+    fs = ForgetfulFileSystem()
+    fs.load({_PATH: content})
+    registry = TopicRegistry(fs, _PATH)
+    registry.load()
+    return registry
+
+
+def test_topics_are_read_back_after_a_power_cut() -> None:
+    fs = ForgetfulFileSystem()
+    registry = TopicRegistry(fs, _PATH)
+    registry.topics = {
+        "b": Topic("b", _ID, 3, {"retention.ms": "-1"}, ["adopted"]),
+        "a": Topic("a", "AAAAAAAAAAAAAAAAAAAAZQ", 1),
+    }
+    registry.deleting = ["AAAAAAAAAAAAAAAAAAAAZg"]
+    registry.save()
+    again = TopicRegistry(fs.found_after(POWER_LOSS), _PATH)
+    again.load()
+    assert again.topics == registry.topics
+    assert again.deleting == registry.deleting
+
+
+def test_the_content_with_one_topic_more_changes_nothing() -> None:
+    registry = TopicRegistry(ForgetfulFileSystem(), _PATH)
+    content = registry.content(adding=Topic("a", _ID, 2))
+    assert registry.topics == {}
+    assert [topic["name"] for topic in json.loads(content)["topics"]] == ["a"]
+    assert _loaded(content).topics == {"a": Topic("a", _ID, 2)}
+
+
+def test_an_older_file_without_notes_and_deletions_is_read() -> None:
+    found = _loaded(json.dumps({"version": 1, "topics": [{"name": "a", "id": _ID, "partitions": 1}]}).encode())
+    assert found.topics == {"a": Topic("a", _ID, 1)}
+    assert found.deleting == []
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        {"name": "a/b", "id": _ID, "partitions": 1},
+        {"name": "", "id": _ID, "partitions": 1},
+        {"name": "a", "id": "AAAAAAAAAAAAAAAAAAAAAA", "partitions": 1},
+        {"name": "a", "id": "x", "partitions": 1},
+        {"name": "a", "id": _ID, "partitions": 0},
+        {"name": "a", "id": _ID, "partitions": "1"},
+        {"name": 5, "id": _ID, "partitions": 1},
+        {"name": "a", "partitions": 1},
+        {"name": "a", "id": _ID, "partitions": 1, "colour": "red"},
+        "a",
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused(topic: object) -> None:
+    with pytest.raises(LogDirectoryError, match="cannot be understood"):
+        _loaded(json.dumps({"version": 1, "topics": [topic]}).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"topics": []}', b'{"version": 1}', b"\xff", b"null"])
+def test_a_registry_that_makes_no_sense_is_refused_with_what_to_do(content: bytes) -> None:
+    with pytest.raises(LogDirectoryError, match="restore it from a backup") as caught:
+        _loaded(content)
+    assert _PATH in caught.value.message
+
+
+def test_a_later_version_is_refused() -> None:
+    with pytest.raises(LogDirectoryError, match="version 2 is not known"):
+        _loaded(b'{"version": 2, "topics": []}')

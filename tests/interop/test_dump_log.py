@@ -1,0 +1,227 @@
+"""Kafka's own ``dump-log`` reads what seglog wrote, through all that can happen to a log, and finds nothing to say.
+
+Its exit status is 0 whatever it finds, so its words are judged, every line of them: what is not one of the lines that
+describe a file is a complaint. Allowed is only "-1 is followed by N" for a file that begins at offset N: this version
+of the tool counts from -1 in each file.
+
+Needs Java, and the shared folder's script, which has Kafka's jars brought by Maven once.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import seglog
+from seglog_protocol.record_batch import parse_header
+from tests.interop.golden import Row, adopted, read_everything
+from tests.logs import batch
+from tests.processes import daemon
+from tests.support import REPOSITORY, missing
+
+pytestmark = pytest.mark.slow
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+STAGES = ("running", "stopped", "recovered", "truncated")
+SEGMENT_BYTES = 8_192
+_CONFIG = {"segment.bytes": SEGMENT_BYTES, "index.interval.bytes": 512, "retention.ms": -1}
+_START = 1_577_836_800_000  # 2020-01-01
+
+
+class DumpedRecord(NamedTuple):
+    """One record as ``--print-data-log`` shows it; sizes are -1 for none."""
+
+    offset: int
+    timestamp: int
+    key_size: int
+    value_size: int
+
+
+@dataclass
+class Dump:
+    """What the tool said; records and codecs of batches by partition directory."""
+
+    complaints: list[str] = field(default_factory=list)
+    records: dict[str, list[DumpedRecord]] = field(default_factory=dict)
+    codecs: dict[str, set[str]] = field(default_factory=dict)
+
+
+_TIME = r"(?:CreateTime|LogAppendTime): (-?\d+)"
+_BATCH = re.compile(rf"baseOffset: .* {_TIME} size: \d+ magic: 2 compresscodec: (\w+) crc: \d+ isvalid: true")
+_RECORD = re.compile(rf"\| offset: (\d+) {_TIME} keySize: (-?\d+) valueSize: (-?\d+) .*")
+_INDEX_ENTRY = re.compile(r"offset: \d+ position: \d+|timestamp: \d+ offset: \d+")
+_OTHER = re.compile(r"Log starting offset: \d+|\S+ is empty\.?")
+_FIRST_IS_NOT_0 = re.compile(r"Non-consecutive offsets in (\S+)\n  -1 is followed by (\d+)\n")
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Path:
+    """The script that runs Kafka's tools."""
+    shared = Path(os.environ.get("SEGLOG_SHARED") or REPOSITORY.parent / "shared")
+    script = shared / "peers" / "kafka" / "kafka"
+    if not script.exists():
+        missing("kafka: no peers/kafka/kafka; set SEGLOG_SHARED to the folder that has it")
+    if shutil.which("java") is None:
+        missing("java: Kafka's dump-log needs it")
+    done = subprocess.run([script, "setup"], capture_output=True, check=False, timeout=600)
+    if done.returncode:
+        missing(f"kafka: its jars could not be had: {done.stderr.decode(errors='replace')[-300:]}")
+    return script
+
+
+def dump(kafka: Path, files: Sequence[Path]) -> Dump:
+    """Run the tool once over ``files``; a JVM takes a second to start."""
+    arguments = ["--deep-iteration", "--print-data-log", "--files", ",".join(map(str, files))]
+    done = subprocess.run([kafka, "dump-log", *arguments], capture_output=True, check=False, timeout=300)
+    found = Dump()
+    waiting = iter(files)
+    current = ""
+    for line in done.stdout.decode(errors="replace").split("\n"):
+        if line.startswith("Dumping "):
+            file = next(waiting)
+            assert line == f"Dumping {file}"
+            current = file.parent.name
+        elif told := _RECORD.fullmatch(line):
+            found.records.setdefault(current, []).append(DumpedRecord(*map(int, told.groups())))
+        elif told := _BATCH.fullmatch(line):
+            found.codecs.setdefault(current, set()).add(told[2])
+        elif line and not _INDEX_ENTRY.fullmatch(line) and not _OTHER.fullmatch(line):
+            found.complaints.append(f"{current}: {line}")
+    found.complaints += [f"{file} was not dumped" for file in waiting]
+    found.complaints += _FIRST_IS_NOT_0.sub(_unless_it_begins_there, done.stderr.decode(errors="replace")).split("\n")
+    found.complaints = [complaint for complaint in found.complaints if complaint]
+    return found
+
+
+def _unless_it_begins_there(complaint: re.Match[str]) -> str:
+    begins = int(Path(complaint[1]).stem)
+    return "" if begins == int(complaint[2]) != 0 else complaint[0]
+
+
+def files_of(directory: Path) -> list[Path]:
+    """Every file that the tool can judge."""
+    return [path for path in sorted(directory.glob("*/*")) if path.suffix in {".log", ".index", ".timeindex"}]
+
+
+# --- What happened ----------------------------------------------------------------------------------------------------
+
+
+class Sent(NamedTuple):
+    value: str | None
+    key: str | None
+    timestamp: int
+    headers: dict[str, str | None]
+
+
+def _records(seed: int, count: int = 500) -> Iterator[Sent]:
+    """Plain and odd ones: times go back and forth, some are none; null keys, null and empty values, headers."""
+    for number in range(seed, seed + count):
+        timestamp = -1 if number % 50 == 7 else _START + 1000 * number - (90_000 if number % 9 == 0 else 0)
+        value = None if number % 40 == 3 else f"value {number} " * (number % 30)
+        headers = {"number": str(number), "nothing": None} if number % 30 == 5 else {}
+        yield Sent(value, None if number % 5 == 0 else f"key {number % 37}", timestamp, headers)
+
+
+def _produce(client: seglog.Client, topic: str, records: Iterable[Sent], codec: str) -> None:
+    with client.producer(topic, compression=codec, batch_bytes=1_500, linger_ms=0.5) as producer:
+        for sent in records:
+            producer.send(sent.value, key=sent.key, timestamp=sent.timestamp, headers=sent.headers)
+
+
+@pytest.fixture(scope="module")
+def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A copy of the log directory after each stage of a life: produced, stopped, killed and recovered, truncated."""
+    folder = tmp_path_factory.mktemp("dump-log")
+    data = folder / "data"
+
+    def keep(stage: str) -> None:
+        shutil.copytree(data, folder / stage)
+
+    with daemon(data) as running:
+        with seglog.connect(running.address) as client:
+            for codec in CODECS:
+                client.create_topic(codec, 2, _CONFIG)
+                _produce(client, codec, _records(0), codec)
+            client.create_topic("mixed", 1, _CONFIG)
+            client.create_topic("timeless", 1, _CONFIG)
+            client.create_topic("append-time", 1, _CONFIG | {"message.timestamp.type": "LogAppendTime"})
+            for number, codec in enumerate(CODECS):
+                _produce(client, "mixed", _records(100 * number, 100), codec)
+                _produce(client, "append-time", _records(0, 60), codec)
+            _produce(client, "timeless", (sent._replace(timestamp=-1) for sent in _records(0)), "none")
+        keep("running")
+        assert running.stop() == 0
+        keep("stopped")
+
+        running.start()
+        with seglog.connect(running.address) as client:
+            for codec in CODECS:
+                _produce(client, codec, _records(500, 100), codec)
+                producer = client.producer(codec, compression=codec, ack="none", batch_bytes=6_000, linger_ms=0)
+                for sent in _records(600, 200):
+                    producer.send(sent.value, key=sent.key, timestamp=sent.timestamp)
+            running.kill()
+        running.start()
+        with seglog.connect(running.address) as client:
+            for codec in CODECS:
+                _produce(client, codec, _records(1000, 100), codec)
+        assert running.stop() == 0
+        keep("recovered")
+
+    with adopted(data) as logs:
+        for log in logs.logs.values():
+            log.truncate_to(log.log_end_offset * 2 // 3)
+            encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START)))
+            log.append(encoded, parse_header(encoded))
+        assert logs.close() == []
+    keep("truncated")
+    return {stage: folder / stage for stage in STAGES}
+
+
+# --- The judgement ----------------------------------------------------------------------------------------------------
+
+
+def _as_dumped(row: Row) -> DumpedRecord:
+    offset, timestamp, _, key, value, _ = row
+    return DumpedRecord(offset, timestamp, *(-1 if data is None else len(b64decode(data)) for data in (key, value)))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_kafka_finds_nothing_to_complain_about_and_reads_what_we_read(
+    stage: str, history: dict[str, Path], kafka: Path, tmp_path: Path
+) -> None:
+    found = dump(kafka, files_of(history[stage]))
+    assert found.complaints == []
+
+    shutil.copytree(history[stage], tmp_path / "data")
+    with adopted(tmp_path / "data") as logs:
+        ours = {f"{topic}-{number}": read_everything(log) for (topic, number), log in logs.logs.items()}
+        assert all(len(log.segments) > 1 for (topic, _), log in logs.logs.items() if topic in {"none", "mixed"})
+    assert not any(read.damaged for read in ours.values())
+    assert found.records == {name: [_as_dumped(row) for row in read.rows] for name, read in ours.items() if read.rows}
+    for codec in CODECS:
+        extra = {"none"} if stage == "truncated" else set()
+        assert found.codecs[f"{codec}-0"] == {codec} | extra
+    assert found.codecs["mixed-0"] >= ({"none"} if stage == "truncated" else set(CODECS))
+
+
+def test_a_flipped_bit_and_a_wrong_index_entry_would_be_found(
+    history: dict[str, Path], kafka: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(history["stopped"] / "none-0", tmp_path / "none-0")
+    log, index, time_index = (tmp_path / "none-0" / f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex"))
+    assert dump(kafka, [log, index, time_index]).complaints == []
+    for path, at in ((log, 80), (index, 3), (time_index, 11)):
+        content = bytearray(path.read_bytes())
+        content[at] ^= 1
+        path.write_bytes(content)
+    assert dump(kafka, [log]).complaints
+    assert dump(kafka, [index]).complaints
+    assert dump(kafka, [time_index]).complaints

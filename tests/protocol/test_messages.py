@@ -1,0 +1,482 @@
+"""Messages: every one there and back, what is refused, what is ignored, and any map at all."""
+
+import dataclasses
+import types
+from collections.abc import Iterator
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_protocol import messages
+from seglog_protocol.errors import (
+    WIRE_ERRORS,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RemoteProtocolError,
+    SeglogError,
+    UnknownTopicError,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+    error_to_wire,
+)
+from seglog_protocol.frames import FrameReader, decode_map, encode_frame, encode_value
+from seglog_protocol.messages import (
+    API_VERSIONS,
+    INT64_MAX,
+    REQUESTS,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    FetchPartition,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    HelloReply,
+    HelloRequest,
+    Message,
+    OffsetsRequest,
+    Request,
+    TopicDescription,
+    TopicsReply,
+    TopicsRequest,
+    decode_descriptions,
+    decode_reply,
+    decode_request,
+    reply_header,
+    request_header,
+    request_id_of,
+)
+
+ALL: Final[list[type[Message]]] = [
+    kind
+    for kind in vars(messages).values()
+    if isinstance(kind, type) and issubclass(kind, Message) and kind not in {Message, Request}
+]
+REPLIES: Final = [kind for kind in ALL if kind.__name__.endswith("Reply")]
+
+FEW: Final = settings(max_examples=25)
+"""For properties of one field, tried for each."""
+
+INT64: Final = st.integers(-INT64_MAX - 1, INT64_MAX)
+ERRORS: Final = st.builds(
+    lambda kind, message, facts: kind(message, **facts),
+    st.sampled_from(WIRE_ERRORS),
+    st.text(),
+    st.dictionaries(st.sampled_from(["newer", "self", "args", "place"]), INT64 | st.text()),
+)
+
+
+def of_type(hint: Any) -> st.SearchStrategy[Any]:
+    """What a field of this type may hold. Local, because registering types with Hypothesis is for the whole run."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is list:
+        return st.lists(of_type(arguments[0]), max_size=4)
+    if origin is dict:
+        return st.dictionaries(st.text(max_size=8), of_type(arguments[1]), max_size=4)
+    if origin is types.UnionType:
+        return st.one_of([of_type(kind) for kind in arguments])
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return messages_of(hint)
+    own = {int: INT64, float: st.floats(allow_nan=False), SeglogError: ERRORS}
+    return own[hint] if hint in own else st.from_type(hint)
+
+
+def messages_of(kind: type[Message]) -> st.SearchStrategy[Any]:
+    """Any message of a kind, every field of it within its range, also further in."""
+    hints, fields = get_type_hints(kind), dict[str, st.SearchStrategy[Any]]()
+    for field in dataclasses.fields(kind):
+        limits = field.metadata.get("range")
+        fields[field.name] = of_type(hints[field.name]) if limits is None else st.integers(*limits)
+        if limits is not None and field.default is None:
+            fields[field.name] |= st.none()
+    return st.builds(kind, **fields)
+
+
+def through_bytes(header: dict[str, Any]) -> dict[str, Any]:
+    reader = FrameReader()
+    reader.receive_data(encode_frame(header))
+    frame = reader.next_frame()
+    assert frame is not None
+    return frame.header
+
+
+def comparable(message: Any) -> Any:
+    """A message as plain data: errors are equal when kind, message, facts and retriable are."""
+    if isinstance(message, SeglogError):
+        return type(message), error_to_wire(message)
+    if isinstance(message, Message):
+        return type(message), {f.name: comparable(getattr(message, f.name)) for f in dataclasses.fields(message)}
+    if isinstance(message, list):
+        return [comparable(item) for item in message]
+    if isinstance(message, dict):
+        return {key: comparable(item) for key, item in message.items()}
+    return message
+
+
+# --- There and back ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALL)
+@given(data=st.data())
+def test_every_message_comes_back_as_it_was(kind: type[Message], data: st.DataObject) -> None:
+    message = data.draw(of_type(kind))
+    wire = decode_map(encode_value(message.to_wire()), "message")
+    assert comparable(_decoded_codes(kind.from_wire(wire))) == comparable(_decoded_codes(message))
+    assert None not in wire.values(), "what has no value does not travel"
+
+
+def _decoded_codes(message: Message) -> Message:
+    """Errors that share a code decode to one kind: compare after one trip on both sides."""
+    return type(message).from_wire(message.to_wire())
+
+
+@pytest.mark.parametrize("kind", list(REQUESTS.values()))
+@given(data=st.data(), request_id=st.integers(0, INT64_MAX))
+def test_every_request_comes_back_with_its_id(kind: type[Request], data: st.DataObject, request_id: int) -> None:
+    request = data.draw(of_type(kind))
+    header = through_bytes(request_header(request_id, request))
+    assert request_id_of(header) == request_id
+    assert decode_request(header) == request
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=st.integers(0, INT64_MAX))
+def test_every_reply_comes_back_with_its_id(kind: type[Message], data: st.DataObject, request_id: int) -> None:
+    reply = data.draw(of_type(kind))
+    header = through_bytes(reply_header(request_id, reply))
+    assert header["id"] == request_id
+    assert comparable(decode_reply(header, kind)) == comparable(_decoded_codes(reply))
+
+
+def test_no_field_of_any_message_hides_a_key_of_the_envelope() -> None:
+    for request in REQUESTS.values():
+        assert not {"id", "api", "v"} & {field.name for field in dataclasses.fields(request)}
+    for reply in REPLIES:
+        assert not {"id", "error"} & {field.name for field in dataclasses.fields(reply)}
+
+
+def test_every_request_has_a_reply_and_a_version() -> None:
+    assert {kind.__name__.replace("Request", "Reply") for kind in REQUESTS.values()} == {r.__name__ for r in REPLIES}
+    assert {api: [1, request.version] for api, request in REQUESTS.items()} == API_VERSIONS
+
+
+def test_defaults_are_what_a_missing_field_means() -> None:
+    header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
+    assert decode_request(header) == FetchRequest([FetchPartition("t", 0, 5, None, 1024 * 1024)], 50 * 1024 * 1024)
+    assert decode_request({"id": 1, "api": "append", "v": 1, "partitions": []}) == AppendRequest([], "disk")
+    assert decode_request({"id": 1, "api": "topics", "v": 1}) == TopicsRequest(None, "", 1000, config=False)
+
+
+def test_nil_is_the_same_as_nothing_where_nothing_is_allowed() -> None:
+    header = {"id": 1, "api": "topics", "v": 1, "names": None}
+    assert decode_request(header) == TopicsRequest()
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_request({"id": 1, "api": "topics", "v": 1, "after": None})
+    assert caught.value.field == "after"
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+HELLO: Final = {"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}
+
+
+def refused_field(changed: dict[str, Any]) -> str:
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_request(through_bytes(changed))
+    assert caught.value.code == "INVALID_REQUEST"
+    assert len(caught.value.message) < 400
+    return caught.value.field
+
+
+@pytest.mark.parametrize("api", REQUESTS)
+def test_an_unknown_field_of_a_request_is_refused_by_name(api: str) -> None:
+    assert refused_field({"id": 1, "api": api, "v": 1, "newer": 1}) == "newer"
+
+
+def test_an_unknown_field_further_in_is_refused_too() -> None:
+    item = {"topic": "t", "partition": 0, "size": 5, "newer": 1}
+    assert refused_field({"id": 1, "api": "append", "v": 1, "partitions": [item]}) == "newer"
+
+
+def test_unknown_fields_of_a_reply_are_ignored_at_every_depth() -> None:
+    result = {
+        "topic": "t",
+        "partition": 0,
+        "size": 0,
+        "gaps": [{"start": 1, "end": 2, "reason": "new", "x": 1}],
+        "y": 2,
+    }
+    reply = decode_reply({"id": 1, "partitions": [result], "z": {"deep": [1]}}, FetchReply)
+    assert reply.partitions[0].gaps == [messages.Gap(1, 2, "new")]
+
+
+def required_fields() -> Iterator[tuple[type[Message], str]]:
+    for kind in ALL:
+        for field in dataclasses.fields(kind):
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                yield kind, field.name
+
+
+@pytest.mark.parametrize(("kind", "name"), list(required_fields()))
+@FEW
+@given(data=st.data())
+def test_a_missing_field_is_named(kind: type[Message], name: str, data: st.DataObject) -> None:
+    wire = data.draw(of_type(kind)).to_wire()
+    del wire[name]
+    with pytest.raises(InvalidRequestError, match=name) as caught:
+        kind.from_wire(wire)
+    assert caught.value.field == name
+
+
+def every_field() -> Iterator[tuple[type[Message], str, Any]]:
+    for kind in ALL:
+        for field in dataclasses.fields(kind):
+            yield kind, field.name, field.type
+
+
+WRONG: Final = [True, 1, -1, 2**63, 1.5, "text", b"bytes", [], [1], [[]], {}, {"a": []}, {1: 2}, {"a": None}]
+
+
+@pytest.mark.parametrize(("kind", "name", "hint"), list(every_field()))
+def test_a_value_of_a_wrong_type_is_refused_by_name(kind: type[Message], name: str, hint: Any) -> None:
+    refused = 0
+    for value in WRONG:
+        try:
+            message = kind.from_wire({name: value})
+        except InvalidRequestError as error:
+            refused += error.field.partition(".")[0] == name or name in {"partitions", "gaps", "config", "unknown"}
+        else:
+            assert type(getattr(message, name)) is type(value) or hint == SeglogError
+    assert refused >= len(WRONG) - 7
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        HELLO | {"client": True},
+        HELLO | {"protocol": b"seglog"},
+        HELLO | {"client": None},
+        {"id": 1, "api": "topics", "v": 1, "config": 1},
+        {"id": 1, "api": "topics", "v": 1, "limit": True},
+        {"id": 1, "api": "topics", "v": 1, "limit": 5.0},
+        {"id": 1, "api": "topics", "v": 1, "names": "t"},
+        {"id": 1, "api": "topics", "v": 1, "names": [1]},
+        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": "all"},
+        {"id": 1, "api": "append", "v": 1, "partitions": [], "ack": ["disk"]},
+        {"id": 1, "api": "append", "v": 1, "partitions": {"topic": "t"}},
+        {"id": 1, "api": "append", "v": 1, "partitions": ["t"]},
+        {"id": 1, "api": "append", "v": 1, "partitions": [{"topic": "t", "partition": False, "size": 1}]},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": None}},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": [1]}},
+        {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": [["a", 1]]},
+    ],
+)
+def test_a_bool_is_no_int_an_int_no_float_and_bytes_no_text(wire: dict[str, Any]) -> None:
+    assert refused_field(wire)
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "1", True, -(2**63)])
+def test_a_configuration_value_may_be_of_any_plain_type(value: Any) -> None:
+    header = through_bytes({"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {"a": value}})
+    request = decode_request(header)
+    assert isinstance(request, CreateTopicRequest)
+    assert type(request.config["a"]) is type(value)
+
+
+def ranges() -> Iterator[tuple[type[Message], str, int, int]]:
+    for kind in ALL:
+        for field in dataclasses.fields(kind):
+            if limits := field.metadata.get("range"):
+                yield kind, field.name, *limits
+
+
+@pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
+@FEW
+@given(data=st.data())
+def test_a_range_holds_to_the_last_number(
+    kind: type[Message], name: str, low: int, high: int, data: st.DataObject
+) -> None:
+    wire = data.draw(of_type(kind)).to_wire()
+    for value in (low, high):
+        assert getattr(kind.from_wire(wire | {name: value}), name) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidRequestError, match=f"from {low} to {high}") as caught:
+            kind.from_wire(wire | {name: value})
+        assert caught.value.field == name
+
+
+@pytest.mark.parametrize("api", ["nothing", "", "Hello", b"hello", None, 1, ["hello"], {}, "x" * 100_000])
+def test_an_unknown_api_is_an_error_that_lists_those_there_are(api: Any) -> None:
+    with pytest.raises(UnsupportedApiError, match="create_topic") as caught:
+        decode_request({"id": 1, "api": api, "v": 1})
+    assert len(caught.value.message) < 300
+    assert len(caught.value.api) <= 60
+
+
+@pytest.mark.parametrize("version", [0, 2, -1, True, 1.0, "1", None, 2**64 - 1, "x" * 100_000])
+def test_another_version_is_an_error_that_says_which_are_spoken(version: Any) -> None:
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 1") as caught:
+        decode_request(HELLO | {"v": version})
+    assert (caught.value.api, caught.value.minimum, caught.value.maximum) == ("hello", 1, 1)
+    assert len(caught.value.message) < 300
+
+
+def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() -> None:
+    with pytest.raises(UnsupportedVersionError):
+        decode_request({"id": 1, "api": "hello", "v": 2, "newer": 1})
+
+
+@pytest.mark.parametrize("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
+def test_a_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="id"):
+        request_id_of({"id": request_id})
+    assert request_id_of({"id": 0}) == 0
+    assert request_id_of({"id": INT64_MAX}) == INT64_MAX
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("name", ["client", "protocol", "api", "v", "newer"])
+def test_values_nested_to_the_limit_of_msgpack_are_refused_like_any_other(name: str) -> None:
+    """``repr`` of a list 1,000 deep raises RecursionError, which would read as a bug of the broker's."""
+    header = through_bytes(HELLO | {name: nested(1000)})
+    with pytest.raises((InvalidRequestError, UnsupportedApiError, UnsupportedVersionError)) as caught:
+        decode_request(header)
+    assert len(caught.value.message) < 400
+
+
+def test_an_error_about_a_very_long_name_is_short_enough_to_be_sent() -> None:
+    long = "x" * 1_000_000
+    assert len(refused_field(HELLO | {long: 1})) <= 60
+    assert len(refused_field(HELLO | {"client": [long]})) <= 60
+    config = {"id": 1, "api": "create_topic", "v": 1, "topic": "t", "config": {long: None}}
+    assert len(refused_field(config)) <= 60
+
+
+# --- Replies that carry errors ----------------------------------------------------------------------------------------
+
+
+def test_a_reply_that_is_an_error_is_raised_with_its_facts() -> None:
+    error = OffsetOutOfRangeError("no", topic="t", requested=9, earliest=1, latest=5, reason="beyond_end", newer=[1])
+    header = through_bytes(reply_header(7, error))
+    assert header["id"] == 7
+    with pytest.raises(OffsetOutOfRangeError, match="no") as caught:
+        decode_reply(header, FetchReply)
+    assert (caught.value.requested, caught.value.earliest, caught.value.latest) == (9, 1, 5)
+    assert caught.value.partition == -1, "not said"
+    assert caught.value.facts["newer"] == [1]
+
+
+def test_an_error_of_one_partition_does_not_fail_the_others() -> None:
+    reply = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no", topic="t")), AppendResult("u", 1, 5)])
+    decoded = decode_reply(through_bytes(reply_header(1, reply)), AppendReply)
+    assert isinstance(decoded.partitions[0].error, UnknownTopicError)
+    assert decoded.partitions[0].error.topic == "t"
+    assert decoded.partitions[1] == AppendResult("u", 1, 5)
+
+
+@pytest.mark.parametrize("error", ["boom", 5, [], {}, {"code": 1, "message": "m"}, {"code": "A"}, {"message": "m"}])
+def test_an_error_that_is_none_is_not_taken_for_an_empty_reply(error: Any) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_reply({"id": 1, "error": error}, TopicsReply)
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        ({"id": 1}, HelloReply),
+        ({"id": 1, "topic": 5}, DeleteTopicReply),
+        ({"id": 1, "partitions": [{"topic": "t"}]}, FetchReply),
+        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "error": "boom"}]}, FetchReply),
+        ({"id": 1, "partitions": [{"topic": "t", "partition": 0, "size": 2**64 - 1}]}, FetchReply),
+    ],
+)
+def test_a_reply_that_is_not_understood_is_the_brokers_error_not_ours(
+    header: dict[str, Any], kind: type[Message]
+) -> None:
+    with pytest.raises(RemoteProtocolError, match="not understood"):
+        decode_reply(header, kind)
+
+
+# --- The page of topics -----------------------------------------------------------------------------------------------
+
+
+@given(page=st.lists(of_type(TopicDescription), max_size=3))
+def test_a_page_of_topics_comes_back_as_it_was(page: list[TopicDescription]) -> None:
+    assert decode_descriptions(encode_value([entry.to_wire() for entry in page])) == page
+
+
+def test_unknown_fields_of_a_description_are_ignored() -> None:
+    known = TopicDescription("t", "id", 1, 2, 3)
+    assert decode_descriptions(encode_value([known.to_wire() | {"newer": 1}])) == [known]
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x80", b"\x91\x01", b"\x91\x80", b"\x91\x81\x01\x01", b"\xc1"])
+def test_a_payload_that_is_no_page_of_topics_is_the_brokers_error(payload: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="list of topics"):
+        decode_descriptions(payload)
+
+
+# --- Any map at all ---------------------------------------------------------------------------------------------------
+
+NAMES: Final = st.sampled_from(sorted({name for _, name, _ in every_field()} | {"id", "api", "v", "error", "newer"}))
+ANY: Final = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(NAMES, inner, max_size=4)
+        | st.dictionaries(st.binary(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=15,
+)
+HEADERS: Final = st.dictionaries(NAMES, ANY, max_size=6)
+
+
+@given(header=HEADERS, api=st.sampled_from(list(REQUESTS)) | ANY, version=st.just(1) | ANY)
+def test_any_header_gives_a_request_or_an_error_that_can_be_answered(
+    header: dict[str, Any], api: Any, version: Any
+) -> None:
+    """Any bytes give messages or one typed error."""
+    try:
+        request = decode_request(through_bytes(header | {"api": api, "v": version}))
+    except (UnsupportedApiError, UnsupportedVersionError, InvalidRequestError) as error:
+        through_bytes(reply_header(1, error))  # can be sent
+    else:
+        assert type(request) is REQUESTS[api]
+
+
+@given(header=HEADERS, kind=st.sampled_from(REPLIES))
+def test_any_header_gives_a_reply_or_an_error(header: dict[str, Any], kind: type[Message]) -> None:
+    try:
+        reply = decode_reply(through_bytes(header), kind)
+    except SeglogError:
+        return
+    assert type(reply) is kind
+
+
+@given(payload=st.binary(max_size=100))
+def test_any_payload_gives_a_page_of_topics_or_the_brokers_error(payload: bytes) -> None:
+    try:
+        page = decode_descriptions(payload)
+    except RemoteProtocolError:
+        return
+    assert all(type(entry) is TopicDescription for entry in page)
+
+
+def test_messages_cannot_be_changed_and_compare_by_value() -> None:
+    request = OffsetsRequest([])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.partitions = []  # type: ignore[misc]
+    assert HelloRequest("seglog") == HelloRequest("seglog")
+    alike: list[Message] = [AppendPartition("t", 0, 1), FetchResult("t", 0, 1)]
+    assert alike[0] != alike[1]

@@ -1,0 +1,336 @@
+"""docs/PROTOCOL.md against the code: every message, field, error and limit is in it, and every byte in it is true."""
+
+import dataclasses
+import json
+import re
+import struct
+import types
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgpack
+import pytest
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.listeners import acks, connection, native, parting
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_protocol import errors, frames, messages
+from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
+from seglog_protocol.frames import FrameReader, encode_frame, encode_value
+from seglog_protocol.messages import (
+    REQUESTS,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchRequest,
+    HelloRequest,
+    Message,
+    OffsetsRequest,
+    Request,
+    TopicsRequest,
+    decode_descriptions,
+    decode_reply,
+    decode_request,
+    reply_header,
+    request_header,
+)
+from tests.logs import ManualClock
+from tests.protocol import golden
+from tests.support import REPOSITORY
+
+PAGE: Final = (REPOSITORY / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+
+
+def tables() -> Iterator[tuple[str, list[list[str]]]]:
+    """(nearest heading, rows) of every table; the first two rows are its head."""
+    heading, rows = "", list[list[str]]()
+    for line in [*PAGE.splitlines(), ""]:
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif rows:
+            yield heading, rows
+            rows = []
+
+
+def test_no_two_tables_stand_under_one_heading() -> None:
+    assert len(list(tables())) == len(ALL_TABLES)
+
+
+ALL_TABLES: Final = dict(tables())
+TABLES: Final = {heading: rows[2:] for heading, rows in ALL_TABLES.items()}
+
+
+# --- Fields -----------------------------------------------------------------------------------------------------------
+
+
+def message_classes() -> list[type[Message]]:
+    """Every message, and every map within one, in the order of their definition."""
+    kinds = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, Message)]
+    return [kind for kind in kinds if kind not in {Message, Request}]
+
+
+def type_in_words(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        return " or ".join(type_in_words(kind) for kind in arguments if kind is not type(None))
+    if origin is Literal:
+        return " or ".join(f"`{choice}`" for choice in arguments)
+    if origin is list:
+        return f"list of {type_in_words(arguments[0])}"
+    if origin is dict:
+        return f"map of text to {type_in_words(arguments[1])}"
+    if hint is SeglogError:
+        return "error map"
+    return {str: "text", int: "int", float: "float", bool: "bool"}.get(hint) or str(hint.__name__)
+
+
+def default_in_words(field: "dataclasses.Field[Any]") -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{json.dumps(field.default_factory())}`"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    return "absent" if field.default is None else f"`{json.dumps(field.default)}`"
+
+
+def range_in_words(field: "dataclasses.Field[Any]") -> str:
+    limits = field.metadata.get("range")
+    if limits is None:
+        return ""
+    return " to ".join({2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1", -(2**31): "-2^31"}.get(n, f"{n}") for n in limits)
+
+
+def field_rows(kind: type[Message]) -> list[list[str]]:
+    """Name, type, range and default of every field, as its table has them."""
+    hints = get_type_hints(kind)
+    return [
+        [f"`{field.name}`", type_in_words(hints[field.name]), range_in_words(field), default_in_words(field)]
+        for field in dataclasses.fields(kind)
+    ]
+
+
+@pytest.mark.parametrize("kind", message_classes())
+def test_every_field_of_every_message_is_documented_and_no_other(kind: type[Message]) -> None:
+    rows = TABLES.get(kind.__name__, [])
+    assert [row[:4] for row in rows] == field_rows(kind)
+    assert all(row[4] for row in rows), "every field has a meaning"
+
+
+def test_no_message_is_documented_that_does_not_exist() -> None:
+    names = {kind.__name__ for kind in message_classes()}
+    assert {heading for heading, rows in ALL_TABLES.items() if rows[0][0] == "field"} == names
+    assert set(re.findall(r"\b[A-Z][a-z]+(?:Request|Reply|Result|Partition|Description)\b", PAGE)) <= names
+
+
+def test_every_api_is_listed_with_its_version() -> None:
+    listed = [(row[0].strip("`"), int(row[1])) for row in TABLES["The apis"]]
+    assert listed == [(api, request.version) for api, request in REQUESTS.items()]
+
+
+# --- Errors -----------------------------------------------------------------------------------------------------------
+
+NOBODYS_FAULT: Final = {"BROKER_STOPPING", "REQUEST_CANCELLED"}
+
+
+def error_rows() -> list[list[str]]:
+    """Code, Kafka's number, fault, retriable and facts of every code, as the error table has them."""
+    rows: dict[str, list[str]] = {}
+    for kind in errors.WIRE_ERRORS:
+        decoded = errors.BY_CODE[kind.code]
+        fault = "nobody" if kind.code in NOBODYS_FAULT else "asker"
+        if not issubclass(decoded, (RequestError, ProtocolError)):
+            fault = "broker"
+        relatives = [other for other in errors_of_the_module() if other.code == kind.code]
+        facts = dict.fromkeys(name for other in relatives for name in sorted(errors.promised_facts(other)))
+        rows[kind.code] = [
+            f"`{kind.code}`",
+            str(decoded.kafka_code),
+            fault,
+            "yes" if decoded.retriable else "no",
+            ", ".join(f"`{name}`" for name in facts),
+        ]
+    return list(rows.values())
+
+
+def errors_of_the_module() -> list[type[SeglogError]]:
+    """Every error that may travel, bases and those that share a code included."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SeglogError)]
+    return [kind for kind in kinds if not issubclass(kind, (ClientError, errors.UnknownCodeError))]
+
+
+def test_the_error_table_is_the_table_of_the_code() -> None:
+    rows = TABLES["The error table"]
+    assert [row[:5] for row in rows] == error_rows()
+    assert all(row[5] for row in rows), "every error has a meaning"
+
+
+def test_every_code_named_in_the_text_exists() -> None:
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", PAGE))
+    assert named <= set(errors.BY_CODE)
+
+
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    actual = {
+        "time to say `hello`": f"{connection.HELLO_SECONDS} s",
+        "frame before `hello` is answered": f"{connection.HELLO_BYTES_MAX:,} bytes",
+        "frame": f"{config.socket_request_max_bytes:,} bytes",
+        "header": f"{frames.HEADER_BYTES_MAX:,} bytes",
+        "appends not yet answered, of one connection": f"{acks.APPENDS_IN_FLIGHT_MAX:,}",
+        "their payloads together": f"{acks.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
+        "waiting fetches of one connection": f"{connection.FETCHES_IN_FLIGHT_MAX:,}",
+        "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",
+        "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
+        "connections": f"{config.seglog_connections_max:,}",
+        "requests under way when the broker stops": f"{native.DRAIN_SECONDS} s",
+        "what the broker still takes and ignores after its last word": f"{parting.PART_SECONDS} s",
+    }
+    assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
+    assert config.socket_request_max_bytes == frames.FRAME_BYTES_MAX
+    assert f"port {messages.NATIVE_PORT}" in PAGE
+
+
+# --- Examples ---------------------------------------------------------------------------------------------------------
+
+
+class Example(NamedTuple):
+    """One frame: what the block is labelled (``request append``), its bytes, and the values written below it."""
+
+    label: str
+    data: bytes
+    header: dict[str, Any]
+    payload: Any  # hex text, or what a msgpack payload holds
+
+
+def examples() -> list[Example]:
+    blocks = re.findall(r"```hex (\w+ \w+)\n(.*?)```\n+```json\n(.*?)```", PAGE, re.DOTALL)
+    found = []
+    for label, text, values in blocks:
+        data = bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
+        written = json.loads(values)
+        found.append(Example(label, data, written["header"], written.get("payload", "")))
+    assert len(found) == PAGE.count("```hex "), "every hex block has its values right below"
+    return found
+
+
+EXAMPLES: Final = examples()
+
+
+def reply_class(api: str) -> type[Message]:
+    request = REQUESTS[api].__name__
+    found: type[Message] = getattr(messages, request.replace("Request", "Reply"))
+    return found
+
+
+def payload_bytes(example: Example) -> bytes:
+    return bytes.fromhex(example.payload) if isinstance(example.payload, str) else encode_value(example.payload)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example.label for example in EXAMPLES])
+def test_every_example_is_one_frame_that_holds_the_values_beside_it(example: Example) -> None:
+    written = encode_frame(example.header, [payload_bytes(example)])
+    assert example.data == written, f"should be {written.hex(' ')}"
+    reader = FrameReader()
+    reader.receive_data(example.data)
+    frame = reader.next_frame()
+    assert frame is not None
+    assert reader.is_idle
+    assert frame.header == example.header
+    assert bytes(frame.payload) == payload_bytes(example)
+    if not isinstance(example.payload, str):
+        assert [entry.to_wire() for entry in decode_descriptions(frame.payload)] == example.payload
+    direction, api = example.label.split()
+    request_id = frame.header["id"]
+    if direction == "request":
+        request = decode_request(frame.header)
+        assert request.api == api
+        assert request_header(request_id, request) == frame.header
+    elif direction == "reply":
+        assert reply_header(request_id, decode_reply(frame.header, reply_class(api))) == frame.header
+    else:
+        with pytest.raises(SeglogError) as raised:
+            decode_reply(frame.header, Message)
+        assert type(raised.value) in errors.WIRE_ERRORS
+        assert errors.error_to_wire(raised.value) == frame.header["error"]
+
+
+def test_every_api_has_an_example_of_its_request_and_its_reply() -> None:
+    labels = {example.label for example in EXAMPLES}
+    assert {f"{direction} {api}" for api in REQUESTS for direction in ("request", "reply")} <= labels
+
+
+def test_the_first_example_is_explained_byte_by_byte() -> None:
+    explained = re.search(r"```text\n(00 00 00 .*?)```", PAGE, re.DOTALL)
+    assert explained is not None
+    data = bytes.fromhex("".join(line.partition("  ")[0] for line in explained[1].splitlines()))
+    assert data == next(example.data for example in EXAMPLES if example.label == "request hello")
+
+
+def invented(wire: Any) -> Any:
+    """The same without what differs from broker to broker."""
+    if isinstance(wire, dict):
+        return {
+            name: "..." if name in {"topic_id", "cluster_id", "uptime_ms", "broker"} else invented(value)
+            for name, value in wire.items()
+        }
+    return [invented(item) for item in wire] if isinstance(wire, list) else wire
+
+
+async def test_a_broker_answers_the_requests_of_the_page_as_the_page_says() -> None:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    topic_id = ""
+    replies = {example.header["id"]: example for example in EXAMPLES if not example.label.startswith("request")}
+    asked = [example for example in EXAMPLES if example.label.startswith("request")]
+    assert [example.header["id"] for example in asked] == sorted(example.header["id"] for example in asked)
+    for example in asked:
+        answer: Message | SeglogError
+        payload = b""
+        try:
+            request = decode_request(example.header)
+            match request:
+                case HelloRequest():
+                    answer = broker.hello()
+                case AppendRequest():
+                    answer = await broker.append(request, memoryview(bytearray(payload_bytes(example)))).wait()
+                case FetchRequest():
+                    with await broker.fetch(request) as fetched:
+                        answer = fetched.reply
+                        payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in fetched.slices)
+                case OffsetsRequest():
+                    answer = broker.offsets(request)
+                case TopicsRequest():
+                    answer, payload = broker.topics(request)
+                    topic_id = decode_descriptions(payload)[0].id
+                case CreateTopicRequest():
+                    answer = await broker.create_topic(request)
+                case DeleteTopicRequest():
+                    answer = await broker.delete_topic(request)
+                case _:
+                    raise AssertionError(request)
+        except SeglogError as error:
+            answer = error
+        expected = replies[example.header["id"]]
+        assert invented(reply_header(example.header["id"], answer)) == invented(expected.header)
+        if isinstance(expected.payload, str):
+            assert payload.hex() == expected.payload
+        else:
+            [described] = msgpack.unpackb(payload)
+            assert described | {"id": "..."} == expected.payload[0] | {"id": "..."}
+    assert topic_id
+    broker.close()
+
+
+def test_the_batch_that_is_appended_and_fetched_is_kafkas_own() -> None:
+    sent, back = (
+        next(bytes.fromhex(example.payload) for example in EXAMPLES if example.label == label)
+        for label in ("request append", "reply fetch")
+    )
+    assert sent == golden.TWO_RECORDS
+    assert back == sent[:12] + struct.pack(">i", 0) + sent[16:], "only the leader epoch has changed"
