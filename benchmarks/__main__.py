@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(bench: Bench, benchmark: Benchmark, measured: list[tuple[Benchmark, list[Row]]]) -> bool:
     """Print a group's rows as they come; False when it could not be run to its end."""
     rows: list[Row] = []
+    began = time.monotonic()
     measured.append((benchmark, rows))
     bench.group = benchmark.name
     print(heading(benchmark), flush=True)
@@ -93,6 +94,8 @@ def _measure(bench: Bench, benchmark: Benchmark, measured: list[tuple[Benchmark,
         bench.report(f"could not be measured: {error}")
         print(f"    ({error})")
         return False
+    finally:
+        print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
     return True
 
 

@@ -41,8 +41,8 @@ def run(bench: Bench) -> Iterator[Row]:
                 "records/s",
                 [one[what] for one in ours],
                 [one[what] for one in theirs],
-                f"{version}"[:16],
-                note="" if same or what == "decode" else "the bytes differ",
+                version,
+                note="" if same or what == "decode" else "the encoded bytes differ from ours",
             )
 
 

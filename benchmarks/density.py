@@ -38,9 +38,9 @@ def _densities() -> tuple[_Density, ...]:
     size = len(one_record())
     return (
         _Density("every record", 0),
-        _Density("every 100 records", 100 * size - 1),
-        _Density("every 4,096 B", 4096),
-        _Density("every 64 KiB", 64 * 1024),
+        _Density("100 records", 100 * size - 1),
+        _Density("4,096 B", 4096),
+        _Density("64 KiB", 64 * 1024),
     )
 
 
@@ -70,21 +70,21 @@ def run(bench: Bench) -> Iterator[Row]:
         ("building, per batch", "µs", "append_us"),
     ):
         for density in densities:
-            yield Row(f"{name}, {density.name}", unit, [built[density][key]], [built[default][key]], "every 4,096 B")
+            yield Row(f"{name}: {density.name}", unit, [built[density][key]], [built[default][key]], "4,096 B")
     for name, unit, key in (
         ("memory after seeks", "MiB more", "resident_mib"),
-        ("read per seek by offset", "B", "offset_bytes"),
-        ("read per seek by time", "B", "time_bytes"),
+        ("read per offset seek", "B", "offset_bytes"),
+        ("read per time seek", "B", "time_bytes"),
         ("seek by offset p50", "µs", "offset_us"),
         ("seek by time p50", "µs", "time_us"),
     ):
         for density in densities:
             yield Row(
-                f"{name}, {density.name}",
+                f"{name}: {density.name}",
                 unit,
                 [one[key] for one in found[density]],
                 [one[key] for one in found[default]],
-                "every 4,096 B",
+                "4,096 B",
             )
 
 

@@ -27,7 +27,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "version": f"{DISTRIBUTIONS[library]} {version(DISTRIBUTIONS[library])}",
+                "version": version(DISTRIBUTIONS[library]),
                 "crc": zlib.crc32(encoded),
                 "encode": RECORDS / mean_seconds(encode, seconds),
                 "decode": RECORDS / mean_seconds(lambda: decode(encoded), seconds),

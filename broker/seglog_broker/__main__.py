@@ -1,5 +1,7 @@
 """``seglogd``: the daemon's command line, signals and exit codes. Nothing else in the broker touches signals.
 
+Without a command it serves; ``seglogd dump`` works offline on what lies on disk, and has exit codes of its own.
+
 Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration.
 """
 
@@ -9,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -21,14 +24,21 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 
+COMMANDS: Final = {"dump": "seglog_broker.dump.command"}
+"""Modules of the offline commands; each has ``main(arguments) -> exit code`` and is imported when it is called."""
+
 PLATFORMS: Final = ("linux", "darwin")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until a signal comes. Returns the exit code."""
+    """Serve until a signal comes, or run an offline command. Returns the exit code."""
     if sys.platform not in PLATFORMS:
         return _refuse(f"seglog does not run on {sys.platform}: use Linux, or macOS for development.", EXIT_FAILED)
-    options = _parse(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] in COMMANDS:
+        code: int = import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        return code
+    options = _parse(arguments)
     if options.version:
         from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
 
@@ -47,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(config, warnings)
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="seglogd",
-        description="Serve a seglog broker until a signal stops it.",
+        description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows what lies on disk.",
         epilog="Keys and their defaults are in docs/CONFIG.md. A flag is stronger than the environment (SEGLOG_...), "
         "and that is stronger than the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,

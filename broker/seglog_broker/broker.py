@@ -15,20 +15,25 @@ import trio
 
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.metrics import Metrics, StallWatch
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition, Waiter
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
-from seglog_broker.tasks.checkpoint import run_checkpoints
+from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import (
     InvalidRequestError,
     PartitionOfflineError,
     PolicyViolationError,
     SeglogError,
+    StorageError,
+    TopicExistsError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -37,27 +42,41 @@ from seglog_protocol.messages import (
     API_VERSIONS,
     PROTOCOL_NAME,
     Ack,
+    AlterTopicReply,
+    AlterTopicRequest,
     AppendReply,
     AppendRequest,
     AppendResult,
     ConfigEntry,
+    ConfigValue,
     CreateTopicReply,
     CreateTopicRequest,
     DeleteTopicReply,
     DeleteTopicRequest,
+    ExplainedLookup,
+    ExplainReply,
+    ExplainRequest,
     FetchPartition,
     FetchReply,
     FetchRequest,
     FetchResult,
     Gap,
     HelloReply,
+    Message,
+    MetricsReply,
+    MetricsRequest,
     OffsetsPartition,
     OffsetsReply,
     OffsetsRequest,
     OffsetsResult,
+    Request,
     TopicDescription,
     TopicsReply,
     TopicsRequest,
+    TruncatePartition,
+    TruncateReply,
+    TruncateRequest,
+    TruncateResult,
 )
 
 log = structlog.get_logger()
@@ -125,6 +144,7 @@ class Broker:
         self.fs = fs
         self.directory = directory
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.metrics = Metrics()
         self._started_ms = clock.now_ms()
         self._topics_lock = trio.Lock()
         self._serve_logs(directory.logs)
@@ -160,8 +180,13 @@ class Broker:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The broker's own tasks; a child of the one nursery in ``serve``."""
-        task_status.started()
-        await run_checkpoints(self)
+        watch = StallWatch(self.metrics)
+        trio.lowlevel.add_instrument(watch)
+        try:
+            task_status.started()
+            await run_checkpoints(self)
+        finally:
+            trio.lowlevel.remove_instrument(watch)
 
     def close(self) -> None:
         """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended."""
@@ -192,10 +217,48 @@ class Broker:
             cluster_id=self.directory.cluster_id,
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
             partitions=len(self.partitions) + len(offline),
+            auto_create_topics=self.config.auto_create_topics_enable,
             problems=problems,
         )
 
+    async def answer(self, request: Request) -> tuple[Message, bytes]:
+        """The reply, and its payload, to any request but hello, append and fetch."""
+        match request:
+            case OffsetsRequest():
+                return self.offsets(request), b""
+            case TopicsRequest():
+                return self.topics(request)
+            case CreateTopicRequest():
+                return await self.create_topic(request), b""
+            case AlterTopicRequest():
+                return await self.alter_topic(request), b""
+            case DeleteTopicRequest():
+                return await self.delete_topic(request), b""
+            case TruncateRequest():
+                return await self.truncate(request), b""
+            case ExplainRequest():
+                return self.explain(request), b""
+            case MetricsRequest():
+                return self.read_metrics(), b""
+        raise NotImplementedError(request.api)
+
     # --- append -------------------------------------------------------------------------------------------------------
+
+    def missing_topics(self, request: AppendRequest) -> list[str]:
+        """Topics that an append names, that do not exist, and that it may create; none if that is switched off."""
+        known = self.directory.registry.topics
+        if not self.config.auto_create_topics_enable:
+            return []
+        return [item.topic for item in request.partitions if item.topic not in known]
+
+    async def create_missing(self, request: AppendRequest) -> None:
+        """Create them with the broker's defaults. Where that fails, the append is answered that there is no such topic."""
+        for name in self.missing_topics(request):
+            try:
+                await self.create_topic(CreateTopicRequest(name))
+            except SeglogError as error:
+                if not isinstance(error, TopicExistsError):  # another connection was first
+                    log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=error.message)
 
     def append(self, request: AppendRequest, payload: memoryview) -> PendingAppend:
         """Write the batches in ``payload``, in the order asked, each judged by itself.
@@ -233,7 +296,10 @@ class Broker:
         now = self.clock.now_ms()
         header, append_time = stamp(batch, check_batch(batch, config, now), config, now)
         appended = partition.log.append(batch, header)
+        self.metrics.appends[ack] += 1
+        self.metrics.append_bytes += header.size
         if appended.rolled is not None:
+            self.metrics.segments_rolled += 1
             log.info(
                 "segment_rolled",
                 topic=partition.topic,
@@ -265,6 +331,7 @@ class Broker:
             if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
                 return answer
             answer.close()
+            self.metrics.fetches_waited += 1
             waiter = Waiter(request.min_bytes - found)
             waited_on = [
                 partition
@@ -442,6 +509,68 @@ class Broker:
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         return CreateTopicReply(topic.name, topic.id, topic.partitions, warnings)
 
+    async def alter_topic(self, request: AlterTopicRequest) -> AlterTopicReply:
+        """Change a topic's configuration and add partitions: in force, and safe from a power cut, when it returns.
+
+        The registry is written before anything is in force: after a crash a start finds the new state or the old one.
+        """
+        async with self._topics_lock:
+            topic = self._topic(request.topic)
+            wanted: dict[str, ConfigValue] = {**topic.config, **request.config}
+            for key in request.reset:
+                wanted.pop(key, None)
+                self._check_topic_key(key)
+            config, warnings = self.config.validate_topic_config(wanted)
+            count = topic.partitions if request.partitions is None else request.partitions
+            alteration = self.directory.plan_alteration(topic, count, config)
+            error: OSError | None = None
+            with trio.CancelScope(shield=True):  # as in create_topic
+                try:
+                    await self.offload.maintenance(alteration.run)
+                except OSError as failure:
+                    error = failure
+            altered = self.directory.finish_alteration(topic, alteration, error)
+            self._serve_logs(
+                {(altered.name, n): self.directory.logs[altered.name, n] for n in range(topic.partitions, count)}
+            )
+        log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
+        changed = [warning for warning in warnings if any(key in warning for key in request.config)]
+        return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
+
+    def _check_topic_key(self, key: str) -> None:
+        try:
+            self.config.topic_config({}).origin(key)
+        except KeyError:
+            self.config.validate_topic_config({key: ""})  # says what is wrong, and the nearest name
+
+    async def truncate(self, request: TruncateRequest) -> TruncateReply:
+        """Delete records before an offset; returns when the new log starts survive a power cut."""
+        results: list[TruncateResult] = []
+        for item in request.partitions:
+            try:
+                results.append(self._truncate_one(item))
+            except SeglogError as error:
+                partition = self.partitions.get((item.topic, item.partition))
+                placed = partition.placed(error) if partition is not None else error
+                results.append(TruncateResult(item.topic, item.partition, error=placed))
+        if any(result.error is None for result in results):
+            failure = await write_checkpoints(self)
+            if failure is not None:
+                raise StorageError(f"the new log starts could not be written: {failure}; ask again")
+        return TruncateReply(results)
+
+    def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
+        partition_log = self._partition(item.topic, item.partition).log
+        if partition_log.config.cleanup_policy == ("compact",):
+            raise PolicyViolationError(
+                f"topic {item.topic} is compacted: delete records by their keys, with a null value, "
+                "or add delete to its cleanup.policy"
+            )
+        offset = partition_log.log_end_offset if item.offset is None else item.offset
+        earliest = partition_log.truncate_before(offset)
+        log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
+        return TruncateResult(item.topic, item.partition, earliest=earliest)
+
     async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicReply:
         """Delete a topic: from now on it is unknown; its files go in the background, readers of them finish."""
         if not self.config.delete_topic_enable:
@@ -461,11 +590,75 @@ class Broker:
                     log.warning("deletion_postponed", path=path, reason=str(error), until="the next start")
         return DeleteTopicReply(topic.name)
 
+    # --- explain and metrics ------------------------------------------------------------------------------------------
+
+    def explain(self, request: ExplainRequest) -> ExplainReply:
+        """Seek as a fetch does, and tell how it went."""
+        partition = self._partition(request.topic, request.partition)
+        if (request.offset is None) == (request.timestamp is None):
+            raise InvalidRequestError("a seek goes either to an offset or to a timestamp", field="offset")
+        trace = SeekTrace()
+        try:
+            if request.timestamp is not None:
+                if partition.log.find_timestamp(request.timestamp, trace) is None:
+                    trace.why_segment = f"no record is at or after {request.timestamp}: a fetch waits at the end"
+            elif request.offset is not None:
+                partition.log.seek(request.offset, trace)
+        except SeglogError as error:
+            raise partition.placed(error) from error
+        return self._explained(request, trace)
+
+    def _explained(self, request: ExplainRequest, trace: SeekTrace) -> ExplainReply:
+        below = f"{self.directory.path}/"
+        lookups = [
+            ExplainedLookup(
+                found.index,
+                found.path.removeprefix(below),
+                found.entries,
+                found.wanted,
+                found.probes,
+                *(found.entry or (None, None)),
+            )
+            for found in trace.lookups
+        ]
+        return ExplainReply(
+            request.topic,
+            request.partition,
+            trace.segments,
+            trace.why_segment,
+            segment=trace.segment,
+            passed_over=trace.passed_over,
+            lookups=lookups,
+            scan_start=trace.scan_start,
+            scanned_bytes=trace.scanned_bytes,
+            scanned_batches=trace.scanned_batches,
+            read_bytes=trace.read_bytes,
+            position=trace.position,
+            base_offset=trace.base_offset,
+            last_offset=trace.last_offset,
+            record_offset=trace.record_offset,
+            record_timestamp=trace.record_timestamp,
+            rebuilt_indexes=trace.rebuilt_indexes,
+            files=[path.removeprefix(below) for path in trace.files],
+        )
+
+    def read_metrics(self) -> MetricsReply:
+        """The counters, and what can be counted right now."""
+        return MetricsReply(
+            self.metrics.snapshot(
+                uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
+                topics=len(self.directory.registry.topics),
+                partitions=len(self.partitions),
+                open_files=self.directory.handles.open_count,
+                fetches_waiting=len({waiter for p in self.partitions.values() for waiter in p.waiters}),
+            )
+        )
+
     # --- Looking up ---------------------------------------------------------------------------------------------------
 
     def _serve_logs(self, logs: dict[tuple[str, int], PartitionLog]) -> None:
         for (topic, number), partition_log in logs.items():
-            self.partitions[topic, number] = Partition(topic, number, partition_log, self.offload)
+            self.partitions[topic, number] = Partition(topic, number, partition_log, self.offload, self.metrics)
 
     def _partition(self, topic: str, number: int) -> Partition:
         partition = self.partitions.get((topic, number))

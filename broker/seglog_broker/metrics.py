@@ -26,9 +26,9 @@ class Metrics:
         self.connections_open = 0
         self.loop_stall_seconds_max = 0.0
 
-    def snapshot(self, **more: int | float) -> dict[str, int | float]:
+    def snapshot(self, **more: float) -> dict[str, float]:
         """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
-        numbers: dict[str, int | float] = {
+        numbers: dict[str, float] = {
             "append_bytes_total": self.append_bytes,
             "fetch_bytes_total": self.fetch_bytes,
             "fetches_waited_total": self.fetches_waited,
@@ -55,13 +55,12 @@ class StallWatch(trio.abc.Instrument):
         self._metrics = metrics
         self._awake_since: float | None = None
 
-    def after_io_wait(self, timeout: float) -> None:
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
         """The loop has looked at the network and begins a turn."""
         self._awake_since = perf_counter()
 
-    def before_io_wait(self, timeout: float) -> None:
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
         """The turn is over."""
         if self._awake_since is not None:
-            worked = perf_counter() - self._awake_since
-            if worked > self._metrics.loop_stall_seconds_max:
-                self._metrics.loop_stall_seconds_max = worked
+            longest = self._metrics.loop_stall_seconds_max
+            self._metrics.loop_stall_seconds_max = max(longest, perf_counter() - self._awake_since)

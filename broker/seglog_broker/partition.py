@@ -6,6 +6,7 @@ runs it, everybody who comes meanwhile shares the next.
 
 import trio
 
+from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, UnknownTopicError
@@ -24,12 +25,13 @@ class Waiter:
 class Partition:
     """One partition of a topic, while the topic exists."""
 
-    def __init__(self, topic: str, number: int, log: PartitionLog, offload: Offload) -> None:
+    def __init__(self, topic: str, number: int, log: PartitionLog, offload: Offload, metrics: Metrics) -> None:
         self.topic = topic
         self.number = number
         self.log = log
         self.waiters: set[Waiter] = set()
         self._offload = offload
+        self._metrics = metrics
         self._flushed: trio.Event | None = None  # set when the flush under way has ended
         self._is_deleted = False
 
@@ -78,6 +80,7 @@ class Partition:
     async def _run(self, flush: Flush) -> None:
         self._flushed = trio.Event()
         error: OSError | None = None
+        began = trio.current_time()
         # Shielded: an fsync whose outcome nobody takes note of would leave pages that are neither dirty nor on disk.
         with trio.CancelScope(shield=True):
             try:
@@ -85,6 +88,8 @@ class Partition:
             except OSError as failure:
                 error = failure
             finally:
+                self._metrics.fsyncs += 1
+                self._metrics.fsync_seconds_max = max(self._metrics.fsync_seconds_max, trio.current_time() - began)
                 if self._is_deleted:
                     flush.release()
                 else:
@@ -94,4 +99,6 @@ class Partition:
 
     def placed(self, error: SeglogError) -> SeglogError:
         """The error with topic and partition among its facts, for whoever reads it far from here."""
-        return type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
+        placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
+        placed.retriable = error.retriable
+        return placed

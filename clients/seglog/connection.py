@@ -5,7 +5,7 @@ Replies are matched by ``id`` alone: one that nobody asked for, or no longer wai
 what lets a cancelled call leave the connection in step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.errors import ConnectionLostError, RemoteProtocolError, error_from_wire
@@ -15,6 +15,9 @@ from seglog_protocol.messages import NATIVE_PORT, Request, request_header
 JOIN_BYTES_MAX: Final = 4096
 """Payloads up to this size are copied behind the header: one buffer costs less than a second entry in ``sendmsg``."""
 
+WRITE_BUFFERS_MAX: Final = 256
+"""Buffers handed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
+
 
 class Reply(NamedTuple):
     """A reply that somebody waits for. ``payload`` belongs to it alone and may be kept."""
@@ -22,6 +25,36 @@ class Reply(NamedTuple):
     request_id: int
     header: dict[str, Any]
     payload: memoryview
+
+
+class Unsent:
+    """The part of a frame that has not been written yet."""
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        self._first = 0
+        self.is_started = False
+        """Whether some of it is gone: from then on only the rest of it keeps the two ends in step."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left."""
+        return self._first == len(self._views)
+
+    def buffers(self) -> list[memoryview]:
+        """What to write next, as many buffers as one call may take."""
+        return self._views[self._first : self._first + WRITE_BUFFERS_MAX]
+
+    def written(self, count: int) -> None:
+        """The first ``count`` bytes of ``buffers`` are gone."""
+        self.is_started = self.is_started or count > 0
+        while count:
+            view = self._views[self._first]
+            step = min(count, len(view))
+            count -= step
+            self._views[self._first] = view[step:]
+            if step == len(view):
+                self._first += 1
 
 
 class Connection:

@@ -1,10 +1,10 @@
 """What is asked of a broker and made of its answers, written once for both faces.
 
 A conversation is a generator: it yields what to ask, is sent the reply, and returns what came of it. It owns no socket
-and no clock; ``converse`` leads one for the blocking face, ``seglog.trio`` has its own few lines for that.
+and no clock; ``converse`` and ``converse_async`` lead one.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import NamedTuple, TypeVar
 
 from seglog.connection import Reply
@@ -39,6 +39,19 @@ def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]
         question = next(conversation)
         while True:
             question = conversation.send(answer(question))
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+    finally:
+        conversation.close()
+
+
+async def converse_async(conversation: Conversation[ResultT], answer: Callable[[Ask], Awaitable[Reply]]) -> ResultT:
+    """As ``converse``, where answers are awaited."""
+    try:
+        question = next(conversation)
+        while True:
+            question = conversation.send(await answer(question))
     except StopIteration as end:
         result: ResultT = end.value
         return result

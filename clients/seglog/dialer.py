@@ -4,7 +4,7 @@ import socket
 import time
 
 from seglog.address import Address
-from seglog.dialing import attempt_seconds, backoff_seconds, gave_up, hello_request, refused, saying_hello
+from seglog.dialing import Attempts, attempt_seconds, hello_request, refused, saying_hello
 from seglog.link import Link
 from seglog_protocol.errors import NotReachableError
 from seglog_protocol.messages import HelloReply
@@ -28,17 +28,13 @@ class Dialer:
         NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
         a seglog broker, is raised at once.
         """
-        deadline = time.monotonic() + timeout
-        attempt = 0
+        attempts = Attempts(timeout, time.monotonic())
         while True:
             try:
-                return self.dial_once(deadline - time.monotonic())
+                return self.dial_once(attempts.seconds(time.monotonic()))
             except NotReachableError as error:
-                delay = backoff_seconds(attempt)
-                if time.monotonic() + delay >= deadline:
-                    raise gave_up(error, timeout) from error
+                delay = attempts.failed(error, time.monotonic())
             time.sleep(delay)
-            attempt += 1
 
     def dial_once(self, timeout: float) -> Link:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""

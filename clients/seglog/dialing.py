@@ -43,11 +43,27 @@ def refused(server: str, error: OSError) -> NotReachableError:
     return NotReachableError(f"no broker answers at {server}: {reason}", server=server)
 
 
-def gave_up(error: NotReachableError, timeout: float) -> NotReachableError:
-    """The last of many attempts failed like this."""
-    return NotReachableError(
-        f"{error.message} (tried for {timeout:g} s); is seglogd running there?", server=error.server
-    )
+class Attempts:
+    """How often to try within ``timeout`` seconds from ``now`` on; at least once."""
+
+    def __init__(self, timeout: float, now: float) -> None:
+        self._timeout = timeout
+        self._deadline = now + timeout
+        self._failed = 0
+
+    def seconds(self, now: float) -> float:
+        """How much time is left."""
+        return self._deadline - now
+
+    def failed(self, error: NotReachableError, now: float) -> float:
+        """How long to wait before the next attempt; NotReachableError when there is no time for one."""
+        delay = backoff_seconds(self._failed)
+        if now + delay >= self._deadline:
+            raise NotReachableError(
+                f"{error.message} (tried for {self._timeout:g} s); is seglogd running there?", server=error.server
+            ) from error
+        self._failed += 1
+        return delay
 
 
 @contextmanager

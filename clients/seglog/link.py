@@ -14,10 +14,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Final, TypeVar
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TypeVar
 
-from seglog.connection import Connection, Reply
+from seglog.connection import Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse
 from seglog.failures import copied
 from seglog.process import Owner
@@ -29,9 +29,6 @@ ResultT = TypeVar("ResultT")
 
 Handler = Callable[[Reply], None]
 """Called by whichever thread reads, with no lock held; must not wait and must not raise."""
-
-WRITE_BUFFERS_MAX: Final = 256
-"""Buffers handed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
 
 
 class Link:
@@ -204,26 +201,20 @@ class Link:
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
     def _write(self, buffers: Sequence[Buffer], deadline: float) -> None:
-        views = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        first, is_started = 0, False
-        while first < len(views):
+        unsent = Unsent(buffers)
+        while not unsent.is_done:
             with self._in_motion():
                 try:
-                    count = self._socket.sendmsg(views[first : first + WRITE_BUFFERS_MAX])
+                    unsent.written(self._socket.sendmsg(unsent.buffers()))
                 except (BlockingIOError, InterruptedError):
-                    count = 0
-                while count:
-                    is_started = True
-                    step = min(count, len(views[first]))
-                    count -= step
-                    views[first] = views[first][step:]
-                    if not views[first]:
-                        first += 1
-                if first == len(views):
-                    return
-            if not self._poll(select.POLLOUT, deadline):
+                    pass
+                else:
+                    continue
+            with self._in_motion() if unsent.is_started else nullcontext():
+                is_ready = self._poll(select.POLLOUT, deadline)
+            if not is_ready:
                 late = ClientTimeoutError(f"{self.server} took no more bytes in the time given")
-                if is_started:
+                if unsent.is_started:
                     self.fail(ConnectionLostError(late.message, server=self.server))
                 raise late
 

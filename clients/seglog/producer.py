@@ -250,20 +250,20 @@ class Producer:
         answers = self._sender.answers
         link = self._pump()
         now = time.monotonic()
-        pause = min(timeout, self._seconds_to_next_event(now))
+        pause = min(timeout, self._seconds_to_next_event(now, is_connected=link is not None))
         if link is None:
             with self._changed:
                 if self._sender.answers == answers and not self._is_closed:
-                    self._changed.wait(max(0.0, min(pause, self._sender.connect_at - now)))
+                    self._changed.wait(pause)
             return
         try:
             link.wait(lambda: is_done() or self._sender.answers != answers, pause)
         except SeglogError as error:
             self._lost(link, error)
 
-    def _seconds_to_next_event(self, now: float) -> float:
+    def _seconds_to_next_event(self, now: float, *, is_connected: bool) -> float:
         with self._changed:
-            event = self._sender.tick(now)
+            event = self._sender.tick(now, is_connected=is_connected)
         next_event = now + FOREVER_SECONDS if event is None else event
         if self._thread is not None:
             # A batch opened from now on is due after this, so nobody has to wake whoever is in poll.

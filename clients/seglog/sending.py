@@ -279,16 +279,20 @@ class Sender:
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> float | None:
+    def tick(self, now: float, *, is_connected: bool) -> float | None:
         """Give up what has been here too long; when to look again even though nothing arrives, None for never."""
         on_the_way = self._on_the_way()
         self.accumulator.expire(now, on_the_way, self._connect_error)
         events = [self.accumulator.next_expiry()]
         events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
-        if len(self.in_flight) < IN_FLIGHT_MAX:
-            events.append(self.accumulator.next_event())
-        if self.in_flight:
-            events.append(self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
+        if not is_connected:
+            if self.accumulator.unresolved:
+                events.append(self.connect_at)
+        else:
+            if len(self.in_flight) < IN_FLIGHT_MAX:
+                events.append(self.accumulator.next_event())
+            if self.in_flight:
+                events.append(self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
         return min((event for event in events if event is not None), default=None)
 
     # --- Ending -------------------------------------------------------------------------------------------------------

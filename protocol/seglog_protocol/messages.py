@@ -101,7 +101,10 @@ class HelloRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class HelloReply(Message):
-    """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts."""
+    """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts.
+
+    ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator.
+    """
 
     protocol: str
     broker: str
@@ -110,6 +113,7 @@ class HelloReply(Message):
     cluster_id: str = ""
     uptime_ms: int = 0
     partitions: int = 0
+    auto_create_topics: bool = False
     problems: list[str] = field(default_factory=list)
 
 
@@ -347,6 +351,160 @@ class DeleteTopicReply(Message):
     topic: str
 
 
+@dataclass(frozen=True, slots=True)
+class AlterTopicRequest(Request):
+    """Change a topic: set values in ``config``, take others back to the default with ``reset``, add partitions.
+
+    ``partitions`` is the new count, never lower than the old one. Takes effect at once and survives a restart.
+    """
+
+    api: ClassVar[str] = "alter_topic"
+    topic: str
+    config: dict[str, ConfigValue] = field(default_factory=dict)
+    reset: list[str] = field(default_factory=list)
+    partitions: int | None = _integer(1, default=None, maximum=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopicReply(Message):
+    """The topic as it is now: its partition count, and all that is set for it."""
+
+    topic: str
+    partitions: int
+    config: dict[str, ConfigValue]
+    warnings: list[str] = field(default_factory=list)
+
+
+# --- truncate ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatePartition(Message):
+    """Delete the records below ``offset``; without it all that there are. Kafka calls this DeleteRecords."""
+
+    topic: str
+    partition: int = _integer(maximum=2**31 - 1)
+    offset: int | None = _integer(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequest(Request):
+    """Move log starts up; answered when the new ones survive a power cut."""
+
+    api: ClassVar[str] = "truncate"
+    partitions: list[TruncatePartition]
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateResult(Message):
+    """The first offset that can be read now; an offset below the old start changes nothing."""
+
+    topic: str
+    partition: int
+    earliest: int | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateReply(Message):
+    """One result for each partition, in the order asked."""
+
+    partitions: list[TruncateResult]
+
+
+# --- cancel -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest(Request):
+    """End the waiting fetch of this connection whose id is ``target``: it is answered with REQUEST_CANCELLED."""
+
+    api: ClassVar[str] = "cancel"
+    target: int = _integer()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReply(Message):
+    """Whether there was such a fetch, still waiting."""
+
+    cancelled: bool
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest(Request):
+    """How a fetch at ``offset``, or at ``timestamp``, finds its way: the trace of the seek that this request makes."""
+
+    api: ClassVar[str] = "explain"
+    topic: str
+    partition: int = _integer(maximum=2**31 - 1)
+    offset: int | None = _integer(default=None)
+    timestamp: int | None = _integer(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLookup(Message):
+    """One search of one index ("offset" or "time"): how many entries, how many looked at, and the entry it gave.
+
+    ``key`` is the entry's offset or timestamp, ``value`` its position (bytes) or offset; absent when all lie above.
+    """
+
+    index: str
+    file: str
+    entries: int
+    wanted: int
+    probes: int
+    key: int | None = None
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainReply(Message):
+    """What the seek did. Sizes and positions are bytes; files are relative to the log directory.
+
+    ``segment`` is the base offset of the one chosen out of ``segments``; ``scanned_bytes`` lie between where the index
+    led and where the found batch begins, ``read_bytes`` came from the ``.log`` by system calls.
+    """
+
+    topic: str
+    partition: int
+    segments: int
+    why: str
+    segment: int | None = None
+    passed_over: int = 0
+    lookups: list[ExplainedLookup] = field(default_factory=list)
+    scan_start: int = 0
+    scanned_bytes: int = 0
+    scanned_batches: int = 0
+    read_bytes: int = 0
+    position: int | None = None
+    base_offset: int | None = None
+    last_offset: int | None = None
+    record_offset: int | None = None
+    record_timestamp: int | None = None
+    rebuilt_indexes: bool = False
+    files: list[str] = field(default_factory=list)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRequest(Request):
+    """The broker's counters since its start."""
+
+    api: ClassVar[str] = "metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsReply(Message):
+    """Numbers by name; docs/OPERATIONS.md says what each counts."""
+
+    metrics: dict[str, int | float]
+
+
 REQUESTS: Final[Mapping[str, type[Request]]] = {
     request.api: request
     for request in (
@@ -356,7 +514,12 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         OffsetsRequest,
         TopicsRequest,
         CreateTopicRequest,
+        AlterTopicRequest,
         DeleteTopicRequest,
+        TruncateRequest,
+        CancelRequest,
+        ExplainRequest,
+        MetricsRequest,
     )
 }
 

@@ -10,6 +10,7 @@ import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.native import open_listeners, serve_native
+from seglog_broker.metrics import Metrics
 from seglog_broker.offload import InlineOffload, Offload
 from seglog_broker.storage.filesystem import Buffer, File
 from seglog_protocol.errors import SeglogError, UnknownTopicError
@@ -32,6 +33,7 @@ from seglog_protocol.messages import (
     FetchResult,
     HelloReply,
     HelloRequest,
+    Message,
     OffsetsPartition,
     OffsetsReply,
     OffsetsRequest,
@@ -131,6 +133,7 @@ class FakeBroker:
     def __init__(self, offload: Offload | None = None, **config: Any) -> None:
         self.config = replace(BrokerConfig(), **config)
         self.offload = InlineOffload() if offload is None else offload
+        self.metrics = Metrics()
         self.appended: list[bytes] = []
         self.pending: list[FakePending] = []
         self.answers: deque[FakeAnswer] = deque()  # for fetches: there at once
@@ -145,6 +148,12 @@ class FakeBroker:
     def _raise(self) -> None:
         if self.raising is not None:
             raise self.raising()
+
+    def missing_topics(self, _request: AppendRequest) -> list[str]:
+        return []
+
+    async def create_missing(self, request: AppendRequest) -> None:
+        raise NotImplementedError
 
     def append(self, request: AppendRequest, payload: memoryview) -> FakePending:
         """Topic "missing" does not exist; an ack of "disk" waits for ``reach``."""
@@ -177,23 +186,20 @@ class FakeBroker:
         self._raise()
         return self.late_answers.popleft()
 
-    def offsets(self, request: OffsetsRequest) -> OffsetsReply:
+    async def answer(self, request: Request) -> tuple[Message, bytes]:
         self._raise()
-        return OffsetsReply([OffsetsResult(place.topic, place.partition, 0, 7) for place in request.partitions])
-
-    def topics(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
-        self._raise()
-        return TopicsReply(), encode_value([])
-
-    async def create_topic(self, request: CreateTopicRequest) -> CreateTopicReply:
-        self._raise()
-        await trio.lowlevel.checkpoint()
-        return CreateTopicReply(request.topic, "A" * 22, request.partitions or 1)
-
-    async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicReply:
-        self._raise()
-        await trio.lowlevel.checkpoint()
-        return DeleteTopicReply(request.topic)
+        match request:
+            case OffsetsRequest():
+                return OffsetsReply([OffsetsResult(p.topic, p.partition, 0, 7) for p in request.partitions]), b""
+            case TopicsRequest():
+                return TopicsReply(), encode_value([])
+            case CreateTopicRequest():
+                await trio.lowlevel.checkpoint()
+                return CreateTopicReply(request.topic, "A" * 22, request.partitions or 1), b""
+            case DeleteTopicRequest():
+                await trio.lowlevel.checkpoint()
+                return DeleteTopicReply(request.topic), b""
+        raise NotImplementedError(request.api)
 
 
 class Peer:

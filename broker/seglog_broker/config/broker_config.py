@@ -115,11 +115,9 @@ class BrokerConfig:
         Key(
             "auto.create.topics.enable",
             Boolean(),
-            Effect.NOT_YET,
-            "Whether a Kafka client's first use of a topic makes it.",
+            Effect.NOW,
+            "Whether producing to a topic that does not exist creates it, with num.partitions; reading never does.",
             "Set it to false to have typing errors refused.",
-            note="topics are made by request only",
-            holds=False,
         ),
     ] = True
     socket_request_max_bytes: Annotated[

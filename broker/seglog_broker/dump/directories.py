@@ -19,6 +19,7 @@ from seglog_broker.dump.facts import (
     SegmentFound,
     TopicFound,
 )
+from seglog_broker.dump.index_files import look_at_offset_index, look_at_time_index
 from seglog_broker.dump.log_file import BadStretch, changed_meanwhile, codec_name, stretch_reason, walk
 from seglog_broker.dump.small_files import (
     OFFSET_CHECKPOINTS,
@@ -37,9 +38,7 @@ from seglog_broker.storage.properties import decode_properties
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     LOG_SUFFIX,
-    OFFSET_ENTRY,
     OFFSET_INDEX_SUFFIX,
-    TIME_ENTRY,
     TIME_INDEX_SUFFIX,
     parse_segment_file_name,
     segment_file_name,
@@ -52,6 +51,8 @@ _KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {filenames.LOCK_FILE, filenames.CLE
 _PARTITION_FILES: Final = frozenset(
     {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
 )
+
+GONE: Final = "it was there a moment ago and is gone: a broker is at work"
 
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets of the log directory's checkpoints, by file name."""
@@ -97,7 +98,7 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
     yield from _ghosts(path, directories, offsets)
     others = [name for name in found if name not in directories and name not in _KNOWN_FILES]
     if others:
-        yield Note(path, f"other files: {', '.join(others)}")
+        yield Note(path, f"other files: {_listed(others, 10)}")
 
 
 def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[Fact]:
@@ -138,9 +139,7 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
         yield TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
 
 
-def _checkpoint(
-    fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]
-) -> Iterator[Fact]:
+def _checkpoint(fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]) -> Iterator[Fact]:
     file = f"{path}/{name}"
     try:
         offsets[name] = checkpoints.read_offsets(fs, file)
@@ -199,13 +198,15 @@ def dump_partition(
         found = fs.list_directory(path)
         sizes = {name: fs.stat(f"{path}/{name}").size for name in found}
     except FileNotFoundError:
-        yield Note(path, "it was there a moment ago and is gone: a broker is at work")
+        yield Note(path, GONE)
         return
     if parsed is None:
         parsed = _partition_name(path.rpartition("/")[2])
-    bases = sorted(
-        base for name in found if (base := _base_of(name, LOG_SUFFIX)) is not None
-    )
+    stems: dict[int, list[str]] = {}
+    for name in found:
+        if (stem := parse_segment_file_name(name)) is not None:
+            stems.setdefault(stem[0], []).append(name)
+    bases = [base for base in sorted(stems) if segment_file_name(base, LOG_SUFFIX) in sizes]
     epochs, small = _small_facts(fs, path, found)
     key = None if parsed is None or parsed.marker else (parsed.topic, parsed.partition)
     yield PartitionFound(
@@ -223,11 +224,11 @@ def dump_partition(
     )
     yield from small
     for base, following in zip(bases, [*bases[1:], None], strict=True):
-        yield from _segment(fs, path, base, following, sizes, count=count)
-    used = {name for base in bases for name in _files_of(base, sizes)} | _PARTITION_FILES
+        yield from _segment(fs, path, base, following, stems[base], count=count)
+    used = {name for base in bases for name in stems[base]} | _PARTITION_FILES
     others = [name for name in found if name not in used]
     if others:
-        yield Note(path, f"other files: {', '.join(others)}")
+        yield Note(path, f"other files: {_listed(others, 10)}")
     if not bases:
         yield Note(path, "it has no segment: no .log file is in it")
 
@@ -252,34 +253,43 @@ def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[
 
 
 def _segment(
-    fs: FileSystem, path: str, base: int, following: int | None, sizes: Mapping[str, int], *, count: bool
+    fs: FileSystem, path: str, base: int, following: int | None, names: Sequence[str], *, count: bool
 ) -> Iterator[Fact]:
     log = segment_file_name(base, LOG_SUFFIX)
-    offset_index = sizes.get(segment_file_name(base, OFFSET_INDEX_SUFFIX))
-    time_index = sizes.get(segment_file_name(base, TIME_INDEX_SUFFIX))
-    counts, problems = _Counts(), []
-    if count:
-        try:
-            problems = list(counts.walk(fs, f"{path}/{log}", base, following))
-        except FileNotFoundError:
-            yield Note(f"{path}/{log}", "it was there a moment ago and is gone: a broker is at work")
-            return
+    offset_index = segment_file_name(base, OFFSET_INDEX_SUFFIX)
+    time_index = segment_file_name(base, TIME_INDEX_SUFFIX)
+    counts = _Counts()
+    problems: list[Fact] = []
+    try:
+        size = fs.stat(f"{path}/{log}").size
+        if count:
+            problems += counts.walk(fs, f"{path}/{log}", base, following)
+        ends = look_at_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
+        times = look_at_time_index(fs, f"{path}/{time_index}") if time_index in names else None
+        log_size = fs.stat(f"{path}/{log}").size  # after the index: a running broker writes it first
+    except FileNotFoundError as error:
+        yield Note(error.filename or f"{path}/{log}", GONE)
+        return
     yield SegmentFound(
         base_offset=base,
         next_offset=counts.next_offset if count else None,
-        size=sizes[log],
+        size=size,
         batches=counts.batches if count else None,
         records=counts.records if count else None,
         codecs=sorted(counts.codecs) if count else None,
-        min_timestamp=counts.min_timestamp if count else None,
+        first_timestamp=counts.first_timestamp if count else None,
         max_timestamp=counts.max_timestamp if count else None,
-        offset_index_size=offset_index,
-        offset_index_entries=None if offset_index is None else offset_index // OFFSET_ENTRY.size,
-        time_index_size=time_index,
-        time_index_entries=None if time_index is None else time_index // TIME_ENTRY.size,
-        other_files=[name for name in _files_of(base, sizes) if not name.endswith((LOG_SUFFIX, "index"))],
+        offset_index_entries=None if ends is None else ends.entries,
+        offset_index_padding=None if ends is None else ends.padding_bytes,
+        time_index_entries=None if times is None else times.entries,
+        time_index_padding=None if times is None else times.padding_bytes,
+        other_files=[name for name in names if name not in (log, offset_index, time_index)],
     )
     yield from problems
+    if ends is not None and (problem := ends.offset_problem(log_size)):
+        yield Damage(f"{path}/{offset_index}", None, None, problem)
+    if times is not None and (problem := times.time_problem()):
+        yield Damage(f"{path}/{time_index}", None, None, problem)
 
 
 class _Counts:
@@ -290,7 +300,7 @@ class _Counts:
         self.records = 0
         self.next_offset: int | None = None
         self.codecs: set[str] = set()
-        self.min_timestamp = NO_TIMESTAMP
+        self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
 
     def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[Fact]:
@@ -309,22 +319,17 @@ class _Counts:
                 self.next_offset = header.next_offset
                 self.codecs.add(codec_name(header))
                 self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-                if header.max_timestamp >= 0:
-                    known = self.min_timestamp
-                    self.min_timestamp = header.max_timestamp if known < 0 else min(known, header.max_timestamp)
+                if self.first_timestamp is None:
+                    self.first_timestamp = header.max_timestamp
             if following is not None and self.next_offset is not None and self.next_offset > following:
                 yield Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
+            elif following is not None and (end := self.next_offset or base) < following:
+                yield Note(
+                    path,
+                    f"offsets {end} to {following - 1} are in no segment: compaction leaves gaps, lost files do too",
+                )
         finally:
             file.close()
-
-
-def _base_of(name: str, suffix: str) -> int | None:
-    found = parse_segment_file_name(name)
-    return found[0] if found is not None and found[1] == suffix else None
-
-
-def _files_of(base: int, sizes: Mapping[str, int]) -> list[str]:
-    return [name for name in sizes if (found := parse_segment_file_name(name)) is not None and found[0] == base]
 
 
 def _offset(offsets: Offsets | None, name: str, key: TopicPartition | None) -> int | None:

@@ -275,7 +275,11 @@ class PartitionFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFound(Fact):
-    """A segment. Counts come from batch headers, checksums are not looked at; None where nothing was counted."""
+    """A segment. Counts come from batch headers, checksums are not looked at; None where nothing was counted.
+
+    ``first_timestamp`` is the maxTimestamp of its first batch. An index that is not there has None entries; its padding
+    are bytes of zeros behind them.
+    """
 
     kind = "segment"
     base_offset: int
@@ -284,10 +288,10 @@ class SegmentFound(Fact):
     batches: int | None
     records: int | None
     codecs: list[str] | None
-    min_timestamp: int | None
+    first_timestamp: int | None
     max_timestamp: int | None
-    offset_index_size: int | None
     offset_index_entries: int | None
-    time_index_size: int | None
+    offset_index_padding: int | None
     time_index_entries: int | None
+    time_index_padding: int | None
     other_files: list[str] = field(default_factory=list)

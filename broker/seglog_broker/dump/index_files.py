@@ -15,13 +15,14 @@ from seglog_broker.storage.batch_scan import LocatedBatch, scan_headers
 from seglog_broker.storage.filesystem import File, FileSystem
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
-    LOG_SUFFIX,
     OFFSET_ENTRY,
     TIME_ENTRY,
     OffsetEntry,
     TimeEntry,
     offset_entries,
+    offset_index_problem,
     time_entries,
+    time_index_problem,
 )
 
 _READ_ENTRIES: Final = 4096
@@ -64,6 +65,52 @@ class _Pieces:
             self.entries, zeros = 1, 0
             yield bytes(self.entry_size)
         self.padding_bytes = zeros
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEnds:
+    """What the overview says of an index without reading all of it."""
+
+    entries: int
+    padding_bytes: int
+    ends: bytes  # the first and the last entry, with what there is of half an entry behind them
+
+    def offset_problem(self, log_size: int) -> str | None:
+        """Why this cannot be the offset index of a log of that size, or None."""
+        return offset_index_problem(self.ends, log_size)
+
+    def time_problem(self) -> str | None:
+        """Why this cannot be a time index, or None."""
+        return time_index_problem(self.ends)
+
+
+def look_at_offset_index(fs: FileSystem, path: str) -> IndexEnds:
+    """Count the entries; the file is read through only when it ends in zeros. Raises OSError."""
+    return _look(fs, path, OFFSET_ENTRY.size)
+
+
+def look_at_time_index(fs: FileSystem, path: str) -> IndexEnds:
+    """The same for a time index."""
+    return _look(fs, path, TIME_ENTRY.size)
+
+
+def _look(fs: FileSystem, path: str, entry_size: int) -> IndexEnds:
+    file = fs.open(path)
+    try:
+        size = file.size()
+        end = size // entry_size * entry_size
+        padding = 0
+        if end > entry_size and not any(file.pread(entry_size, end - entry_size)):
+            pieces = _Pieces(file, size, entry_size)
+            for _ in pieces:
+                pass
+            padding = pieces.padding_bytes
+            end -= padding
+        numbers = sorted({0, end // entry_size - 1}) if end else []
+        ends = b"".join(file.pread(entry_size, number * entry_size) for number in numbers)
+        return IndexEnds(end // entry_size, padding, ends + bytes(size % entry_size))
+    finally:
+        file.close()
 
 
 def dump_offset_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None) -> Iterator[Fact]:

@@ -8,23 +8,18 @@ from types import TracebackType
 from typing import Protocol
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.filesystem import File
 from seglog_protocol.messages import (
     Ack,
     AppendReply,
     AppendRequest,
-    CreateTopicReply,
-    CreateTopicRequest,
-    DeleteTopicReply,
-    DeleteTopicRequest,
     FetchReply,
     FetchRequest,
     HelloReply,
-    OffsetsReply,
-    OffsetsRequest,
-    TopicsReply,
-    TopicsRequest,
+    Message,
+    Request,
 )
 
 
@@ -94,12 +89,25 @@ class BrokerFace(Protocol):
         ...
 
     @property
+    def metrics(self) -> Metrics:
+        """Counters to add to."""
+        ...
+
+    @property
     def offload(self) -> Offload:
         """Where blocking reads go."""
         ...
 
     def hello(self) -> HelloReply:
         """Who answers."""
+        ...
+
+    def missing_topics(self, request: AppendRequest, /) -> list[str]:
+        """Topics that an append names, that do not exist, and that it may create."""
+        ...
+
+    async def create_missing(self, request: AppendRequest, /) -> None:
+        """Create them; where that fails the append is answered that there is no such topic."""
         ...
 
     def append(self, request: AppendRequest, payload: memoryview, /) -> Pending:
@@ -114,18 +122,6 @@ class BrokerFace(Protocol):
         """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled."""
         ...
 
-    def offsets(self, request: OffsetsRequest, /) -> OffsetsReply:
-        """Look up offsets."""
-        ...
-
-    def topics(self, request: TopicsRequest, /) -> tuple[TopicsReply, bytes]:
-        """The reply and its payload."""
-        ...
-
-    async def create_topic(self, request: CreateTopicRequest, /) -> CreateTopicReply:
-        """Create a topic."""
-        ...
-
-    async def delete_topic(self, request: DeleteTopicRequest, /) -> DeleteTopicReply:
-        """Delete a topic."""
+    async def answer(self, request: Request, /) -> tuple[Message, bytes]:
+        """The reply, and its payload, to any request that none of the methods above is for."""
         ...

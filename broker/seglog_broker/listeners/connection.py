@@ -22,6 +22,7 @@ from seglog_protocol.errors import (
     BrokerStoppingError,
     InvalidRequestError,
     RemoteProtocolError,
+    RequestCancelledError,
     SeglogError,
 )
 from seglog_protocol.frames import Frame, FrameReader, encode_frame_prefix
@@ -29,15 +30,13 @@ from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
     AppendRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
+    CancelReply,
+    CancelRequest,
     FetchRequest,
     HelloReply,
     HelloRequest,
     Message,
-    OffsetsRequest,
     Request,
-    TopicsRequest,
     decode_request,
     reply_header,
     request_id_of,
@@ -48,6 +47,9 @@ HELLO_SECONDS: Final = 10
 
 HELLO_BYTES_MAX: Final = 64 * 1024
 """Largest frame before hello: nobody is waited for who announces more, most likely in another protocol."""
+
+HELLO_TRIES_MAX: Final = 10
+"""A hello that was refused may be corrected, but not for ever."""
 
 FIRST_BYTES: Final = 16
 """Kept of the very beginning, to tell who is calling when it is not a seglog client."""
@@ -73,7 +75,8 @@ class Connection:
         self._acks = AckQueue(self._sender)
         self._acks_running = False
         self._fetches = 0
-        self._waiting: set[trio.CancelScope] = set()  # around each fetch that waits for records
+        self._waiting: dict[int, trio.CancelScope] = {}  # around each fetch that waits for records, by request id
+        self._cancelled: set[int] = set()  # ids of fetches that their asker ended
         self._stopping = False
         self._parting: bytes | None = None  # the last thing to say
         self._log = log.bind(peer=peer)
@@ -126,19 +129,18 @@ class Connection:
         first = b""
         try:
             with trio.move_on_after(HELLO_SECONDS):
-                while True:
-                    received = await self._receive()
-                    if received is None:
-                        return False
-                    if len(first) < FIRST_BYTES:
-                        first += bytes(received[: FIRST_BYTES - len(first)])
-                    frame = self._reader.next_frame()
-                    if frame is not None:
-                        good = self._answer_hello(frame)
-                        if good is not None:
-                            await self._sender.flush()
-                            return good
-                        await self._sender.flush()
+                for _ in range(HELLO_TRIES_MAX):
+                    while (frame := self._reader.next_frame()) is None:
+                        received = await self._receive()
+                        if received is None:
+                            return False
+                        if len(first) < FIRST_BYTES:
+                            first += bytes(received[: FIRST_BYTES - len(first)])
+                    good = self._answer_hello(frame)
+                    await self._sender.flush()
+                    if good is not None:
+                        return good
+                return False
         except RemoteProtocolError:
             pass
         hint = hint_for(first)
@@ -181,7 +183,11 @@ class Connection:
                     served = 0
                     continue
                 if frame.header.get("api") == AppendRequest.api:
-                    if not self._append(frame, nursery):
+                    goes_on = self._append(frame, nursery)
+                    if goes_on is None:
+                        await self._sender.flush()
+                        goes_on = await self._append_creating(frame, nursery)
+                    if not goes_on:
                         return
                     if self._acks.is_full:
                         await self._sender.flush()
@@ -199,13 +205,26 @@ class Connection:
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 
-    def _append(self, frame: Frame, nursery: trio.Nursery) -> bool:
-        """Apply an append, and answer it now or in its turn. False: one that is not answered failed, hang up."""
+    async def _append_creating(self, frame: Frame, nursery: trio.Nursery) -> bool:
+        """Create the topics that an append names and nobody knows, then apply it; nothing else is read meanwhile."""
+        request = decode_request(frame.header)
+        assert isinstance(request, AppendRequest)
+        await self._broker.create_missing(request)
+        return bool(self._append(frame, nursery, may_create=False))
+
+    def _append(self, frame: Frame, nursery: trio.Nursery, *, may_create: bool = True) -> bool | None:
+        """Apply an append, and answer it now or in its turn.
+
+        None: nothing was done yet, for a topic has to be created first. False: one that is not answered failed, hang up.
+        """
         header = frame.header
         request_id = request_id_of(header)
         try:
             request = decode_request(header)
             assert isinstance(request, AppendRequest)
+            if may_create and self._broker.missing_topics(request):
+                return None
+            self._broker.metrics.requests[AppendRequest.api] += 1
             pending = self._broker.append(request, frame.payload)
             outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
@@ -237,6 +256,7 @@ class Connection:
         request_id = request_id_of(frame.header)
         try:
             request = _request_without_payload(frame)
+            self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
                 answer = self._broker.fetch_now(request)
                 if answer is None:
@@ -253,19 +273,11 @@ class Connection:
 
     async def _result(self, request: Request) -> tuple[Message, bytes]:
         """The reply to a request, and its payload."""
-        broker = self._broker
-        match request:
-            case OffsetsRequest():
-                return broker.offsets(request), b""
-            case TopicsRequest():
-                return broker.topics(request)
-            case CreateTopicRequest():
-                return await broker.create_topic(request), b""
-            case DeleteTopicRequest():
-                return await broker.delete_topic(request), b""
-            case HelloRequest():
-                return self._hello(request), b""
-        raise NotImplementedError(request.api)
+        if isinstance(request, HelloRequest):
+            return self._hello(request), b""
+        if isinstance(request, CancelRequest):
+            return CancelReply(self._cancel(request.target)), b""
+        return await self._broker.answer(request)
 
     # --- Fetching -----------------------------------------------------------------------------------------------------
 
@@ -274,9 +286,11 @@ class Connection:
             raise InvalidRequestError(
                 f"{self._fetches} fetches are waiting on this connection already, which is the limit", field=""
             )
+        if request_id in self._waiting:
+            raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
         scope = trio.CancelScope()  # entered by the task, but known here: `stop` may come before the task has run
-        self._waiting.add(scope)
+        self._waiting[request_id] = scope
         if self._stopping:
             scope.cancel()
         nursery.start_soon(self._fetch, request_id, request, scope)
@@ -291,12 +305,15 @@ class Connection:
                     answer = await self._broker.fetch(request)
                 except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                     failure = as_seglog_error(error, FetchRequest.api)
-            self._waiting.discard(scope)
+            self._waiting.pop(request_id, None)
             if answer is not None:
                 await self._send_answer(request_id, answer)
                 return
             if failure is None and self._stopping:
                 failure = BrokerStoppingError("the broker is stopping; connect again")
+            elif failure is None and request_id in self._cancelled:
+                failure = RequestCancelledError("the fetch was cancelled, as asked")
+            self._cancelled.discard(request_id)
             if failure is not None:  # else the peer has left
                 self._sender.queue(encode_reply(request_id, failure))
                 await self._sender.flush()
@@ -308,6 +325,7 @@ class Connection:
         with answer:
             try:
                 size = sum(piece.size for piece in answer.slices)
+                self._broker.metrics.fetch_bytes += size
                 prefix = encode_frame_prefix(reply_header(request_id, answer.reply), size)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
                 self._sender.queue(encode_reply(request_id, as_seglog_error(error, FetchRequest.api)))
@@ -315,8 +333,16 @@ class Connection:
             else:
                 await self._sender.send_frame(prefix, answer.slices)
 
+    def _cancel(self, target: int) -> bool:
+        scope = self._waiting.get(target)
+        if scope is None:
+            return False
+        self._cancelled.add(target)
+        scope.cancel()
+        return True
+
     def _end_waiting(self) -> None:
-        for scope in self._waiting:
+        for scope in self._waiting.values():
             scope.cancel()
 
     # --- Parting ------------------------------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ class _Acceptor:
             if len(self._connections) < limit:
                 connection = Connection(self._broker, sock, _peer(sock))
                 self._connections.add(connection)
+                self._broker.metrics.connections_total += 1
+                self._broker.metrics.connections_open = len(self._connections)
                 self._handlers.start_soon(self._serve, connection)
             elif self._refusals < REFUSALS_MAX:
                 self._refusals += 1
@@ -142,6 +144,7 @@ class _Acceptor:
             await connection.run()
         finally:
             self._connections.discard(connection)
+            self._broker.metrics.connections_open = len(self._connections)
 
     async def _refuse(self, sock: socket.socket, limit: int) -> None:
         """Tell a connection beyond the limit; it may well try again."""

@@ -6,7 +6,7 @@ The order in which things reach the disk is what makes every crash harmless; it 
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
@@ -338,28 +338,69 @@ class LogDirectory:
             raise TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
-        topic = Topic(name, filenames.new_id(self._new_uuid()), partitions, config)
+        return self._planned(Topic(name, filenames.new_id(self._new_uuid()), partitions, config), 0)
+
+    def _planned(self, topic: Topic, first_partition: int) -> "TopicCreation":
         registry = self.registry.content(adding=topic)
-        return TopicCreation(self._fs, self.path, topic, self.registry.path, registry)
+        return TopicCreation(self._fs, self.path, topic, first_partition, self.registry.path, registry)
 
     def finish_topic(self, creation: "TopicCreation", error: OSError | None) -> Topic:
         """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
         topic = creation.topic
-        effective = self._config.topic_config(topic.config)
-        logs = {(topic.name, p): self._log((topic.name, p), effective) for p in range(topic.partitions)}
         try:
-            if error is not None:
-                raise error
-            for log in logs.values():
-                log.open(clean=True)
+            logs = self._opened(creation, error)
         except OSError as failure:
-            for log in logs.values():
-                log.release()
             self._take_back(topic)
             raise StorageError(f"topic {topic.name} could not be created: {failure}") from failure
         self.registry.topics[topic.name] = topic
         self.logs |= logs
         return topic
+
+    def _opened(self, creation: "TopicCreation", error: OSError | None) -> dict[TopicPartition, PartitionLog]:
+        """The logs of the partitions that were made; ``error`` if that failed, or what opening them raised."""
+        if error is not None:
+            raise error
+        topic = creation.topic
+        config = self._config.topic_config(topic.config)
+        made = range(creation.first_partition, topic.partitions)
+        logs = {(topic.name, partition): self._log((topic.name, partition), config) for partition in made}
+        try:
+            for log in logs.values():
+                log.open(clean=True)
+        except OSError:
+            for log in logs.values():
+                log.release()
+            raise
+        return logs
+
+    def plan_alteration(self, topic: Topic, partitions: int, config: dict[str, str]) -> "TopicCreation":
+        """The work of giving a topic another configuration and more partitions; then ``finish_alteration``.
+
+        Same rules as for ``plan_topic``. Raises InvalidPartitionsError when there would be fewer.
+        """
+        if not topic.partitions <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitionsError(
+                f"topic {topic.name} has {topic.partitions} partitions and can have up to {PARTITIONS_MAX}, not "
+                f"{partitions}: partitions are never taken away"
+            )
+        return self._planned(replace(topic, partitions=partitions, config=config), topic.partitions)
+
+    def finish_alteration(self, before: Topic, alteration: "TopicCreation", error: OSError | None) -> Topic:
+        """Put an alteration in force; StorageError, and everything as it was before, when it could not be written."""
+        altered = alteration.topic
+        try:
+            logs = self._opened(alteration, error)
+        except OSError as failure:
+            self._take_back_partitions(altered, alteration.first_partition)
+            raise StorageError(f"topic {before.name} could not be altered: {failure}") from failure
+        self.registry.topics[altered.name] = altered
+        self.logs |= logs
+        config = self._config.topic_config(altered.config)
+        for partition in range(before.partitions):
+            log = self.logs.get((altered.name, partition))
+            if log is not None:
+                log.reconfigure(config)
+        return altered
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
         """``plan_topic`` and what follows from it, in line."""
@@ -373,9 +414,13 @@ class LogDirectory:
     def _take_back(self, topic: Topic) -> None:
         """A topic that could not be made whole must not come back half made at the next start."""
         self.registry.deleting.append(topic.id)
+        self._take_back_partitions(topic, 0)
+
+    def _take_back_partitions(self, topic: Topic, first: int) -> None:
+        """Write the registry as it was, and remove the directories from partition ``first`` on."""
         try:
             self.registry.save()
-            for partition in range(topic.partitions):
+            for partition in range(first, topic.partitions):
                 path = self._file(filenames.partition_directory_name(topic.name, partition))
                 self.handles.forget_below(path)
                 if self._fs.exists(path):
@@ -488,19 +533,26 @@ class LogDirectory:
 
 
 class TopicCreation:
-    """The files of a new topic; ``run`` makes them, touches nothing shared, and may be called in a thread, once."""
+    """The files of a new topic, or of partitions added to one, from ``first_partition`` on.
 
-    def __init__(self, fs: FileSystem, path: str, topic: Topic, registry_path: str, registry: bytes) -> None:
+    ``run`` makes them, touches nothing shared, and may be called in a thread, once.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, topic: Topic, first_partition: int, registry_path: str, registry: bytes
+    ) -> None:
         self.topic = topic
+        self.first_partition = first_partition
         self._fs = fs
         self._path = path
         self._registry_path = registry_path
         self._registry = registry
 
     def run(self) -> None:
-        """Registry first: after a crash the start completes the directories. OSError: ``finish_topic`` cleans up."""
+        """Registry first: after a crash the start completes the directories. OSError: whoever finishes cleans up."""
         write_file_atomically(self._fs, self._registry_path, self._registry)
-        for partition in range(self.topic.partitions):
+        for partition in range(self.first_partition, self.topic.partitions):
             name = filenames.partition_directory_name(self.topic.name, partition)
             make_partition(self._fs, f"{self._path}/{name}", self.topic.id)
-        self._fs.sync_directory(self._path)
+        if self.first_partition < self.topic.partitions:
+            self._fs.sync_directory(self._path)

@@ -375,6 +375,11 @@ class PartitionLog:
         self._directory_is_dirty = True
         self._draw_segment_age()
 
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Take another configuration: limits hold from the next append on, index settings from the next roll."""
+        self.config = config
+        self._draw_segment_age()
+
     def _draw_segment_age(self) -> None:
         config = self.config
         age = config.segment_ms

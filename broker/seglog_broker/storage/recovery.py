@@ -117,6 +117,9 @@ class LogRecovery:
             segment.rebuild_indexes(self._verified_batches(segment, highest))
             report.scanned_bytes += segment.size
         for tail in self._tails:
+            if _holds_a_batch(tail):  # then an offset before it is wrong, and nobody can say which: keep the bytes
+                self._note_damage(tail.segment, tail.lost_offset, tail.lost_offset, tail.position, tail.segment.size)
+                continue
             report.cut_bytes += tail.segment.cut(tail.position)
             tail.segment.rebuild_indexes()
         last = segments[-1]
@@ -148,6 +151,7 @@ class LogRecovery:
                     # Checksums leave out the offset. When the next batch lies below this one, it is this one that is
                     # wrong; believed, it would make everything behind it look like a tail.
                     after = verifier.batch_at(found.end, lowest, highest)
+                    after = after or verifier.next_batch(found.end, lowest, highest)
                     if after is None or after.header.base_offset > found.header.last_offset:
                         break
                     found = after
@@ -184,3 +188,11 @@ class _Tail(NamedTuple):
     segment: Segment
     position: int
     lost_offset: int
+
+
+def _holds_a_batch(tail: _Tail) -> bool:
+    """Whether a valid batch of lower offsets lies in it."""
+    segment = tail.segment
+    with segment.lease() as file:
+        verifier = BatchVerifier(file, segment.size)
+        return verifier.next_batch(tail.position, segment.base_offset, tail.lost_offset - 1) is not None

@@ -60,8 +60,8 @@ class TopicRegistry:
         write_file_atomically(self._fs, self.path, self.content())
 
     def content(self, *, adding: Topic | None = None) -> bytes:
-        """The whole file, with one topic more if given; what ``save`` writes, for those who write it elsewhere."""
-        topics = [*self.topics.values(), *([adding] if adding else ())]
+        """The whole file, with one topic more, or other, if given; for those who write it elsewhere than ``save``."""
+        topics = ({**self.topics, adding.name: adding} if adding else self.topics).values()
         content = {
             "version": _VERSION,
             "topics": [asdict(topic) for topic in sorted(topics, key=lambda topic: topic.name)],

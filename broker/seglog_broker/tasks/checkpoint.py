@@ -32,13 +32,16 @@ async def run_checkpoints(broker: "Broker") -> None:
         await trio.sleep(max(1, broker.config.log_flush_offset_checkpoint_interval_ms) / 1000)
 
 
-async def write_checkpoints(broker: "Broker") -> None:
-    """Write the checkpoint files as they should be now."""
+async def write_checkpoints(broker: "Broker") -> OSError | None:
+    """Write the checkpoint files as they should be now; the first failure, which is logged, or None."""
+    failure: OSError | None = None
     for path, content in broker.directory.checkpoints():
         try:
             await broker.offload.maintenance(write_file_atomically, broker.fs, path, content)
         except OSError as error:
             log.warning("checkpoint_not_written", path=path, reason=str(error))
+            failure = failure or error
+    return failure
 
 
 async def _checkpoint(broker: "Broker", partition: "Partition") -> bool:

@@ -38,9 +38,9 @@ def _path(base: int, suffix: str = ".log") -> str:
     return f"{DIRECTORY}/{base:020d}{suffix}"
 
 
-def _filled(count: int = 30, **config: int) -> LogOnDisk:
+def _filled(count: int = 30) -> LogOnDisk:
     """Batches of one record and 100 bytes: segments with base 0, 10, 20 and so on; everything on the disk."""
-    disk = LogOnDisk(TopicConfig(**({"segment_bytes": 1000, "index_interval_bytes": 250} | config)))
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
     for number in range(count):
         disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 7 % 50))
     disk.log.flush()
@@ -132,7 +132,10 @@ def test_a_torn_segment_before_empty_ones_is_still_a_tail() -> None:
 
 def test_all_of_it_torn_leaves_an_empty_log() -> None:
     disk = _filled(5)
-    log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 16) or cut_file(disk.fs, _path(0), 100))
+    disk.log.release()
+    cut_file(disk.fs, _path(0), 100)
+    flip_bit(disk.fs, _path(0), 16)
+    log = disk._open(clean=False)
     assert (log.log_start_offset, log.log_end_offset, contents(disk.fs)[_path(0)]) == (0, 0, b"")
 
 
@@ -182,6 +185,32 @@ def test_a_flip_in_the_offset_of_a_segments_last_batch_costs_that_batch(bit: int
     assert log.log_end_offset == 30
     assert _offsets(log) == [offset for offset in range(30) if offset != 19]
     verify(disk.fs, log)
+
+
+def test_a_flip_in_an_offset_before_a_damaged_batch_does_not_either() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 4)
+    flip_bit(disk.fs, _path(20), 180)
+    log = disk._open(clean=False)
+    assert _offsets(log) == [*range(20), 22, 23, 24]
+    assert log.state.damaged == [DamagedRange(20, 22, 20, 0, 200)]
+
+
+def test_no_byte_is_cut_while_a_valid_batch_lies_behind_whatever_its_offset() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 4)
+    flip_bit(disk.fs, _path(20), 104)  # two neighbours agree on offsets that are both wrong
+    log = disk._open(clean=False)
+    assert len(contents(disk.fs)[_path(20)]) == 500
+    assert len(log.state.damaged) == 1
+    end = log.log_end_offset
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    assert _offsets(log)[-1] == end
+    verify(disk.fs, log)
+    verify(disk.fs, disk.reopen())
+    assert disk.log.log_end_offset == end + 1
 
 
 def test_a_corrupt_middle_segment_keeps_every_byte_and_later_segments_are_served() -> None:
@@ -309,7 +338,7 @@ def test_whatever_bits_flip_every_untouched_batch_is_served_and_every_byte_but_a
     disk.log.release()
     hurt = data.draw(st.sets(st.integers(0, 24), max_size=6))
     for offset in hurt:
-        position = offset % 10 * 100 + data.draw(st.integers(0, 99))
+        position = offset % 10 * 100 + data.draw(st.integers(8, 99))
         flip_bit(disk.fs, _path(offset // 10 * 10), position, data.draw(st.integers(0, 7)))
     before = contents(disk.fs)
     log = disk._open(clean=False)
@@ -547,8 +576,9 @@ def test_a_crash_during_recovery_is_recovered_from() -> None:
     disk.log.release()
     flip_bit(disk.fs, _path(10), 480)
     cut_file(disk.fs, _path(20), 950)
-    double = _double(disk)
-    double.on_operation = None
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))  # all of it on the disk, the damage too
+    disk.fs = double
     found: list[ForgetfulFileSystem] = []
 
     def note(_: Operation) -> None:

@@ -1,0 +1,64 @@
+"""Values as people read them: sizes, counts, times, and texts that no terminal can be fooled with."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXT_MAX: Final = 160
+
+
+def size_text(size: int) -> str:
+    """``97 B``, ``34.5 KiB``, ``1.0 GiB``."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1023.95 or unit == "GiB":
+            return f"{value:,.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def time_text(timestamp: int | None) -> str:
+    """UTC with milliseconds, ``-`` for none, ``@`` and the number for a time beyond any calendar."""
+    if timestamp is None or timestamp == -1:
+        return "-"
+    try:
+        text = (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"@{timestamp}"
+    return text.removesuffix("+00:00") + "Z"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """``1 batch``, ``1,200 batches``."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def bytes_text(content: bytes | None) -> str:
+    """A key or value: ``"text"`` with its odd characters escaped, ``base64:…``, or ``null``; long ones are cut."""
+    if content is None:
+        return "null"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        shown = base64.b64encode(content[:_TEXT_MAX]).decode()
+        return f"base64:{shown}" + (f"... ({len(content):,} bytes)" if len(content) > _TEXT_MAX else "")
+    cut = f"... ({len(content):,} bytes)" if len(text) > _TEXT_MAX else ""
+    return quoted(text[:_TEXT_MAX]) + cut
+
+
+def quoted(text: str) -> str:
+    """A JSON string in which everything that would not print is escaped."""
+    return printable(json.dumps(text, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """``text`` with characters that would not print, such as those that move a cursor, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -1,0 +1,68 @@
+"""Opening links: connecting, hello, and trying again until there is no more time."""
+
+import trio
+
+from seglog.address import Address
+from seglog.conversations import ask
+from seglog.dialing import Attempts, attempt_seconds, hello_request, refused, saying_hello
+from seglog.trio.background import Background
+from seglog.trio.link import Link
+from seglog.trio.transport import Opener, Transport
+from seglog_protocol.errors import NotReachableError
+from seglog_protocol.messages import HelloReply
+
+
+class Dialer:
+    """Opens links to one address, through ``opener``; their tasks belong to ``background``."""
+
+    def __init__(self, address: Address, client_id: str, background: Background, opener: Opener) -> None:
+        self.address = address
+        self.client_id = client_id
+        self._background = background
+        self._opener = opener
+
+    @property
+    def server(self) -> str:
+        """The address as text."""
+        return str(self.address)
+
+    async def dial(self, timeout: float) -> Link:
+        """A link, after as many attempts as fit into ``timeout`` seconds; at least one is made.
+
+        NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
+        a seglog broker, is raised at once.
+        """
+        attempts = Attempts(timeout, trio.current_time())
+        while True:
+            try:
+                return await self.dial_once(attempts.seconds(trio.current_time()))
+            except NotReachableError as error:
+                delay = attempts.failed(error, trio.current_time())
+            await trio.sleep(delay)
+
+    async def dial_once(self, timeout: float) -> Link:
+        """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
+        timeout = attempt_seconds(timeout)
+        transport = await self._connected(timeout)
+        try:
+            link = Link(transport, self.server, self._background)
+        except BaseException:
+            transport.close()
+            raise
+        try:
+            with saying_hello(self.server):
+                link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), timeout=timeout)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def _connected(self, timeout: float) -> Transport:
+        try:
+            with trio.fail_after(timeout):
+                return await self._opener(self.address)
+        except trio.TooSlowError:
+            error: OSError = TimeoutError("timed out")
+        except OSError as failure:
+            error = failure
+        raise refused(self.server, error) from error

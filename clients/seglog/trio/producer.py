@@ -1,0 +1,303 @@
+"""The producer on trio: a task of the client around the sending core.
+
+``send`` only puts a record into its batch and waits for room; the task sends what is due, connects again, and gives up
+what has been here too long. So a cancelled ``send`` has sent nothing, and one that returned will go out whatever is
+cancelled afterwards, unless the producer's own block is left by an exception.
+"""
+
+import math
+import time
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from seglog.batching import ProducerBatch
+from seglog.connection import Reply
+from seglog.sending import (
+    ABORT_WAIT_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    Content,
+    HeaderInput,
+    ProducerOptions,
+    Sender,
+    Sent,
+)
+from seglog.trio.background import Background
+from seglog.trio.delivery import Delivery
+from seglog.trio.dialer import Dialer
+from seglog.trio.link import Link
+from seglog_protocol.batch_builder import NewRecord
+from seglog_protocol.errors import ClientClosedError, SeglogError
+from seglog_protocol.messages import TopicDescription
+
+SENDS_PER_TURN: Final = 64
+"""Records sent in a row before other tasks get their turn; a switch costs more than a record."""
+
+
+class Producer:
+    """Sends records to one topic. Any task may use it; close it, or use it in ``async with``.
+
+    Made by ``Client.producer``. It has a connection of its own, so acknowledgements never stand behind anything else.
+    """
+
+    def __init__(
+        self, dialer: Dialer, link: Link, topic: TopicDescription, options: ProducerOptions, background: Background
+    ) -> None:
+        self.topic = topic.name
+        self.partitions = topic.partitions
+        self.options = options
+        self._dialer = dialer
+        self._link: Link | None = None
+        self._sender = Sender(topic, options)
+        self._sender.accumulator.on_settled = self._on_settled
+        self._settled: dict[ProducerBatch, trio.Event] = {}
+        self._room = trio.lowlevel.ParkingLot()
+        self._work_to_do = trio.Event()
+        self._sends = 0
+        self._is_ending = False
+        self._is_closed = False
+        self._adopt(link)
+        self._working = background.start(self._work, f"seglog producer of {topic.name}")
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: Content,
+        key: Content = None,
+        *,
+        timestamp: int | datetime | None = None,
+        partition: int | None = None,
+        headers: HeaderInput = (),
+    ) -> Delivery:
+        """Hand over a record and return the promise of its receipt: ``await`` that, now or later.
+
+        ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
+        and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full. Cancelled,
+        it has sent nothing. Raises ClientTimeoutError when the buffer stays full for the delivery timeout,
+        MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+        added = self._append(partition, record, size)
+        if added is None:
+            added = await self._append_when_there_is_room(partition, record, size)
+        batch, index, has_full = added
+        self._sends += 1
+        if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
+            self._sends = 0
+            self._work_to_do.set()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return Delivery(batch, index, record[0], self)
+
+    def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
+        """As ``Sender.append``."""
+        if self._is_ending:
+            raise ClientClosedError("the producer is closed")
+        return self._sender.append(partition, record, size, trio.current_time())
+
+    async def _append_when_there_is_room(
+        self, partition: int | None, record: NewRecord, size: int
+    ) -> tuple[ProducerBatch, int, bool]:
+        self._work_to_do.set()
+        with trio.move_on_after(self.options.delivery_timeout):
+            while True:
+                await self._room.park()
+                added = self._append(partition, record, size)
+                if added is not None:
+                    return added
+        raise self._sender.stayed_full()
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far has been acknowledged or has failed.
+
+        Raises DeliveryFailed for what failed since the last flush and was not looked at.
+        """
+        await trio.lowlevel.checkpoint()
+        self._sender.accumulator.flush()
+        self._work_to_do.set()
+        await self._resolved(self._sender.pending())
+        failure = self._sender.failure()
+        if failure is not None:
+            raise failure
+
+    async def settled(self, batch: ProducerBatch) -> None:
+        """Wait until the batch has been resolved or split."""
+        if batch.is_resolved or batch.halves is not None:
+            await trio.lowlevel.checkpoint()
+            return
+        event = self._settled.get(batch)
+        if event is None:
+            event = self._settled[batch] = trio.Event()
+        await event.wait()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records sent to this producer of which it is not known what became."""
+        return self._sender.unacknowledged
+
+    async def _resolved(self, batches: list[ProducerBatch]) -> None:
+        while batches:
+            batch = batches[-1]
+            if batch.is_resolved:
+                batches.pop()
+            elif batch.halves is not None:
+                batches[-1:] = batch.halves
+            else:
+                await self.settled(batch)
+
+    def _on_settled(self, batch: ProducerBatch) -> None:
+        event = self._settled.pop(batch, None)
+        if event is not None:
+            event.set()
+        self._room.unpark_all()
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Flush, then let go of the connection. Raises what ``flush`` raises, closed all the same; twice is fine.
+
+        Cancelled while flushing, it ends as a block does that is left by an exception.
+        """
+        if self._is_closed:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            await self.flush()
+        except SeglogError:
+            raise
+        except BaseException as error:
+            await self.leave(error)
+            raise
+        finally:
+            self._shut()
+
+    async def abort(self, timeout: float = ABORT_WAIT_SECONDS) -> int:
+        """Send nothing new, wait ``timeout`` seconds for what is on the way; how many records were not acknowledged.
+
+        Counted are those that the program did not look at. A cancellation does not shorten the wait.
+        """
+        await self._abort(trio.current_time() + timeout)
+        return self._sender.accumulator.take_failures()[1]
+
+    async def leave(self, error: BaseException, deadline: float | None = None) -> None:
+        """The block was left by ``error``: abort, and note on it how many records were not acknowledged."""
+        if self._is_closed:
+            return
+        await self._abort(trio.current_time() + ABORT_WAIT_SECONDS if deadline is None else deadline)
+        note = self._sender.loss()
+        if note is not None:
+            error.add_note(note)
+
+    def end(self) -> list[ProducerBatch]:
+        """From now on nothing new is sent; what is on the way."""
+        self._is_ending = True
+        self._room.unpark_all()
+        return self._sender.end(ClientClosedError("the producer was closed before this record was sent"))
+
+    async def _abort(self, deadline: float) -> None:
+        try:
+            with trio.CancelScope(deadline=deadline, shield=True):
+                await self._resolved(self.end())
+        finally:
+            self._shut()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.leave(error)
+
+    def _shut(self) -> None:
+        self._is_ending = self._is_closed = True
+        self._working.cancel()
+        if self._link is not None:
+            self._link.close()
+        self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
+        self._room.unpark_all()
+
+    # --- The work -----------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """The task: until the producer is closed."""
+        while True:
+            self._work_to_do = trio.Event()  # what comes up from here on is seen in the next round
+            await self._connect()
+            if self._link is not None:
+                await self._pump(self._link)
+            event = self._sender.tick(trio.current_time(), is_connected=self._link is not None)
+            with trio.move_on_at(math.inf if event is None else event):
+                await self._work_to_do.wait()
+
+    async def _pump(self, link: Link) -> None:
+        """Send all that may be sent now."""
+        while (sent := self._sender.take(trio.current_time())) is not None:
+            try:
+                await self._write(link, sent)
+            except SeglogError as error:
+                link.fail(error)
+                self._lost(link)
+                return
+
+    async def _write(self, link: Link, sent: Sent) -> None:
+        sender = self._sender
+        sender.build(sent)
+        now = trio.current_time()
+        request = sender.request(sent, now)
+        if request is None:
+            return
+        timeout = sender.write_seconds(sent, now)
+        if self.options.ack == "none":
+            await link.send(*request, on_reply=None, timeout=timeout)
+            sender.written(sent)
+            return
+
+        def take(reply: Reply) -> None:
+            sender.answered(sent, reply.header, trio.current_time())
+            self._work_to_do.set()
+
+        await link.send(*request, on_reply=take, timeout=timeout)
+
+    # --- The connection -----------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """Make sure of a link, if it is time for one."""
+        sender = self._sender
+        if self._link is not None:
+            overdue = sender.overdue(trio.current_time(), self._dialer.server)
+            if overdue is not None:
+                self._link.fail(overdue)
+            if self._link.failure is not None:
+                self._lost(self._link)
+        if self._link is not None or not sender.accumulator.unresolved or trio.current_time() < sender.connect_at:
+            return
+        deadline = sender.tick(trio.current_time(), is_connected=True)
+        try:
+            with trio.move_on_at(math.inf if deadline is None else deadline):
+                self._adopt(await self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS))
+        except SeglogError as error:
+            sender.not_connected(error, trio.current_time())
+        else:
+            sender.connected()
+
+    def _adopt(self, link: Link) -> None:
+        self._link = link
+        link.on_failed = self._work_to_do_now
+
+    def _work_to_do_now(self) -> None:
+        self._work_to_do.set()
+
+    def _lost(self, link: Link) -> None:
+        """The link broke: what was on the way goes first on the next one."""
+        if self._link is link:
+            self._link = None
+            self._sender.lost(trio.current_time())
