@@ -4,9 +4,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of
-from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
+from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Goal, Row, percentile, take_turns
 from benchmarks.processes import Daemon, bare_server, daemon
-from benchmarks.raw_client import Connection, connect, fetch_frame, fetched_bytes_per_second, fill, open_socket
+from benchmarks.raw_client import (
+    Connection,
+    connect,
+    exchange_seconds,
+    fetch_frame,
+    fetched_bytes_per_second,
+    fill,
+    open_socket,
+    time_frame,
+)
 
 TOPIC: Final = "bench-fetch"
 _BATCH_BYTES: Final = 16 * 1024
@@ -37,6 +46,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 for number in range(case.partitions):
                     fill(connection, topic, iter([batch] * count), number)
             yield _measure(bench, case, running, connection, topic, batch_size=len(batch), records=records)
+        yield _empty_answers(bench, connection, f"{TOPIC}-1")
 
 
 def _measure(
@@ -68,6 +78,19 @@ def _measure(
         "sendfile",
         Goal("≥", 0.7, "ratio"),
     )
+
+
+def _empty_answers(bench: Bench, connection: Connection, topic: str) -> Row:
+    """How long it takes to be told that there is nothing new, which is what a consumer that has caught up asks."""
+    count = bench.pick(20, 5)
+    at_the_end = [fetch_frame(topic, connection.end_offset(topic), partition_bytes=MIB)] * count
+    ends = [time_frame(topic, None)] * count
+    empty, other = take_turns(
+        bench.rounds,
+        lambda: percentile(exchange_seconds(connection.sock, at_the_end), 0.5) * 1e6,
+        lambda: percentile(exchange_seconds(connection.sock, ends), 0.5) * 1e6,
+    )
+    return Row("at the end, nothing there: p50", "µs", empty, other, "offsets request")
 
 
 def requests_through(

@@ -23,7 +23,7 @@ def run(bench: Bench) -> Iterator[Row]:
     with daemon(bench) as running, ExitStack() as stack:
         with connect(running.port) as connection:
             connection.create_topic(TOPIC)
-        alone = _cpu_percent(running.pid, seconds / 3, ())
+        alone = _cpu_percent(running.pid, bench.pick(10.0, 1.0), ())
         memory = resident_bytes(running.pid)
         consumers = [Connection(stack.enter_context(open_socket(running.port))) for _ in range(CONSUMERS)]
         frame = fetch_frame(TOPIC, 0, partition_bytes=MIB, max_wait_ms=_WAIT_MS)

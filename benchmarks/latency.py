@@ -26,7 +26,7 @@ _PARTS: Final = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 
 def run(bench: Bench) -> Iterator[Row]:
     """Three rows for each ack level."""
-    count = bench.pick(4, 1) * RATE
+    count = bench.pick(4_000, 500)
     with bench.fresh_directory() as directory, daemon(bench) as running:
         with bare_server("relay", str(directory / "relay")) as port:
             sides = take_turns(

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks.batches import batch_of
 from benchmarks.harness import MIB, REPOSITORY, Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
@@ -13,8 +13,17 @@ from benchmarks.raw_client import connect, fill
 
 PARTITIONS: Final = 1_000
 LARGE_BYTES: Final = 2_500_000_000
+_SETTLE_SECONDS: Final = 0.2
 _READY_GOAL: Final = Goal("≤", 0.3, "value")
 _DEPENDENCIES: Final = "import sys, trio, msgpack, structlog; print(flush=True); sys.stdin.read()"
+
+
+class _Start(NamedTuple):
+    """Seconds until ready, and what the daemon then holds while it has nothing to do."""
+
+    ready_seconds: float
+    resident_mib: float
+    files: int
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -27,61 +36,42 @@ def run(bench: Bench) -> Iterator[Row]:
         wide = Daemon(bench, directory / "wide")
         large = Daemon(bench, directory / "large")
         try:
-            yield from _empty(bench, empty)
-            yield from _wide(bench, wide, empty)
+            yield from _prepare_empty(bench, empty)
+            _prepare_wide(wide)
+            yield from _at_rest(bench, empty, wide)
             if bench.quick:
                 yield Row("seglogd ready, 2.5 GB", "s", note="left out of a quick run")
             else:
-                yield from _large(bench, large)
+                _prepare_large(large)
+                starts, bare = take_turns(bench.rounds, lambda: _start(large).ready_seconds, _python)
+                yield _ready("seglogd ready, 2.5 GB, clean stop", starts, bare)
         finally:
             for running in (empty, wide, large):
                 running.kill()
 
 
-def _empty(bench: Bench, running: Daemon) -> Iterator[Row]:
+def _prepare_empty(bench: Bench, running: Daemon) -> Iterator[Row]:
     running.directory.mkdir()
     running.start()
-    fresh = running.ready_seconds
     with connect(running.port) as connection:
         for number in range(3):
             connection.create_topic(f"bench-start-{number}")
     listing = [sys.executable, "-m", "seglog.cli", "--server", running.address, "topic", "list"]
     times, bare = take_turns(bench.rounds, lambda: _wall(listing), _python)
     yield Row("seglog topic list", "ms", _ms(times), _ms(bare), "python -c pass", Goal("≤", 100, "value"))
+    yield Row("seglogd ready, new directory", "s", [running.ready_seconds], goal=_READY_GOAL)
     running.stop()
-    yield Row("seglogd ready, new directory", "s", [fresh], goal=_READY_GOAL)
-    yield _ready(bench, running, "seglogd ready, 3 empty topics")
 
 
-def _wide(bench: Bench, wide: Daemon, empty: Daemon) -> Iterator[Row]:
-    wide.directory.mkdir()
-    wide.start()
-    with connect(wide.port) as connection:
+def _prepare_wide(running: Daemon) -> None:
+    running.directory.mkdir()
+    running.start()
+    with connect(running.port) as connection:
         connection.create_topic("bench-wide", PARTITIONS)
-    wide.stop()
-    yield _ready(bench, wide, "seglogd ready, 1,000 partitions")
-
-    files: list[float] = []
-
-    def resting(running: Daemon) -> float:
-        running.start()
-        try:
-            time.sleep(0.2)
-            if running is wide:
-                files.append(open_files(running.pid))
-            return resident_bytes(running.pid) / MIB
-        finally:
-            running.stop()
-
-    idle, full, bare = take_turns(bench.rounds, lambda: resting(empty), lambda: resting(wide), _resident_dependencies)
-    yield Row("resident memory, idle", "MiB", idle, bare, "its imports", Goal("≤", 47, "value"))
-    yield Row("resident memory, 1,000 partitions", "MiB", full, idle, "idle", Goal("≤", 60, "value"))
-    more = [(wide_one - idle_one) * 1024 / PARTITIONS for wide_one, idle_one in zip(full, idle, strict=True)]
-    yield Row("resident memory for each partition", "KiB", more)
-    yield Row("open files, 1,000 partitions", "files", files)
+    running.stop()
 
 
-def _large(bench: Bench, running: Daemon) -> Iterator[Row]:
+def _prepare_large(running: Daemon) -> None:
     running.directory.mkdir()
     running.start()
     batch, _ = batch_of(64 * 1024)
@@ -89,17 +79,33 @@ def _large(bench: Bench, running: Daemon) -> Iterator[Row]:
         connection.create_topic("bench-large")
         fill(connection, "bench-large", iter([batch] * (LARGE_BYTES // len(batch))))
     running.stop()
-    yield _ready(bench, running, "seglogd ready, 2.5 GB, clean stop")
 
 
-def _ready(bench: Bench, running: Daemon, name: str) -> Row:
-    def start() -> float:
-        running.start()
+def _at_rest(bench: Bench, empty: Daemon, wide: Daemon) -> Iterator[Row]:
+    idle, full = take_turns(bench.rounds, lambda: _start(empty), lambda: _start(wide))
+    python, imported = take_turns(bench.rounds, _python, _resident_dependencies)
+    yield _ready("seglogd ready, 3 empty topics", [one.ready_seconds for one in idle], python)
+    yield _ready("seglogd ready, 1,000 partitions", [one.ready_seconds for one in full], python)
+    idle_mib, full_mib = [one.resident_mib for one in idle], [one.resident_mib for one in full]
+    yield Row("resident memory, idle", "MiB", idle_mib, imported, "its imports", Goal("≤", 47, "value"))
+    yield Row("resident memory, 1,000 partitions", "MiB", full_mib, idle_mib, "idle", Goal("≤", 60, "value"))
+    more = [(wider - least) * 1024 / PARTITIONS for wider, least in zip(full_mib, idle_mib, strict=True)]
+    yield Row("resident memory for each partition", "KiB", more)
+    yield Row("open files, 1,000 partitions", "files", [one.files for one in full])
+
+
+def _start(running: Daemon) -> _Start:
+    """Start after a clean stop, look, and stop again."""
+    running.start()
+    try:
+        time.sleep(_SETTLE_SECONDS)
+        return _Start(running.ready_seconds, resident_bytes(running.pid) / MIB, open_files(running.pid))
+    finally:
         running.stop()
-        return running.ready_seconds
 
-    times, bare = take_turns(bench.rounds, start, _python)
-    return Row(name, "s", times, bare, "python -c pass", _READY_GOAL)
+
+def _ready(name: str, seconds: Sequence[float], bare: Sequence[float]) -> Row:
+    return Row(name, "s", seconds, bare, "python -c pass", _READY_GOAL)
 
 
 # --- Processes --------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def machine_line(facts: dict[str, Any]) -> str:
     """The same on one or two lines."""
     text = (
         f"{facts['implementation']} {facts['python']}, {facts['cores']} cores ({facts['cpu']}), Linux "
-        f"{facts['kernel']}, {facts['file_system']}; {facts['rounds']} rounds{', quick' if facts['quick'] else ''}; "
+        f"{facts['kernel']}\n{facts['file_system']}; {facts['rounds']} rounds{', quick' if facts['quick'] else ''}; "
         f"load {facts['load_average']:.2f}"
     )
     if facts["load_average"] > 0.5:

@@ -19,8 +19,8 @@ from seglog_broker.metrics import Metrics, StallWatch
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition, Waiter
 from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
+from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
 from seglog_broker.storage.seek_trace import SeekTrace
@@ -147,6 +147,7 @@ class Broker:
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
         self._topics_lock = trio.Lock()
+        self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
 
     @classmethod
@@ -252,7 +253,7 @@ class Broker:
         return [item.topic for item in request.partitions if item.topic not in known]
 
     async def create_missing(self, request: AppendRequest) -> None:
-        """Create them with the broker's defaults. Where that fails, the append is answered that there is no such topic."""
+        """Create them with the broker's defaults; where that fails, the append is answered so."""
         for name in self.missing_topics(request):
             try:
                 await self.create_topic(CreateTopicRequest(name))
@@ -583,6 +584,8 @@ class Broker:
                 if partition is not None:
                     partition.note_deleted()
             log.info("topic_deleted", topic=topic.name)
+            # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
+            await write_checkpoints(self)
             for path in doomed:
                 try:
                     await self.offload.maintenance(self.fs.remove_tree, path)

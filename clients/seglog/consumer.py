@@ -76,12 +76,17 @@ class Consumer(ConsumerBase):
         assert asked is not None
         link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
         self._take(asked, time.monotonic(), self._dialer.server)
-        self._ask(link)
+        try:
+            self._ask(link)
+        except SeglogError:
+            self._disconnect()  # what has come is handed out first
 
     def _ask(self, link: Link) -> bool:
         asked = self._next_fetch(time.monotonic())
         if asked is None:
             return False
+        while self._unwanted:
+            link.send(self._unwanted.pop(), on_reply=None, timeout=ANSWER_SECONDS)
         asked.request_id = link.send(asked.request, on_reply=asked.take, timeout=ANSWER_SECONDS)
         self._asked = asked
         return True
@@ -115,8 +120,7 @@ class Consumer(ConsumerBase):
         asked, self._asked = self._asked, None
         if asked is not None and self._link is not None and self._owner.is_here:
             self._link.abandon(asked.request_id)
-            if self._has_too_many_waiting(asked):
-                self._disconnect()
+            self._forgotten(asked)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -126,7 +130,8 @@ class Consumer(ConsumerBase):
         return self._link
 
     def _disconnect(self) -> None:
-        link, self._link, self._asked, self._forgotten = self._link, None, None, 0
+        link, self._link, self._asked = self._link, None, None
+        self._unwanted.clear()
         if link is not None:
             link.close()
 

@@ -23,14 +23,10 @@ from seglog.gaps import ConsumerGap, GapLog
 from seglog.starting import Place, begin
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
-from seglog_protocol.messages import FetchReply, FetchRequest, decode_reply
+from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
 
 ANSWER_SECONDS: Final = 30.0
 """How much longer than the broker was asked to wait an answer may take before the connection counts as dead."""
-
-FETCHES_FORGOTTEN_MAX: Final = 32
-"""Fetches that may wait at the broker for nobody, after seeking; then a new connection is cheaper, and the broker's
-limit for one connection stays out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,8 @@ class ConsumerBase:
         self.topic = topic
         self.options = options
         self._asked: Asked | None = None
-        self._forgotten = 0  # fetches that still wait at the broker of this connection
+        self._unwanted: list[CancelRequest] = []
+        """For fetches that wait at the broker for nobody; to be sent before the next one, the answers interest nobody."""
         self._is_closed = False
         self._fetcher = Fetcher(
             topic,
@@ -222,6 +219,8 @@ class ConsumerBase:
         """Hand out nothing of these partitions (None: all) until ``resume``. With all paused, iteration ends."""
         for state in self._chosen(partitions):
             state.is_paused = True
+        if self._fetcher.is_finished:
+            self._forget_asked()  # a fetch that waits at the broker would keep iteration from ending
 
     def resume(self, partitions: Iterable[int] | None = None) -> None:
         """Go on with these partitions (None: all)."""
@@ -246,8 +245,7 @@ class ConsumerBase:
         """The fetch on its way may wait long at the broker for what is not wanted most now: ask anew."""
         raise NotImplementedError
 
-    def _has_too_many_waiting(self, forgotten: Asked) -> bool:
-        """Count a forgotten fetch; whether so many wait at the broker now that the connection is better given up."""
-        if forgotten.reply is None and forgotten.request.max_wait_ms:
-            self._forgotten += 1
-        return self._forgotten >= FETCHES_FORGOTTEN_MAX
+    def _forgotten(self, asked: Asked) -> None:
+        """A fetch that nobody waits for any more: the broker is told before it is asked for the next one."""
+        if asked.reply is None and asked.request.max_wait_ms:
+            self._unwanted.append(CancelRequest(asked.request_id))

@@ -170,12 +170,15 @@ class FrameReader:
         return Frame(decode_map(view[LENGTH_SIZE:end], "header"), view[end:])
 
 
+_TEXT: Final = frozenset({str})
+
+
 def decode_map(data: Buffer, what: str) -> dict[str, Any]:
     """A msgpack map with text keys; RemoteProtocolError naming ``what`` it was meant to be when it is anything else."""
     value = decode_value(data, what)
     if not isinstance(value, dict):
         raise RemoteProtocolError(f"the {what} is no msgpack map")
-    if not all(type(key) is str for key in value):
+    if not _TEXT.issuperset(map(type, value)):
         raise RemoteProtocolError(f"the {what} is a map with keys that are not text")
     return value
 

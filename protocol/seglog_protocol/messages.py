@@ -48,19 +48,19 @@ class Message:
 
     def to_wire(self) -> dict[str, Any]:
         """The map; fields that are None are left out, errors become maps of their own."""
-        wire = {}
-        for name, encode in _encoders(type(self)):
-            value = getattr(self, name)
-            if value is not None:
-                wire[name] = value if encode is None else encode(value)
+        names, get_values, nested = _encoding(type(self))
+        wire = {name: value for name, value in zip(names, get_values(self), strict=True) if value is not None}
+        for name in nested:
+            if name in wire:
+                wire[name] = _value_to_wire(wire[name])
         return wire
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True) -> Self:
+    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
         """The message for a map.
 
         InvalidRequestError naming the field that is missing, of a wrong type or out of range, or, with ``strict``,
-        unknown.
+        unknown; names in ``beside`` may stand beside the fields and are not looked at.
         """
         decoders = _decoders(cls)
         values = {}
@@ -68,7 +68,7 @@ class Message:
             decoder = decoders.get(name)
             if decoder is not None:
                 values[name] = decoder(value, name, strict)
-            elif strict:
+            elif strict and name not in beside:
                 raise InvalidRequestError(
                     f"unknown field {_shown(name)}; {cls.__name__} has {', '.join(decoders)}", field=_cut(name)
                 )
@@ -545,6 +545,9 @@ def request_id_of(header: Mapping[str, Any]) -> int:
     return request_id
 
 
+_ENVELOPE: Final = frozenset({"id", "api", "v"})
+
+
 def decode_request(header: Mapping[str, Any]) -> Request:
     """The request in a frame's header.
 
@@ -562,7 +565,7 @@ def decode_request(header: Mapping[str, Any]) -> Request:
             minimum=1,
             maximum=cls.version,
         )
-    return cls.from_wire({name: value for name, value in header.items() if name not in ("id", "api", "v")})
+    return cls.from_wire(header, beside=_ENVELOPE)
 
 
 def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any]:
@@ -600,25 +603,26 @@ def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
 
 # --- From types to decoders -------------------------------------------------------------------------------------------
 
-_Encoder = Callable[[Any], Any]
+_Encoding = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], list[str]]
+"""Field names, a function that gets their values, and those of the names whose values hold messages or errors."""
+
 _Decoder = Callable[[Any, str, bool], Any]
 
 
 # Made on first use and kept: plain dictionaries by class, because mypy does not take a class of ours for Hashable.
-_encoders_of: dict[Any, tuple[tuple[str, _Encoder | None], ...]] = {}
+_encoding_of: dict[Any, _Encoding] = {}
 _decoders_of: dict[Any, dict[str, _Decoder]] = {}
 
 
-def _encoders(cls: type[Message]) -> tuple[tuple[str, _Encoder | None], ...]:
-    """(field name, how it becomes what msgpack carries) for each field; None where it already is."""
-    encoders = _encoders_of.get(cls)
-    if encoders is None:
+def _encoding(cls: type[Message]) -> _Encoding:
+    encoding = _encoding_of.get(cls)
+    if encoding is None:
         hints = get_type_hints(cls)
-        encoders = tuple(
-            (f.name, _value_to_wire if _is_nested(hints[f.name]) else None) for f in dataclasses.fields(cls)
-        )
-        _encoders_of[cls] = encoders
-    return encoders
+        names = tuple(f.name for f in dataclasses.fields(cls))
+        get_values = operator.attrgetter(*names) if len(names) > 1 else lambda self: (getattr(self, names[0]),)
+        encoding = (names, get_values if names else lambda _self: (), [n for n in names if _is_nested(hints[n])])
+        _encoding_of[cls] = encoding
+    return encoding
 
 
 def _is_nested(hint: Any) -> bool:

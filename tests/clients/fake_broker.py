@@ -25,6 +25,8 @@ from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,
     AppendResult,
+    CancelReply,
+    CancelRequest,
     CreateTopicReply,
     CreateTopicRequest,
     DeleteTopicReply,
@@ -86,8 +88,11 @@ class FakePartition:
     def read(self, offset: int, max_bytes: int) -> bytes:
         found = b""
         for batch in self.batches:
-            if parse_header(batch).last_offset >= offset and (not found or len(found) + len(batch) <= max_bytes):
-                found += batch
+            if parse_header(batch).last_offset < offset:
+                continue
+            if found and len(found) + len(batch) > max_bytes:
+                break  # what is behind it must not come before it
+            found += batch
         return found
 
 
@@ -217,6 +222,8 @@ class FakeBroker:
                 return self.append(request, payload)
             case FetchRequest():
                 return self.fetch(request, connection)
+            case CancelRequest():
+                return CancelReply(cancelled=True)  # and yet it waits on, for an answer that nobody takes
             case _:
                 raise AssertionError(request)
 

@@ -39,6 +39,8 @@ from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     parse_segment_file_name,
     segment_file_name,
@@ -209,6 +211,7 @@ def dump_partition(
     bases = [base for base in sorted(stems) if segment_file_name(base, LOG_SUFFIX) in sizes]
     epochs, small = _small_facts(fs, path, found)
     key = None if parsed is None or parsed.marker else (parsed.topic, parsed.partition)
+    recovery_point = _offset(offsets, checkpoints.RECOVERY_POINT_CHECKPOINT, key)
     yield PartitionFound(
         path=path,
         topic=parsed and parsed.topic,
@@ -218,19 +221,38 @@ def dump_partition(
         segments=len(bases),
         size=sum(sizes[segment_file_name(base, LOG_SUFFIX)] for base in bases),
         epochs=epochs,
+        snapshots=[base for base in sorted(stems) if segment_file_name(base, SNAPSHOT_SUFFIX) in sizes],
         log_start=_offset(offsets, checkpoints.LOG_START_CHECKPOINT, key),
-        recovery_point=_offset(offsets, checkpoints.RECOVERY_POINT_CHECKPOINT, key),
+        recovery_point=recovery_point,
         high_watermark=_offset(offsets, checkpoints.HIGH_WATERMARK_CHECKPOINT, key),
     )
     yield from small
+    end: int | None = None
     for base, following in zip(bases, [*bases[1:], None], strict=True):
-        yield from _segment(fs, path, base, following, stems[base], count=count)
-    used = {name for base in bases for name in stems[base]} | _PARTITION_FILES
-    others = [name for name in found if name not in used]
-    if others:
-        yield Note(path, f"other files: {_listed(others, 10)}")
+        for fact in _segment(fs, path, base, following, stems[base], count=count):
+            if isinstance(fact, SegmentFound) and count:
+                end = base if fact.next_offset is None else fact.next_offset
+            yield fact
+    if end is not None and recovery_point is not None and end < recovery_point:
+        yield Damage(path, None, None, f"the log ends at offset {end}, its recovery point is {recovery_point}")
+    yield from _other_files(path, found, bases)
     if not bases:
         yield Note(path, "it has no segment: no .log file is in it")
+
+
+def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Iterator[Note]:
+    orphans: list[str] = []
+    others: list[str] = []
+    known = set(bases)
+    for name in found:
+        stem = parse_segment_file_name(name)
+        if name in _PARTITION_FILES or name.endswith(SNAPSHOT_SUFFIX) or (stem is not None and stem[0] in known):
+            continue
+        (orphans if stem is not None and stem[1] in SEGMENT_SUFFIXES else others).append(name)
+    if orphans:
+        yield Note(path, f"without their .log, so a start removes them: {_listed(orphans, 10)}")
+    if others:
+        yield Note(path, f"other files: {_listed(others, 10)}")
 
 
 def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[Fact]]:
@@ -270,6 +292,7 @@ def _segment(
     except FileNotFoundError as error:
         yield Note(error.filename or f"{path}/{log}", GONE)
         return
+    shown = (log, offset_index, time_index, segment_file_name(base, SNAPSHOT_SUFFIX))
     yield SegmentFound(
         base_offset=base,
         next_offset=counts.next_offset if count else None,
@@ -283,7 +306,7 @@ def _segment(
         offset_index_padding=None if ends is None else ends.padding_bytes,
         time_index_entries=None if times is None else times.entries,
         time_index_padding=None if times is None else times.padding_bytes,
-        other_files=[name for name in names if name not in (log, offset_index, time_index)],
+        other_files=[name for name in names if name not in shown],
     )
     yield from problems
     if ends is not None and (problem := ends.offset_problem(log_size)):

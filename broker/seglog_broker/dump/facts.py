@@ -257,7 +257,11 @@ class CheckpointFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFound(Fact):
-    """A partition directory. The last three are the log directory's checkpoints, None where they name no offset."""
+    """A partition directory.
+
+    ``epochs`` are (epoch, start offset), ``snapshots`` the offsets of producer snapshots. The last three are the log
+    directory's checkpoints, None where they name no offset.
+    """
 
     kind = "partition"
     path: str
@@ -268,6 +272,7 @@ class PartitionFound(Fact):
     segments: int
     size: int
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
     log_start: int | None = None
     recovery_point: int | None = None
     high_watermark: int | None = None

@@ -210,7 +210,7 @@ def _zeros(path: str, stretch: tuple[int, int]) -> Damage:
 def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
     if pieces.rest_bytes:
         start = pieces.size - pieces.rest_bytes
-        yield Damage(path, start, pieces.size, f"{pieces.rest_bytes} bytes of half an entry")
+        yield Damage(path, start, pieces.size, "half an entry")
     if pieces.padding_bytes:
         yield Note(
             path,

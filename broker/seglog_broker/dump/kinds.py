@@ -9,6 +9,7 @@ from seglog_broker.dump.facts import Damage, Fact, Note, PartitionFound
 from seglog_broker.dump.index_files import dump_offset_index, dump_time_index
 from seglog_broker.dump.log_file import dump_log
 from seglog_broker.dump.small_files import SMALL_FILES, dump_small_file, read_snapshot, txn_index_reader
+from seglog_broker.storage.filenames import LOCK_FILE
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_protocol.segment_files import (
     CLEANED_SUFFIX,
@@ -118,6 +119,8 @@ def _file(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
     directory, _, name = path.rpartition("/")
     if name in SMALL_FILES:
         return dump_small_file(fs, path, *SMALL_FILES[name])
+    if name == LOCK_FILE:
+        raise NothingToTellError(f"{path} is the lock of a log directory; whether it is held cannot be seen in it")
     if name.endswith(TEMPORARY_SUFFIX) and name.removesuffix(TEMPORARY_SUFFIX) in SMALL_FILES:
         type_, _ = SMALL_FILES[name.removesuffix(TEMPORARY_SUFFIX)]
         raise NothingToTellError(f"{path} is a half-written {type_}: its replacement was interrupted, nobody reads it")

@@ -117,7 +117,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
     try:
         size = file.size()
         yield FileFound(path, "segment log", size)
-        totals = _Totals()
+        totals = _Totals(base_offset)
         for found in walk(file, size, base_offset, checksums=True):
             if isinstance(found, BadStretch):
                 if found.is_tail and changed_meanwhile(file, size, path) is not None:
@@ -127,8 +127,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
                     yield _batch(LocatedBatch(found.position, found.header), found.reason, crc_ok=False)
                 yield Damage(path, found.position, found.end_position, stretch_reason(found))
                 continue
-            problem = totals.order_problem(found.header, base_offset)
-            totals.add(found.header)
+            problem = totals.add(found.header)
             yield _batch(found, problem, crc_ok=True)
             if problem is not None:
                 yield Damage(path, found.position, found.end, problem)
@@ -155,27 +154,27 @@ def stretch_reason(found: BadStretch) -> str:
 
 
 class _Totals:
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
         self.batches = 0
         self.records = 0
         self.next_offset: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.damaged_bytes = 0
 
-    def add(self, header: BatchHeader) -> None:
+    def add(self, header: BatchHeader) -> str | None:
+        """Count a batch. Returns what is wrong with its offset, which no checksum covers, or None."""
         self.batches += 1
         self.records += header.record_count
-        self.next_offset = header.next_offset
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-
-    def order_problem(self, header: BatchHeader, base_offset: int) -> str | None:
-        """Checksums leave the offset out, so it is looked at by itself."""
-        if header.base_offset < base_offset:
-            return f"its base offset {header.base_offset} lies below the segment's, {base_offset}"
-        if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
-            return f"its last offset {header.last_offset} lies too far above the segment's base offset {base_offset}"
-        if self.next_offset is not None and header.base_offset < self.next_offset:
-            return f"its base offset {header.base_offset} lies below {self.next_offset}, where the batch before it ends"
+        base = self._base_offset
+        if header.base_offset < base:
+            return f"its base offset {header.base_offset} lies below the segment's, {base}"
+        if header.last_offset - base > RELATIVE_OFFSET_MAX:
+            return f"its last offset {header.last_offset} lies too far above the segment's base offset {base}"
+        expected, self.next_offset = self.next_offset, header.next_offset
+        if expected is not None and header.base_offset < expected:
+            return f"its base offset {header.base_offset} lies below {expected}, where the batch before it ends"
         return None
 
 

@@ -5,7 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from seglog_broker.dump import facts as f
 from seglog_broker.dump.tables import Column, Table
-from seglog_broker.dump.texts import bytes_text, counted, printable, quoted, size_text, time_text
+from seglog_broker.dump.texts import bytes_text, counted, printable, size_text, time_text
+
+_RECORD_INDENT: Final = " " * 12
+_SHOWN_MAX: Final = 4
+"""Of the epochs and snapshots of a partition, the newest."""
 
 
 class _Layout(NamedTuple):
@@ -53,7 +57,7 @@ class _Writer:
 
     def _between(self, fact: f.Damage | f.Note | f.RecordFound) -> Iterator[str]:
         if isinstance(fact, f.RecordFound):
-            line = f"    {_record(fact)}"
+            line = f"{_RECORD_INDENT}{_record(fact)}"
         else:
             line = self._indent + ("  " if self._table else "") + self._remark(fact)
         if self._table is None:
@@ -99,6 +103,8 @@ class _Writer:
                 yield f"  {printable(name):<14}{printable(value)}"
         elif isinstance(fact, f.PartitionFound):
             yield from self._heading(fact.path, _partition(fact), "  ")
+            if more := _more_of_partition(fact):
+                yield f"  {more}"
         elif isinstance(fact, f.StateFound):
             yield self._indent + _state(fact)
         elif isinstance(fact, f.LogTotals):
@@ -117,7 +123,17 @@ class _Writer:
 
 
 def _partition(fact: f.PartitionFound) -> str:
-    parts = [counted(fact.segments, "segment"), size_text(fact.size)]
+    aside = {
+        "-delete": ", of a deleted topic",
+        "-stray": ", set aside: no topic knows it",
+        "-future": ", Kafka's, being moved",
+    }
+    name = printable(fact.path.rpartition("/")[2])
+    return f"{name}{aside.get(fact.marker, '')}: {counted(fact.segments, 'segment')}, {size_text(fact.size)}"
+
+
+def _more_of_partition(fact: f.PartitionFound) -> str:
+    parts = []
     if fact.topic_id is not None:
         parts.append(f"topic id {fact.topic_id}")
     if fact.log_start is not None:
@@ -127,16 +143,18 @@ def _partition(fact: f.PartitionFound) -> str:
     if fact.high_watermark is not None:
         parts.append(f"high watermark {fact.high_watermark}")
     if fact.epochs:
-        shown = [f"{epoch} from {start}" for epoch, start in fact.epochs[-5:]]
-        more = len(fact.epochs) - len(shown)
-        parts.append("leader epoch " + (f"({more} earlier), " if more else "") + ", ".join(shown))
-    name = fact.path.rpartition("/")[2]
-    aside = {
-        "-delete": ", of a deleted topic",
-        "-stray": ", set aside: no topic knows it",
-        "-future": ", Kafka's, being moved",
-    }
-    return f"{printable(name)}{aside.get(fact.marker, '')}: {', '.join(parts)}"
+        shown = [f"{epoch} from {start}" for epoch, start in fact.epochs[-_SHOWN_MAX:]]
+        parts.append("leader epoch " + _with_earlier(shown, len(fact.epochs)))
+    if fact.snapshots:
+        parts.append(
+            "snapshots at " + _with_earlier([str(at) for at in fact.snapshots[-_SHOWN_MAX:]], len(fact.snapshots))
+        )
+    return ", ".join(parts)
+
+
+def _with_earlier(shown: Sequence[str], count: int) -> str:
+    earlier = f"({count - len(shown)} earlier) " if count > len(shown) else ""
+    return earlier + ", ".join(shown)
 
 
 def _state(fact: f.StateFound) -> str:
@@ -163,10 +181,9 @@ def _more_of_batch(fact: f.Batch) -> str:
     if fact.timestamp_type != "CreateTime":
         parts.append("append time")
     if fact.producer_id != -1:
-        sequence = f"{fact.base_sequence}" + (
-            f"-{fact.last_sequence}" if fact.last_sequence != fact.base_sequence else ""
-        )
-        parts.append(f"producer {fact.producer_id} epoch {fact.producer_epoch} sequence {sequence}")
+        parts.append(f"producer {fact.producer_id} epoch {fact.producer_epoch}")
+    if fact.base_sequence != -1:
+        parts.append(f"sequence {_span(fact.base_sequence, fact.last_sequence)}")
     if fact.is_transactional:
         parts.append("transactional")
     if fact.is_control:
@@ -174,6 +191,10 @@ def _more_of_batch(fact: f.Batch) -> str:
     if fact.delete_horizon is not None:
         parts.append(f"tombstones go after {time_text(fact.delete_horizon)}")
     return ", ".join(parts)
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _index_text(entries: int | None, padding: int | None) -> str:
@@ -216,7 +237,8 @@ def _segment(fact: f.SegmentFound) -> Sequence[str]:
         time_text(fact.max_timestamp),
         _index_text(fact.offset_index_entries, fact.offset_index_padding),
         _index_text(fact.time_index_entries, fact.time_index_padding),
-        ", ".join([*(fact.codecs or ()), *others]),
+        ", ".join(fact.codecs or ()),
+        ", ".join(others),
     )
 
 
@@ -230,7 +252,7 @@ def _producer(fact: f.ProducerFound) -> Sequence[str]:
     return (
         str(fact.producer_id),
         str(fact.producer_epoch),
-        f"{fact.first_sequence}-{fact.last_sequence}" if known else "-",
+        _span(fact.first_sequence, fact.last_sequence) if known else "-",
         str(fact.last_offset) if known else "-",
         time_text(fact.timestamp),
         str(fact.coordinator_epoch) if fact.coordinator_epoch >= 0 else "-",
@@ -254,7 +276,7 @@ _TABLES: Final[dict[type[f.Fact], _Layout]] = {
     f.SegmentFound: _Layout(
         _columns(
             *(">base offset", ">end offset", ">records", ">batches", ">size", "first batch", "largest timestamp"),
-            *(">index", ">timeindex", ""),
+            *(">index", ">timeindex", "codecs", ""),
         ),
         _segment,
     ),
@@ -284,7 +306,7 @@ _TABLES: Final[dict[type[f.Fact], _Layout]] = {
         lambda fact: (printable(fact.topic), str(fact.partition), str(fact.offset)),
     ),
     f.EpochFound: _Layout(_columns(">epoch", ">start offset"), lambda fact: (str(fact.epoch), str(fact.start_offset))),
-    f.Property: _Layout(_columns("name", "value"), lambda fact: (printable(fact.name), quoted(fact.value)[1:-1])),
+    f.Property: _Layout(_columns("name", "value"), lambda fact: (printable(fact.name), printable(fact.value))),
     f.TopicFound: _Layout(_columns("topic", ">partitions", "id", "configuration"), _topic, "  "),
     f.CheckpointFound: _Layout(
         _columns("file", ">entries"),

@@ -91,7 +91,7 @@ def read_snapshot(fs: FileSystem, path: str) -> Iterator[Fact]:
     try:
         entries = decode_snapshot(content)
     except MalformedSnapshotError as error:
-        yield Damage(path, error.position, len(content), str(error))
+        yield Damage(path, error.position if content else None, len(content) or None, str(error))
         return
     for entry in entries:
         yield ProducerFound(
@@ -130,7 +130,7 @@ def txn_index_reader(base_offset: int) -> Reader:
                 at = number * TXN_INDEX_ENTRY.size
                 yield Damage(path, at, at + TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
         if rest:
-            yield Damage(path, len(content) - rest, len(content), f"{rest} bytes of half an entry")
+            yield Damage(path, len(content) - rest, len(content), "half an entry")
 
     return read
 

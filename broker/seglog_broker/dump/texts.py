@@ -1,7 +1,6 @@
 """Values as people read them: sizes, counts, times, and texts that no terminal can be fooled with."""
 
 import base64
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -38,21 +37,18 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def bytes_text(content: bytes | None) -> str:
-    """A key or value: ``"text"`` with its odd characters escaped, ``base64:…``, or ``null``; long ones are cut."""
+    """A key or value: ``'text'`` with its odd characters escaped, ``base64:...``, or ``null``; long ones are cut."""
     if content is None:
         return "null"
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        shown = base64.b64encode(content[:_TEXT_MAX]).decode()
-        return f"base64:{shown}" + (f"... ({len(content):,} bytes)" if len(content) > _TEXT_MAX else "")
-    cut = f"... ({len(content):,} bytes)" if len(text) > _TEXT_MAX else ""
-    return quoted(text[:_TEXT_MAX]) + cut
-
-
-def quoted(text: str) -> str:
-    """A JSON string in which everything that would not print is escaped."""
-    return printable(json.dumps(text, ensure_ascii=False))
+        shown = "base64:" + base64.b64encode(content[:_TEXT_MAX]).decode()
+        is_cut = len(content) > _TEXT_MAX
+    else:
+        shown = repr(text[:_TEXT_MAX])  # quotes it as is most readable, and escapes what would not print
+        is_cut = len(text) > _TEXT_MAX
+    return f"{shown}... ({len(content):,} bytes)" if is_cut else shown
 
 
 def printable(text: str) -> str:

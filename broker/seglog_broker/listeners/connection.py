@@ -215,7 +215,7 @@ class Connection:
     def _append(self, frame: Frame, nursery: trio.Nursery, *, may_create: bool = True) -> bool | None:
         """Apply an append, and answer it now or in its turn.
 
-        None: nothing was done yet, for a topic has to be created first. False: one that is not answered failed, hang up.
+        None: nothing was done yet, for a topic has to be created first. False: an unanswered one failed, hang up.
         """
         header = frame.header
         request_id = request_id_of(header)

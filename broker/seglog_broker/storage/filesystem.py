@@ -155,21 +155,24 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
 
     Raises OSError with what was written so far left in the file: only the caller knows where the old end was.
     """
-    rest: list[Buffer] = [buffer for buffer in buffers if len(buffer)]
-    done = 0
-    while rest:
-        count = file.pwritev(rest, position + done)
-        if count <= 0:
-            raise OSError(errno.EIO, "a write took no byte and gave no reason", file.path)
-        done += count
+    done = file.pwritev(buffers, position)
+    if done == sum(map(len, buffers)):
+        return done  # nearly always
+    rest: list[Buffer] = [*buffers]
+    count = done
+    while True:
         first = 0
         while first < len(rest) and count >= len(rest[first]):
             count -= len(rest[first])
             first += 1
         del rest[:first]
-        if count:
-            rest[0] = memoryview(rest[0])[count:]
-    return done
+        if not rest:
+            return done
+        rest[0] = memoryview(rest[0])[count:]
+        count = file.pwritev(rest, position + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "a write took no byte and gave no reason", file.path)
+        done += count
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:

@@ -4,7 +4,7 @@ A descriptor number is reused by the operating system the moment it is closed. W
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
 one. The pool holds at most ``limit`` open things that nobody uses at the moment plus whatever is leased, and closes the
-longest unused first. Every step costs the same however many are open.
+longest unused first.
 """
 
 from collections import OrderedDict

@@ -25,7 +25,7 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
-from seglog_protocol.segment_files import TEMPORARY_SUFFIX
+from seglog_protocol.segment_files import LOG_SUFFIX, TEMPORARY_SUFFIX
 
 FORMAT_VERSION: Final = 1
 """What ``seglog-format`` says; a higher number was written by a newer seglog and is refused."""
@@ -232,12 +232,23 @@ class LogDirectory:
         for name, (topic, partition, marker) in directories.items():
             if marker:
                 continue
+            self._refuse_unless_partition(name)
             known = self.registry.topics.get(topic)
             topic_id = self._adopted_id(name) or (known.id if known else filenames.new_id(self._new_uuid()))
             count = max(partition + 1, known.partitions if known else 0)
             self.registry.topics[topic] = Topic(topic, topic_id, count, dict(_ADOPTED_CONFIG), [_ADOPTED_NOTE])
         self.report.adopted = sorted(self.registry.topics)
         self.registry.save()
+
+    def _refuse_unless_partition(self, name: str) -> None:
+        """A name like a partition's is not enough to adopt somebody's ``backup-2024``: it must look like one inside."""
+        inside = self._fs.list_directory(self._file(name))
+        if inside and not any(f == filenames.PARTITION_METADATA_FILE or f.endswith(LOG_SUFFIX) for f in inside):
+            raise LogDirectoryError(
+                f"{self.path} is neither seglog's nor Kafka's: its sub-directory {name!r} holds no segments; choose "
+                "an empty directory with --set log.dir=DIRECTORY, or move that one away",
+                path=self.path,
+            )
 
     def _adopted_id(self, directory: str) -> str | None:
         path = f"{self._file(directory)}/{filenames.PARTITION_METADATA_FILE}"

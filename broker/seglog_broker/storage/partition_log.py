@@ -8,6 +8,7 @@ Offsets: [``log_start_offset``, ``log_end_offset``) can be read, everything belo
 power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 """
 
+import errno
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,12 @@ from typing import NamedTuple
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.filenames import PARTITION_METADATA_FILE, encode_partition_metadata
-from seglog_broker.storage.filesystem import File, FileSystem, write_file_atomically
+from seglog_broker.storage.filenames import (
+    PARTITION_METADATA_FILE,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from seglog_broker.storage.filesystem import File, FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import DamagedRange, PartitionState
@@ -262,19 +267,19 @@ class PartitionLog:
         it was before.
         """
         self._refuse_if_read_only()
-        if header.size > self.config.segment_bytes:
+        size = header.size
+        if size > self.config.segment_bytes:
             raise RecordListTooLargeError(
-                f"the batch has {header.size} bytes, more than segment.bytes = {self.config.segment_bytes}: "
-                "send smaller batches",
-                size=header.size,
+                f"the batch has {size} bytes, more than segment.bytes = {self.config.segment_bytes}: send less at once",
+                size=size,
                 limit=self.config.segment_bytes,
             )
         base = self.log_end_offset
-        header = header._replace(base_offset=base, leader_epoch=self.leader_epoch)
-        if header.last_offset > names.OFFSET_MAX:
-            raise StorageError(f"offset {header.last_offset} is beyond what a log can hold")
+        last_offset = base + header.last_offset_delta
+        if last_offset > names.OFFSET_MAX:
+            raise StorageError(f"offset {last_offset} is beyond what a log can hold")
         now = self._clock.now_ms()
-        reason = self._roll_reason(header, now)
+        reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
         if reason is not None:
             try:
                 if not self._roll(base):
@@ -285,14 +290,15 @@ class PartitionLog:
                 raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
-            self.active.append(batch, header)
+            self.active.append(batch, last_offset, header.max_timestamp)
         except OSError as error:
             self._cut_back(error)
-        self.log_end_offset = header.next_offset
-        if self.state.first_append_ms is None:
-            self.state.first_append_ms = now
-        self.state.last_append_ms = now
-        return Appended(base, header.last_offset, reason)
+        self.log_end_offset = last_offset + 1
+        state = self.state
+        if state.first_append_ms is None:
+            state.first_append_ms = now
+        state.last_append_ms = now
+        return Appended(base, last_offset, reason)
 
     def _refuse_if_read_only(self) -> None:
         if self.state.read_only is not None:
@@ -318,26 +324,23 @@ class PartitionLog:
             except OSError:
                 return  # the disk that failed does not take the mark either; this process knows
 
-    def _roll_reason(self, header: BatchHeader, now: int) -> RollReason | None:
-        """Whether, and why, this batch goes to a new segment. Source: Kafka's LogSegment.shouldRoll."""
+    def _roll_reason(self, size: int, last_offset: int, max_timestamp: int, now: int) -> RollReason | None:
+        """Whether, and why, a batch goes to a new segment. Source: Kafka's LogSegment.shouldRoll."""
         if self._unfinished_roll is not None:
             return self._unfinished_roll
-        active, config = self.active, self.config
-        size = active.size
-        if size > config.segment_bytes - header.size:
+        active = self._segments[-1]
+        if active.size > self.config.segment_bytes - size:
             return RollReason.SIZE
-        if size > 0:
+        if active.size > 0:
             first = active.first_timestamp
-            waited = (
-                header.max_timestamp - first if first >= 0 and header.max_timestamp >= 0 else now - active.created_ms
-            )
+            waited = max_timestamp - first if first >= 0 else now - active.created_ms
             if waited > self._segment_ms_max:
                 return RollReason.TIME
         if active.offset_index.is_full:
             return RollReason.OFFSET_INDEX_FULL
         if active.time_index.is_full:
             return RollReason.TIME_INDEX_FULL
-        if header.last_offset - active.base_offset > names.RELATIVE_OFFSET_MAX:
+        if last_offset - active.base_offset > names.RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
 
@@ -729,6 +732,10 @@ def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
     """
     if not fs.exists(directory):
         fs.make_directory(directory)
+    elif PARTITION_METADATA_FILE in fs.list_directory(directory):
+        found = decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+        if found != topic_id:
+            raise FileExistsError(errno.EEXIST, f"it belongs to an earlier topic, {found}", directory)
     for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
         fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
     epochs = LeaderEpochs(fs, directory)

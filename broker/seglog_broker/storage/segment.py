@@ -19,7 +19,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header, why_implausible
 from seglog_protocol.records import iter_records
 
 
@@ -186,18 +186,18 @@ class Segment:
             )
         return next_offset
 
-    def append(self, batch: Buffer, header: BatchHeader) -> int:
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> int:
         """Write one batch at the end and index it when due; return its position.
 
-        Raises OSError with the segment cut back to what it was; when even that fails, ``cut_back`` of the caller must
-        be called again before anything else is appended.
+        Raises OSError with the segment as it was but for bytes behind its end: ``cut_back`` must remove them before
+        anything else is appended.
         """
         assert self._writer is not None, "append to a segment that is not active"
-        position = self.size
+        position, size = self.size, len(batch)
         self.is_dirty = True
-        write_all(self._writer.resource, [batch], position)
-        self._size = position + header.size
-        self._index(header, position)
+        write_all(self._writer.resource, (batch,), position)
+        self._size = position + size
+        self._index(position, size, last_offset, max_timestamp)
         return position
 
     def cut_back(self) -> None:
@@ -205,17 +205,17 @@ class Segment:
         assert self._writer is not None, "cut back of a segment that is not active"
         self._writer.resource.truncate(self.size)
 
-    def _index(self, header: BatchHeader, position: int) -> bool:
+    def _index(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Count the batch in, and add entries if it is due; say whether it was."""
-        maximum = self._max or TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        if header.max_timestamp > maximum.timestamp:
-            maximum = self._max = TimestampOffset(header.max_timestamp, header.last_offset)
+        maximum = self._max
+        if maximum is None or max_timestamp > maximum.timestamp:
+            maximum = self._max = TimestampOffset(max_timestamp, last_offset)
         is_due = self._bytes_since_index > self.index_interval and not self.is_index_full
         if is_due:
-            self.offset_index.append(header.last_offset, position)
+            self.offset_index.append(last_offset, position)
             self.time_index.offer(*maximum)
             self._bytes_since_index = 0
-        self._bytes_since_index += header.size
+        self._bytes_since_index += size
         return is_due
 
     def close(self) -> None:
@@ -426,7 +426,7 @@ class Segment:
             if not (next_offset or self.base_offset) <= header.base_offset <= header.last_offset <= highest:
                 continue  # an offset that its checksum does not cover is wrong: no entry can name it
             self._bytes_since_index = position - indexed
-            if self._index(header, position):
+            if self._index(position, header.size, header.last_offset, header.max_timestamp):
                 indexed = position
             next_offset = header.next_offset
         self._bytes_since_index = self.size - indexed

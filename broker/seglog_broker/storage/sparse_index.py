@@ -67,7 +67,8 @@ class SparseIndex:
     @property
     def count(self) -> int:
         """Whole entries."""
-        return self._file_count() + len(self._tail) // self.entry_size
+        on_file = self._on_file
+        return (self._file_count() if on_file is None else on_file) + len(self._tail) // self.entry_size
 
     @property
     def size(self) -> int:

@@ -35,12 +35,15 @@ async def run_checkpoints(broker: "Broker") -> None:
 async def write_checkpoints(broker: "Broker") -> OSError | None:
     """Write the checkpoint files as they should be now; the first failure, which is logged, or None."""
     failure: OSError | None = None
-    for path, content in broker.directory.checkpoints():
-        try:
-            await broker.offload.maintenance(write_file_atomically, broker.fs, path, content)
-        except OSError as error:
-            log.warning("checkpoint_not_written", path=path, reason=str(error))
-            failure = failure or error
+    async with broker.checkpoint_lock:
+        for path, content in broker.directory.checkpoints():
+            # Shielded: once it has begun, two of them must not meet in one temporary file.
+            with trio.CancelScope(shield=True):
+                try:
+                    await broker.offload.maintenance(write_file_atomically, broker.fs, path, content)
+                except OSError as error:
+                    log.warning("checkpoint_not_written", path=path, reason=str(error))
+                    failure = failure or error
     return failure
 
 

@@ -26,13 +26,13 @@ class Dialer:
         """The address as text."""
         return str(self.address)
 
-    async def dial(self, timeout: float) -> Link:
-        """A link, after as many attempts as fit into ``timeout`` seconds; at least one is made.
+    async def dial(self, seconds: float) -> Link:
+        """A link, after as many attempts as fit into ``seconds``; at least one is made.
 
         NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
         a seglog broker, is raised at once.
         """
-        attempts = Attempts(timeout, trio.current_time())
+        attempts = Attempts(seconds, trio.current_time())
         while True:
             try:
                 return await self.dial_once(attempts.seconds(trio.current_time()))
@@ -40,10 +40,10 @@ class Dialer:
                 delay = attempts.failed(error, trio.current_time())
             await trio.sleep(delay)
 
-    async def dial_once(self, timeout: float) -> Link:
+    async def dial_once(self, seconds: float) -> Link:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
-        timeout = attempt_seconds(timeout)
-        transport = await self._connected(timeout)
+        seconds = attempt_seconds(seconds)
+        transport = await self._connected(seconds)
         try:
             link = Link(transport, self.server, self._background)
         except BaseException:
@@ -51,15 +51,15 @@ class Dialer:
             raise
         try:
             with saying_hello(self.server):
-                link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), timeout=timeout)
+                link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), seconds=seconds)
         except BaseException:
             link.close()
             raise
         return link
 
-    async def _connected(self, timeout: float) -> Transport:
+    async def _connected(self, seconds: float) -> Transport:
         try:
-            with trio.fail_after(timeout):
+            with trio.fail_after(seconds):
                 return await self._opener(self.address)
         except trio.TooSlowError:
             error: OSError = TimeoutError("timed out")

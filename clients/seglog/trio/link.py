@@ -48,33 +48,33 @@ class Link:
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    async def converse(self, conversation: Conversation[ResultT], *, timeout: float) -> ResultT:
-        """Lead a conversation; each of its requests may take ``timeout`` seconds. Raises what ``ask`` does."""
+    async def converse(self, conversation: Conversation[ResultT], *, seconds: float) -> ResultT:
+        """Lead a conversation; each of its requests may take ``seconds``. Raises what ``ask`` does."""
         return await converse_async(
-            conversation, lambda question: self.ask(question.request, question.payload, timeout=timeout)
+            conversation, lambda question: self.ask(question.request, question.payload, seconds=seconds)
         )
 
-    async def ask(self, request: Request, payload: Sequence[Buffer] = (), *, timeout: float) -> Reply:
+    async def ask(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> Reply:
         """Send a request and wait for its reply, which may be an error.
 
-        ClientTimeoutError after ``timeout`` seconds, with the link still usable; ConnectionLostError when it breaks.
+        ClientTimeoutError after ``seconds``, with the link still usable; ConnectionLostError when it breaks.
         """
-        deadline = trio.current_time() + timeout
-        answer = await self.start(request, payload, timeout=timeout)
+        deadline = trio.current_time() + seconds
+        answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:g} s")
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds:g} s")
         finally:
             self.forget(answer)
         assert answer.reply is not None
         return answer.reply
 
-    async def start(self, request: Request, payload: Sequence[Buffer] = (), *, timeout: float) -> "Answer":
+    async def start(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> "Answer":
         """Send a request; its answer is on its way then. ``forget`` it in the end."""
         answer = Answer(self)
         self._answers.add(answer)
         try:
-            answer.request_id = await self.send(request, payload, on_reply=answer.take, timeout=timeout)
+            answer.request_id = await self.send(request, payload, on_reply=answer.take, seconds=seconds)
         except BaseException:
             self._answers.discard(answer)
             raise
@@ -86,14 +86,14 @@ class Link:
         self.abandon(answer.request_id)
 
     async def send(
-        self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, timeout: float
+        self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, seconds: float
     ) -> int:
         """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
 
-        ClientTimeoutError when the broker takes nothing for ``timeout`` seconds; the link stays usable only if none of
+        ClientTimeoutError when the broker takes nothing for ``seconds``; the link stays usable only if none of
         the request has been written by then.
         """
-        with trio.move_on_after(timeout):
+        with trio.move_on_after(seconds):
             async with self._writing:
                 self.raise_failure()
                 request_id, buffers = self._connection.send(request, payload, is_answered=on_reply is not None)

@@ -7,6 +7,7 @@ cancelled afterwards, unless the producer's own block is left by an exception.
 
 import math
 import time
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -58,6 +59,7 @@ class Producer:
         self._sends = 0
         self._is_ending = False
         self._is_closed = False
+        self.on_closed: Callable[[], None] = lambda: None
         self._adopt(link)
         self._working = background.start(self._work, f"seglog producer of {topic.name}")
 
@@ -176,12 +178,12 @@ class Producer:
         finally:
             self._shut()
 
-    async def abort(self, timeout: float = ABORT_WAIT_SECONDS) -> int:
-        """Send nothing new, wait ``timeout`` seconds for what is on the way; how many records were not acknowledged.
+    async def abort(self, seconds: float = ABORT_WAIT_SECONDS) -> int:
+        """Send nothing new, wait ``seconds`` for what is on the way; how many records were not acknowledged.
 
         Counted are those that the program did not look at. A cancellation does not shorten the wait.
         """
-        await self._abort(trio.current_time() + timeout)
+        await self._abort(trio.current_time() + seconds)
         return self._sender.accumulator.take_failures()[1]
 
     async def leave(self, error: BaseException, deadline: float | None = None) -> None:
@@ -224,6 +226,7 @@ class Producer:
             self._link.close()
         self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
         self._room.unpark_all()
+        self.on_closed()
 
     # --- The work -----------------------------------------------------------------------------------------------------
 
@@ -255,9 +258,9 @@ class Producer:
         request = sender.request(sent, now)
         if request is None:
             return
-        timeout = sender.write_seconds(sent, now)
+        seconds = sender.write_seconds(sent, now)
         if self.options.ack == "none":
-            await link.send(*request, on_reply=None, timeout=timeout)
+            await link.send(*request, on_reply=None, seconds=seconds)
             sender.written(sent)
             return
 
@@ -265,7 +268,7 @@ class Producer:
             sender.answered(sent, reply.header, trio.current_time())
             self._work_to_do.set()
 
-        await link.send(*request, on_reply=take, timeout=timeout)
+        await link.send(*request, on_reply=take, seconds=seconds)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -280,14 +283,13 @@ class Producer:
                 self._lost(self._link)
         if self._link is not None or not sender.accumulator.unresolved or trio.current_time() < sender.connect_at:
             return
-        deadline = sender.tick(trio.current_time(), is_connected=True)
+        expiry = sender.accumulator.next_expiry()
         try:
-            with trio.move_on_at(math.inf if deadline is None else deadline):
+            with trio.move_on_at(math.inf if expiry is None else expiry):
                 self._adopt(await self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS))
+                sender.connected()
         except SeglogError as error:
             sender.not_connected(error, trio.current_time())
-        else:
-            sender.connected()
 
     def _adopt(self, link: Link) -> None:
         self._link = link

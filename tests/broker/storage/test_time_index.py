@@ -14,7 +14,7 @@ from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.sparse_index import IndexOrderError
 from seglog_broker.storage.time_index import TimeIndex
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import LogOnDisk
 
 _PATH = "/p-0/00000000000000000000.timeindex"
@@ -230,7 +230,7 @@ def test_real_appends_give_kafkas_own_index_bytes() -> None:
         encoded = bytearray(encode_batch([(timestamp, None, b"." * 21, ()), (timestamp, None, b"." * 21, ())]))
         assert len(encoded) == 117
         rewrite_offset_and_epoch(encoded, 0, 1000 + 2 * number, 0)
-        assert segment.append(encoded, parse_header(encoded)) == 117 * number
+        assert segment.append(encoded, 1001 + 2 * number, timestamp) == 117 * number
     segment.close()
     disk = fs.snapshot()
     assert disk["/p-0/00000000000000001000.index"].hex() == (

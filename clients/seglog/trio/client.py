@@ -1,0 +1,351 @@
+"""The client on trio: topics, offsets, and the way to producers and consumers."""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import trio
+
+from seglog import topics
+from seglog.address import parse_address
+from seglog.connection import Reply
+from seglog.consuming import ConsumerOptions
+from seglog.conversations import Ask, Conversation, ask, converse_async
+from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.fetching import OutOfRange
+from seglog.gaps import ConsumerGap
+from seglog.moments import Moment
+from seglog.sending import ABORT_WAIT_SECONDS, ProducerOptions
+from seglog.starting import PartitionOffsets, Place, offsets_at
+from seglog.trio.background import Background
+from seglog.trio.consumer import Consumer
+from seglog.trio.dialer import Dialer
+from seglog.trio.link import Link
+from seglog.trio.producer import Producer
+from seglog.trio.transport import Opener, open_socket
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+from seglog_protocol.frames import Buffer
+from seglog_protocol.messages import (
+    Ack,
+    ConfigValue,
+    CreateTopicReply,
+    HelloReply,
+    MessageT,
+    Request,
+    TopicDescription,
+)
+
+ResultT = TypeVar("ResultT")
+ChildT = TypeVar("ChildT", bound=Producer | Consumer)
+
+
+def connect(
+    address: str = "localhost:9192",
+    *,
+    connect_timeout: float = CONNECT_TIMEOUT_SECONDS,
+    request_timeout: float = REQUEST_TIMEOUT_SECONDS,
+    client_id: str = "",
+    opener: Opener = open_socket,
+) -> "Client":
+    """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
+
+    ``client_id`` names this program in the broker's log; ``opener`` makes the connections. ValueError for what is no
+    address; entering the block raises NotReachableError, RemoteProtocolError when something else than a seglog broker
+    answers there.
+    """
+    background = Background()
+    dialer = Dialer(parse_address(address), client_id or CLIENT_ID, background, opener)
+    return Client(dialer, background, connect_timeout, request_timeout)
+
+
+class Opening(Generic[ChildT]):
+    """A producer or consumer to be: ``async with`` opens and closes it, ``await`` only opens it."""
+
+    def __init__(self, opened: Callable[[], Awaitable[ChildT]]) -> None:
+        self._opened = opened
+        self._child: ChildT | None = None
+
+    def __await__(self) -> Generator[Any, Any, ChildT]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> ChildT:
+        self._child = await self._opened()
+        return self._child
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._child is not None
+        await self._child.__aexit__(kind, error, trace)
+
+
+class Client:
+    """A broker, seen from a program. Made by ``connect``, used inside its ``async with`` block by any number of tasks.
+
+    Calls of its own go over one connection; every producer and consumer opens another, so that long polls, large
+    fetches and acknowledgements never stand in each other's way. The block owns the one nursery whose tasks read these
+    connections and send what lingers; leaving it closes them.
+    """
+
+    def __init__(self, dialer: Dialer, background: Background, connect_timeout: float, request_timeout: float) -> None:
+        self._dialer = dialer
+        self._background = background
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._link: Link | None = None  # until the block is entered
+        self._dialing = trio.Lock()
+        self._is_closed = False
+        self._producers: set[Producer] = set()
+        self._consumers: set[Consumer] = set()
+
+    @property
+    def server(self) -> str:
+        """HOST:PORT of the broker."""
+        return self._dialer.server
+
+    @property
+    def broker(self) -> HelloReply:
+        """What the broker said about itself when the connection was opened."""
+        return self._open_link().hello
+
+    async def ping(self) -> HelloReply:
+        """Ask the broker, over a connection of its own, who it is and how it is."""
+        link = await self._dial()
+        link.close()
+        return link.hello
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> CreateTopicReply:
+        """Create a topic; without ``partitions`` with as many as the broker's ``num.partitions``.
+
+        Raises TopicExistsError (unless ``exist_ok``: the answer then describes what is there, with a warning where that
+        differs), InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
+        """
+        return await self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
+        await self.converse(topics.delete_topic(name))
+
+    async def topics(self) -> list[TopicDescription]:
+        """All topics, by name; without their configuration."""
+        return await self.converse(topics.list_topics())
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """One topic with every configuration value and where it comes from. UnknownTopicError names the nearest."""
+        return await self.converse(topics.describe_topic(name))
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    async def offsets(
+        self, topic: str, at: str | datetime | Moment | None = None, *, partitions: Sequence[int] | None = None
+    ) -> list[PartitionOffsets]:
+        """The ends of every partition, and with ``at`` its first record at or after that moment."""
+        return await self.converse(offsets_at(topic, at, partitions))
+
+    # --- Reading and writing ------------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        ack: Ack = "disk",
+        linger_ms: float = 5,
+        batch_bytes: int = 256 * 1024,
+        compression: str = "none",
+        compression_level: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        delivery_timeout: float = 120.0,
+    ) -> Opening[Producer]:
+        """A producer for ``topic``, for ``async with``; UnknownTopicError names the nearest topic there is.
+
+        ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
+        (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
+        (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
+        record fails after ``delivery_timeout`` seconds. A retry after a lost connection may duplicate: at least once.
+        """
+        options = ProducerOptions(
+            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
+        )
+
+        async def opened() -> Producer:
+            description = await self.describe_topic(topic)
+            link = await self._dial()
+            producer = Producer(self._dialer, link, description, options, self._background)
+            self._producers.add(producer)
+            producer.on_closed = lambda: self._producers.discard(producer)
+            return producer
+
+        return Opening(opened)
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: Place | None = None,
+        until: Place | None = None,
+        follow: bool = False,
+        durable_only: bool = False,
+        on_out_of_range: OutOfRange = "error",
+        on_gap: Callable[[ConsumerGap], None] | None = None,
+        reconnect_timeout: float = 120.0,
+        **limits: Any,
+    ) -> Opening[Consumer]:
+        """A consumer of ``topic``, all its partitions or some, for ``async with``.
+
+        ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
+        a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
+        "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
+        now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
+        fetch_bytes, partition_bytes.
+        """
+        options = ConsumerOptions(
+            partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
+        )
+
+        async def opened() -> Consumer:
+            link = await self._dial()
+            try:
+                states = await link.converse(options.begin(topic), seconds=self._request_timeout)
+                self._open_link()  # the client may have been closed meanwhile
+            except BaseException:
+                link.close()
+                raise
+            consumer = Consumer(self._dialer, link, topic, options, states, seconds=self._request_timeout)
+            self._consumers.add(consumer)
+            consumer.on_closed = lambda: self._consumers.discard(consumer)
+            return consumer
+
+        return Opening(opened)
+
+    # --- Calls --------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        request: Request,
+        reply_type: type[MessageT],
+        payload: Sequence[Buffer] = (),
+        *,
+        is_repeatable: bool = False,
+    ) -> tuple[MessageT, memoryview]:
+        """One request of any api and its reply; asked once more after a lost connection if ``is_repeatable``.
+
+        Raises the error the broker answers with, ClientTimeoutError, ConnectionLostError, NotReachableError.
+        """
+        return await self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
+
+    async def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
+        """A request that is not answered."""
+        link = await self._usable_link()
+        await link.send(request, payload, on_reply=None, seconds=self._request_timeout)
+
+    async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+        """Lead a conversation; raises what ``call`` does."""
+        return await converse_async(conversation, self._answer)
+
+    async def _answer(self, question: Ask) -> Reply:
+        request, payload, is_repeatable = question
+        try:
+            return await (await self._usable_link()).ask(request, payload, seconds=self._request_timeout)
+        except ConnectionLostError:
+            if not is_repeatable:
+                raise
+        return await (await self._usable_link()).ask(request, payload, seconds=self._request_timeout)
+
+    async def _usable_link(self) -> Link:
+        """The link, or a new one if the old one is known to be dead before anything is asked over it."""
+        for _ in range(2):  # the reading task takes in what has arrived: one turn to hear of it, one to run
+            await trio.lowlevel.checkpoint()
+        async with self._dialing:
+            link = self._open_link()
+            if link.failure is not None:
+                self._link = link = await self._dial()
+            return link
+
+    async def _dial(self) -> Link:
+        self._open_link()
+        link = await self._dialer.dial(self._connect_timeout)
+        if self._is_closed:
+            link.close()
+            self._open_link()
+        return link
+
+    def _open_link(self) -> Link:
+        """The link, whether it works or not."""
+        if self._is_closed:
+            raise ClientClosedError("the client is closed")
+        if self._link is None:
+            raise ClientClosedError("the client is not connected; use it as `async with connect(...) as client:`")
+        return self._link
+
+    # --- The block ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._link is not None or self._background.is_open:
+            raise RuntimeError("a client is used in one block only; call connect() again")
+        await self._background.open()
+        try:
+            self._link = await self._dialer.dial(self._connect_timeout)
+        except BaseException as error:
+            failure = await self._background.end(error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what is still open, as each one's own block would; DeliveryFailed when records were not acked."""
+        failure = error
+        try:
+            await self._leave(error)
+        except BaseException as other:  # noqa: BLE001 - raised below, when the tasks have ended
+            failure = other
+        failure = await self._background.end(failure)
+        if failure is not None and failure is not error:
+            raise failure
+
+    async def _leave(self, error: BaseException | None) -> None:
+        self._is_closed = True
+        try:
+            if error is None:
+                await self._close_producers()
+        except BaseException as other:
+            error = other
+            raise
+        finally:
+            if error is not None:
+                await self._abort_producers(error)
+            for consumer in list(self._consumers):
+                consumer.let_go()
+            assert self._link is not None
+            self._link.close()
+
+    async def _close_producers(self) -> None:
+        first: SeglogError | None = None
+        for producer in list(self._producers):
+            try:
+                await producer.close()
+            except SeglogError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    async def _abort_producers(self, error: BaseException) -> None:
+        deadline = trio.current_time() + ABORT_WAIT_SECONDS
+        producers = list(self._producers)
+        for producer in producers:
+            producer.end()
+        for producer in producers:
+            await producer.leave(error, deadline)

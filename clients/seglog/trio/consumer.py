@@ -1,0 +1,239 @@
+"""The consumer on trio: a link and one pipelined fetch around the consuming core.
+
+There is no task of its own: while the program works on one answer's records, the next fetch is already on its way. A
+cancelled wait loses nothing; the fetch it waited for is the one that the next record comes from.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+import trio
+
+from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
+from seglog.fetching import FetchedBatch, PartitionState, Record
+from seglog.starting import Place
+from seglog.trio.dialer import Dialer
+from seglog.trio.link import Answer, Link
+from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
+
+ItemT = TypeVar("ItemT")
+
+ITEMS_PER_TURN: Final = 256
+"""Records handed out in a row before other tasks get their turn; a switch costs more than a record."""
+
+
+class Consumer(ConsumerBase):
+    """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
+
+    Made by ``Client.consumer``, with a connection of its own. One task at a time (trio.BusyResourceError); close it, or
+    use it in ``async with``. Leaving a loop and entering a new one goes on with the next record.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        link: Link,
+        topic: str,
+        options: ConsumerOptions,
+        states: list[PartitionState],
+        *,
+        seconds: float,
+    ) -> None:
+        super().__init__(topic, options, states)
+        self._dialer = dialer
+        self._link: Link | None = link
+        self._seconds = seconds
+        self._dialing = trio.Lock()
+        self._answer: Answer | None = None
+        self._moves = 0  # rises with whatever makes the fetch that is being sent the wrong one
+        self._is_busy = False
+        self.on_closed: Callable[[], None] = lambda: None
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> "Items[Record]":
+        """Records in order within each partition.
+
+        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
+        CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
+        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``.
+        """
+        return Items(self, self._records)
+
+    def batches(self) -> "Items[FetchedBatch]":
+        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does."""
+        return Items(self, lambda batch: iter([self._whole(batch)]))
+
+    async def next_batch(self) -> FetchedBatch | None:
+        """The next batch with something to hand out, None at the end; what iteration stands on."""
+        if self._is_busy:
+            raise trio.BusyResourceError("another task is waiting for this consumer's records")
+        self._is_busy = True
+        try:
+            return await self._next_batch()
+        finally:
+            self._is_busy = False
+
+    async def _next_batch(self) -> FetchedBatch | None:
+        retries = Retries(self.options.reconnect_timeout)
+        while True:
+            batch = self._queued()
+            if batch is not None or self._fetcher.is_finished:
+                return batch
+            try:
+                await self._fetch()
+                retries.worked()
+                continue
+            except SeglogError as error:
+                pause, seconds = retries.failed(error, trio.current_time())
+            self._disconnect()
+            await trio.sleep(pause)
+            await self._connected(seconds)
+
+    async def _fetch(self) -> None:
+        """Take the answer of the fetch on its way, and send the next one before anybody works on it."""
+        link = await self._connected(self.options.reconnect_timeout)
+        if self._asked is None and not await self._ask(link):
+            await trio.sleep(self._pause_seconds(trio.current_time()))
+            return
+        asked, answer = self._asked, self._answer
+        if asked is None or answer is None:
+            return
+        try:
+            await answer.wait(asked.deadline)
+        except SeglogError:
+            if self._asked is asked:
+                raise
+        if self._asked is not asked:
+            return  # another task has called seek, resume or close meanwhile
+        asked.reply = answer.reply
+        link.forget(answer)
+        self._take(asked, trio.current_time(), self._dialer.server)
+        try:
+            await self._ask(link)
+        except SeglogError:
+            self._disconnect()  # what has come is handed out first
+
+    async def _ask(self, link: Link) -> bool:
+        """Send the next fetch; False when there is nothing to ask for at this time."""
+        moves = self._moves
+        asked = self._next_fetch(trio.current_time())
+        if asked is None:
+            return False
+        while self._unwanted:
+            unwanted = self._unwanted[0]
+            await link.send(unwanted, on_reply=None, seconds=ANSWER_SECONDS)
+            if unwanted in self._unwanted:
+                self._unwanted.remove(unwanted)
+        answer = await link.start(asked.request, seconds=ANSWER_SECONDS)
+        if self._moves == moves:
+            self._asked, self._answer = asked, answer
+        else:  # another task has called seek or resume meanwhile
+            link.forget(answer)
+            asked.request_id = answer.request_id
+            self._forgotten(asked)
+        return True
+
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    async def seek(self, place: Place) -> None:
+        """Go on elsewhere: at ``{partition: offset}``, other partitions stay; or what ``start`` takes, for all.
+
+        Takes effect with the next record; the ends to stop at stay those seen at start. Cancelled, nothing has moved.
+        """
+        await trio.lowlevel.checkpoint()
+        if isinstance(place, Mapping):
+            self._go_to(place)
+            return
+        try:
+            self._go_to(await self._find(place))
+        except ConnectionLostError:
+            self._disconnect()
+            self._go_to(await self._find(place))
+
+    async def _find(self, place: Place) -> dict[int, int]:
+        link = await self._connected(self.options.reconnect_timeout)
+        places = self.options.places(self.topic, list(self._fetcher.states), place)
+        return {state.partition: state.position for state in await link.converse(places, seconds=self._seconds)}
+
+    def _forget_asked(self) -> None:
+        self._moves += 1
+        asked, answer, self._asked, self._answer = self._asked, self._answer, None, None
+        if asked is None or answer is None or self._link is None:
+            return
+        self._link.forget(answer)
+        answer.settle()
+        asked.request_id, asked.reply = answer.request_id, answer.reply
+        self._forgotten(asked)
+
+    # --- The connection -----------------------------------------------------------------------------------------------
+
+    async def _connected(self, seconds: float) -> Link:
+        async with self._dialing:
+            if self._link is not None and self._link.failure is not None:
+                self._disconnect()
+            if self._link is None:
+                link = await self._dialer.dial(seconds)
+                if self._is_closed:
+                    link.close()
+                    raise ClientClosedError("the consumer is closed")
+                self._link = link
+            return self._link
+
+    def _disconnect(self) -> None:
+        self._moves += 1
+        link, self._link, self._asked, self._answer = self._link, None, None, None
+        self._unwanted.clear()
+        if link is not None:
+            link.close()
+
+    async def close(self) -> None:
+        """Let go of the connection; twice is fine."""
+        self.let_go()
+        await trio.lowlevel.checkpoint()
+
+    def let_go(self) -> None:
+        """As ``close``, at once: there is nothing to wait for."""
+        self._is_closed = True
+        self._disconnect()
+        self.on_closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.let_go()
+
+
+class Items(Generic[ItemT]):
+    """What ``async for`` asks for the next record or batch.
+
+    Not an async generator: that would have to be closed by whoever leaves the loop early. A cancellation shows at every
+    record; other tasks get their turn at least every ITEMS_PER_TURN records.
+    """
+
+    def __init__(self, consumer: Consumer, items_of: Callable[[FetchedBatch], Iterator[ItemT]]) -> None:
+        self._consumer = consumer
+        self._items_of = items_of
+        self._items: Iterator[ItemT] = iter(())
+        self._count = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        if self._count % ITEMS_PER_TURN:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+        self._count += 1
+        while True:
+            for item in self._items:
+                return item
+            batch = await self._consumer.next_batch()
+            if batch is None:
+                raise StopAsyncIteration
+            self._items = self._items_of(batch)

@@ -1,0 +1,58 @@
+"""Batches as they are, on trio: append ready-made ones, fetch a bounded range of offsets as batch bytes.
+
+As ``seglog.raw``, whose ``RawBatch`` and ``join`` serve here too.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from seglog.delivery import Receipt
+from seglog.fetching import FETCH_BYTES, FetchedBatch
+from seglog.raw import RawBatch, append_request, appending, join, unanswered
+from seglog.trio.client import Client
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import Ack
+
+__all__ = ["RawBatch", "append", "fetch", "join"]
+
+
+async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
+    """Append in one request; for each batch, in order, its receipt or the error that kept it out.
+
+    As ``seglog.raw.append``. Cancelled, it may or may not have happened.
+    """
+    if ack == "none":
+        await client.post(append_request(batches, ack), [batch.data for batch in batches])
+        return unanswered(batches)
+    return await client.converse(appending(batches, ack))
+
+
+@asynccontextmanager
+async def fetch(
+    client: Client,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    partition_bytes: int = FETCH_BYTES,
+    durable_only: bool = False,
+) -> AsyncGenerator[AsyncIterator[FetchedBatch], None]:
+    """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
+
+        async with raw.fetch(client, "commits", 0, 1000, 2000) as batches:
+            async for batch in batches:
+                ...
+
+    The first and the last may hold records outside; ``start_offset`` and ``end_offset`` of each batch say which count.
+    Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
+    """
+    async with client.consumer(
+        topic,
+        partitions=[partition],
+        start={partition: start},
+        until={partition: end},
+        durable_only=durable_only,
+        partition_bytes=partition_bytes,
+    ) as consumer:
+        yield consumer.batches()

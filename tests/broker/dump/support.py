@@ -1,0 +1,76 @@
+"""Facts of logs that tests write themselves."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.dump.facts import Damage, Fact, Note
+from seglog_broker.dump.kinds import Wish, facts_of
+from seglog_broker.storage.filesystem import FileSystem, read_file, write_all
+from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
+
+FactT = TypeVar("FactT", bound=Fact)
+
+LOG = f"{DIRECTORY}/00000000000000000000.log"
+OFFSET_INDEX = f"{DIRECTORY}/00000000000000000000.index"
+TIME_INDEX = f"{DIRECTORY}/00000000000000000000.timeindex"
+
+
+def small_log(batches: int = 10, **config: int) -> LogOnDisk:
+    """A log of one-record batches of 100 bytes, stopped in order; a batch a second, an index entry every other."""
+    disk = LogOnDisk(TopicConfig(**({"index_interval_bytes": 150} | config)))  # type: ignore[arg-type] # all are int
+    for number in range(batches):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number))
+    disk.log.close()
+    return disk
+
+
+def facts(fs: FileSystem, path: str, **wish: bool) -> list[Fact]:
+    return list(facts_of(fs, path, Wish(**wish)))
+
+
+def only(found: Sequence[Fact], kind: type[FactT]) -> list[FactT]:
+    return [fact for fact in found if isinstance(fact, kind)]
+
+
+def damage(found: Sequence[Fact]) -> list[tuple[int | None, int | None, str]]:
+    """Where and why, of all damage."""
+    return [(fact.position, fact.end_position, fact.reason) for fact in only(found, Damage)]
+
+
+def notes(found: Sequence[Fact]) -> list[str]:
+    return [fact.text for fact in only(found, Note)]
+
+
+def overwrite(fs: FileSystem, path: str, position: int, content: bytes) -> None:
+    file = fs.open(path, writable=True)
+    try:
+        write_all(file, [content], position)
+    finally:
+        file.close()
+
+
+def append(fs: FileSystem, path: str, content: bytes) -> None:
+    overwrite(fs, path, fs.stat(path).size, content)
+
+
+def cut(fs: FileSystem, path: str, size: int) -> None:
+    file = fs.open(path, writable=True)
+    try:
+        file.truncate(size)
+    finally:
+        file.close()
+
+
+def create(fs: FileSystem, path: str, content: bytes = b"") -> None:
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [content], 0)
+    finally:
+        file.close()
+
+
+def flip(fs: FileSystem, path: str, position: int) -> None:
+    """One bit of a file turns round."""
+    overwrite(fs, path, position, bytes([read_file(fs, path)[position] ^ 1]))

@@ -1,0 +1,635 @@
+"""The log directory: whose it is, what its files say, what a start completes, sets aside or refuses, how it stops."""
+
+import errno
+import uuid
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_log import Appended, PartitionLog
+from seglog_protocol.errors import (
+    InvalidPartitionsError,
+    InvalidTopicError,
+    LogDirectoryError,
+    StorageError,
+    TopicExistsError,
+)
+from seglog_protocol.record_batch import parse_header
+from tests.logs import ManualClock, add_bytes, batch, cut_file, read_all
+
+_MARKER = "/data/.kafka_cleanshutdown"
+_ID = "IVT1Seu3QjacxS7oBTKhDQ"
+_OTHER_ID = "AAAAAAAAAAAAAAAAAAAAZQ"
+_KAFKA_META = (
+    b"#\n#Thu Jan 01 00:00:00 UTC 2026\nnode.id=4\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZQ\nversion=1\ncluster.id=k\n"
+)
+
+
+def _config() -> BrokerConfig:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return config
+
+
+def _directory(fs: ForgetfulFileSystem) -> LogDirectory:
+    return LogDirectory(fs, ManualClock(), _config(), "/data")
+
+
+def _opened(fs: ForgetfulFileSystem) -> LogDirectory:
+    directory = _directory(fs)
+    directory.open()
+    return directory
+
+
+def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
+    view = memoryview(bytearray(batch(value)))
+    return log.append(view, parse_header(view))
+
+
+def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:
+    fs = ForgetfulFileSystem()
+    directory = _opened(fs)
+    directory.create_topic("orders", partitions, {"segment.bytes": "1024"})
+    for log in directory.logs.values():
+        for _ in range(records):
+            _append(log)
+    return fs, directory
+
+
+def _kafka_partition(topic_id: str = _ID, records: int = 3) -> dict[str, bytes]:
+    """The files of a partition directory as Kafka leaves them after a clean stop."""
+    fs, directory = _with_topic(partitions=1, records=records)
+    directory.close()
+    files = {path.rpartition("/")[2]: data for path, data in fs.snapshot().items() if "/orders-0/" in path}
+    del files["seglog-partition.json"]
+    return files | {"partition.metadata": f"version: 0\ntopic_id: {topic_id}".encode()}
+
+
+def _kafka_directory(**partitions: str) -> dict[str, bytes]:
+    """A directory of Kafka's; ``name=topic id`` for each partition, ``_`` standing for ``-``."""
+    found = {"/data/meta.properties": _KAFKA_META, "/data/bootstrap.checkpoint": b"\0"}
+    for name, topic_id in partitions.items():
+        for file, data in _kafka_partition(topic_id).items():
+            found[f"/data/{name.replace('_', '-')}/{file}"] = data
+    return found
+
+
+# --- Whose directory it is --------------------------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_made_and_says_whose_it_is() -> None:
+    fs = ForgetfulFileSystem()
+    config, _ = load_config(None, "", {}, ["log.dir=/a/b/data"])
+    directory = LogDirectory(fs, ManualClock(), config, "/a/b/data", new_uuid=lambda: uuid.UUID(int=101))
+    report = directory.open()
+    assert report.clean
+    assert directory.cluster_id == _OTHER_ID
+    files = fs.found_after(POWER_LOSS).snapshot()
+    assert files["/a/b/data/meta.properties"] == (
+        b"#\n# written by seglog\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZQ\nversion=1\n"
+        b"cluster.id=AAAAAAAAAAAAAAAAAAAAZQ\n"
+    )
+    assert files["/a/b/data/seglog-format"] == b"1\n"
+    assert "/a/b/data/seglog-topics.json" in files
+
+
+def test_ids_are_kept_from_start_to_start() -> None:
+    fs = ForgetfulFileSystem()
+    first = _opened(fs)
+    first.close()
+    second = _opened(fs)
+    assert second.cluster_id == first.cluster_id != ""
+
+
+def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> None:
+    fs, directory = _with_topic()
+    with pytest.raises(LogDirectoryError, match="in use by another broker"):
+        _directory(fs).open()
+    _append(directory.logs["orders", 0])
+    assert directory.close() == []
+    assert _opened(fs).logs["orders", 0].log_end_offset == 6
+
+
+def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    path = str(tmp_path / "data")
+    first = LogDirectory(fs, ManualClock(), _config(), path)
+    first.open()
+    with pytest.raises(LogDirectoryError, match="in use"):
+        LogDirectory(fs, ManualClock(), _config(), path).open()
+    first.create_topic("t", 1, {})
+    _append(first.logs["t", 0])
+    assert first.close() == []
+    assert (tmp_path / "data" / ".lock").exists(), "the lock file is never deleted"
+    second = LogDirectory(fs, ManualClock(), _config(), path)
+    assert second.open().clean
+    assert len(read_all(second.logs["t", 0])) == 1
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"/data/photos/cat.jpg": b"x"},
+        {"/data/notes.tmp": b"x", "/data/lost+found/": b""},
+        {"/data/orders-x/": b""},
+        {"/data/My Documents-3/letter.txt": b"x"},
+        {"/data/orders-3.zip-delete/": b"", "/data/orders-delete/": b""},
+        {"/data/meta.properties": b"version=2\nnode.id=1\n", "/data/meta.properties.tmp": b"x"},
+        {"/data/meta.properties": b"node.id = 1\n version : 17 \n"},
+    ],
+)
+def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes]) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load(foreign)
+    with pytest.raises(LogDirectoryError, match="choose"):
+        _directory(fs).open()
+    assert fs.operations == []
+    assert fs.open_files == []
+
+
+@pytest.mark.parametrize("text", [b"2\n", b"17", b"x", b"", b"-1"])
+def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.unlink("/data/seglog-format")
+    fs.load({"/data/seglog-format": text})
+    fs.operations.clear()
+    with pytest.raises(LogDirectoryError, match="knows formats up to 1"):
+        _directory(fs).open()
+    assert fs.operations == []
+    assert fs.open_files == []
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/data": b""})
+    with pytest.raises(LogDirectoryError, match="is a file"):
+        _directory(fs).open()
+
+
+@pytest.mark.parametrize("operation", ["open", "lock", "pwritev", "fdatasync", "rename", "sync_directory", "truncate"])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC])
+def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation: str, code: int) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/": b""})
+    fs.inject(Fault(operation, error=code, sticky=True))
+    with pytest.raises(LogDirectoryError, match=r"cannot be used as log directory: E.*check that it is writable"):
+        _directory(fs).open()
+    assert fs.open_files == []
+    fs.heal()
+    assert _opened(fs).close() == []
+
+
+def test_unknown_files_stay_and_only_our_own_half_written_ones_go() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    others = {"/data/notes.txt": b"x", "/data/notes.tmp": b"x", "/data/.DS_Store": b"x"}
+    own = {
+        f"/data/{name}.tmp": b"x" for name in ("meta.properties", "seglog-topics.json", "log-start-offset-checkpoint")
+    }
+    fs.load(others | own)
+    _opened(fs)
+    found = fs.snapshot()
+    assert {path: found.get(path) for path in others} == others
+    assert not set(found) & set(own)
+
+
+def test_kafkas_own_directories_are_passed_over() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/__cluster_metadata-0/x.log": b"", "/data/remote-log-index-cache/": b""})
+    assert _opened(fs).registry.topics == {}
+
+
+@pytest.mark.parametrize("text", [b"", b"node.id=1\n", b"version=0\nbroker.id=3\n", b"cluster.id=\nversion=1\n"])
+def test_older_and_sparser_meta_properties_are_taken_and_kept(text: bytes) -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/meta.properties": text})
+    assert _opened(fs).cluster_id == ""
+    assert fs.snapshot()["/data/meta.properties"] == text
+
+
+# --- Directories that Kafka wrote -------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load(_kafka_directory(clicks_0=_ID, clicks_2=_ID, orders_0=_OTHER_ID) | {_MARKER: b""})
+    directory = _opened(fs)
+    report = directory.report
+    assert (report.clean, report.adopted, report.offline) == (True, ["clicks", "orders"], {})
+    topics = directory.registry.topics
+    assert {name: (topic.id, topic.partitions) for name, topic in topics.items()} == {
+        "clicks": (_ID, 3),
+        "orders": (_OTHER_ID, 1),
+    }
+    for topic in topics.values():
+        assert topic.config == {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        assert "Apache Kafka" in topic.notes[0]
+    assert {key: len(read_all(log)) for key, log in directory.logs.items()} == {
+        ("clicks", 0): 3,
+        ("clicks", 1): 0,
+        ("clicks", 2): 3,
+        ("orders", 0): 3,
+    }
+    assert directory.cluster_id == "k"
+    assert fs.snapshot()["/data/meta.properties"] == _KAFKA_META
+    assert fs.snapshot()["/data/clicks-1/partition.metadata"].endswith(_ID.encode())
+    assert _append(directory.logs["clicks", 2]).base_offset == 3
+    directory.close()
+    again = _opened(fs)
+    assert again.registry.topics == topics
+    assert again.report.adopted == []
+
+
+def test_a_partition_without_an_id_is_adopted_and_gets_one() -> None:
+    fs = ForgetfulFileSystem()
+    files = _kafka_directory(clicks_0=_ID)
+    del files["/data/clicks-0/partition.metadata"]
+    fs.load(files)
+    directory = _opened(fs)
+    assert len(read_all(directory.logs["clicks", 0])) == 3
+    topic_id = directory.registry.topics["clicks"].id
+    assert fs.snapshot()["/data/clicks-0/partition.metadata"] == f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def test_kafkas_directories_awaiting_deletion_go_and_stray_ones_stay() -> None:
+    fs = ForgetfulFileSystem()
+    gone, stray = f"/data/clicks-1.{'0' * 32}-delete", f"/data/clicks-2.{'0' * 32}-stray"
+    fs.load(_kafka_directory(clicks_0=_ID) | {f"{gone}/x.log": b"", f"{stray}/x.log": b""})
+    directory = _opened(fs)
+    assert directory.registry.topics["clicks"].partitions == 1
+    assert not fs.exists(gone)
+    assert fs.exists(stray)
+
+
+# --- Topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_survives_a_power_cut_as_soon_as_it_is_created() -> None:
+    fs, directory = _with_topic(records=0)
+    topic = directory.registry.topics["orders"]
+    again = _opened(fs.crash(POWER_LOSS))
+    assert again.registry.topics == {"orders": topic}
+    assert set(again.logs) == {("orders", 0), ("orders", 1)}
+    assert again.report.problems == []
+
+
+def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_count() -> None:
+    _, directory = _with_topic()
+    with pytest.raises(TopicExistsError):
+        directory.create_topic("orders", 1, {})
+    for name in ("", "..", "a/b", "t" * 250):
+        with pytest.raises(InvalidTopicError):
+            directory.create_topic(name, 1, {})
+    for count in (0, -1, 10_001):
+        with pytest.raises(InvalidPartitionsError):
+            directory.create_topic("other", count, {})
+    assert set(directory.registry.topics) == {"orders"}
+
+
+def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start() -> None:
+    fs = ForgetfulFileSystem()
+    directory = _opened(fs)
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
+    directory.create_topic("orders", 3, {})
+    assert len(found) > 40
+    outcomes = set()
+    for crashed in found:
+        again = _opened(crashed)
+        assert (again.report.problems, again.report.offline) == ([], {})
+        outcomes.add(len(again.logs))
+        for log in again.logs.values():
+            assert _append(log).base_offset == 0
+        for _, partition in again.logs:
+            metadata = crashed.snapshot()[f"/data/orders-{partition}/partition.metadata"]
+            assert again.registry.topics["orders"].id.encode() in metadata
+    assert outcomes == {0, 3}, "all of its partitions or none"
+
+
+def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> None:
+    for operation in ("make_directory", "pwritev", "open", "fdatasync"):
+        fs = ForgetfulFileSystem()
+        directory = _opened(fs)
+        fs.inject(Fault(operation, lambda path: "orders-1" in path, error=errno.ENOSPC))
+        with pytest.raises(StorageError, match="could not be created"):
+            directory.create_topic("orders", 2, {})
+        fs.heal()
+        assert [path for path in fs.snapshot() if "orders-" in path] == []
+        assert fs.open_files == ["/data/.lock"]
+        directory.create_topic("orders", 2, {})
+        directory.close()
+        again = _opened(fs)
+        assert set(again.logs) == {("orders", 0), ("orders", 1)}
+        assert again.report.problems == []
+
+
+def test_deletion_writes_the_registry_before_anything_goes() -> None:
+    fs, directory = _with_topic()
+    fs.operations.clear()
+    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    names = [operation.path for operation in fs.operations if operation.name == "rename"]
+    assert names == ["/data/seglog-topics.json.tmp", "/data/orders-0", "/data/orders-1"]
+    assert all(path.endswith("-delete") for path in doomed)
+    assert directory.logs == {}
+
+
+@pytest.mark.parametrize("created_again", [False, True])
+def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(created_again: bool) -> None:
+    fs, directory = _with_topic()
+    for log in directory.logs.values():
+        log.flush()
+    found: list[tuple[ForgetfulFileSystem, bool]] = []
+    promised = False
+
+    def note(_: object) -> None:
+        found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
+
+    fs.on_operation = note
+    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    promised = True
+    if created_again:
+        directory.create_topic("orders", 2, {})
+    for path in doomed:
+        fs.remove_tree(path)
+    for crashed, is_promised in found:
+        again = _opened(crashed)
+        assert (again.report.problems, again.report.offline) == ([], {})
+        ends = {log.log_end_offset for log in again.logs.values()}
+        assert ends <= {0, 5}
+        assert len(ends) <= 1
+        if is_promised:
+            assert 5 not in ends, "what was deleted does not come back under its old name"
+        directories = [name for name in crashed.list_directory("/data") if name.startswith("orders-")]
+        assert directories == (["orders-0", "orders-1"] if again.logs else [])
+
+
+def test_a_reader_of_a_deleted_topic_finishes() -> None:
+    fs, directory = _with_topic()
+    found = directory.logs["orders", 0].read(0, 1000)
+    assert found is not None
+    for path in directory.delete_topic(directory.registry.topics["orders"]):
+        fs.remove_tree(path)
+    assert len(found.file.pread(found.size, found.position)) == found.size
+    found.release()
+    directory.close()
+    assert fs.open_files == []
+
+
+def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None:
+    fs, directory = _with_topic()
+    fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.ENOSPC))
+    with pytest.raises(StorageError, match="could not be deleted"):
+        directory.delete_topic(directory.registry.topics["orders"])
+    assert _append(directory.logs["orders", 0]).base_offset == 5
+    directory.close()
+    assert _opened(fs).registry.deleting == []
+
+
+def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.load({f"/data/orders-7/{name}": data for name, data in _kafka_partition(_ID).items()})
+    fs.load({f"/data/clicks-0/{name}": data for name, data in _kafka_partition(_OTHER_ID).items()})
+    before = fs.snapshot()
+    directory = _opened(fs)
+    assert len(directory.report.problems) == 2
+    strays = [name for name in fs.list_directory("/data") if name.endswith("-stray")]
+    assert [name.partition(".")[0] for name in strays] == ["clicks-0", "orders-7"]
+    for stray in strays:
+        kept = {path.rpartition("/")[2]: data for path, data in fs.snapshot().items() if f"/{stray}/" in path}
+        original = f"/data/{stray.partition('.')[0]}/"
+        assert kept == {path.removeprefix(original): data for path, data in before.items() if path.startswith(original)}
+    directory.close()
+    assert _opened(fs).report.problems == []
+
+
+def test_a_directory_of_another_topic_of_that_name_is_not_served_as_this_one() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.unlink("/data/orders-1/partition.metadata")
+    fs.load({"/data/orders-1/partition.metadata": f"version: 0\ntopic_id: {_ID}".encode()})
+    directory = _opened(fs)
+    assert set(directory.logs) == {("orders", 0)}
+    assert _ID in directory.report.offline["orders", 1]
+
+
+def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    cut_file(fs, "/data/seglog-topics.json", 20)
+    with pytest.raises(LogDirectoryError, match="restore it from a backup"):
+        _directory(fs).open()
+    assert fs.open_files == []
+
+
+def test_a_topic_whose_configuration_is_no_longer_possible_uses_the_brokers_and_says_so() -> None:
+    fs = ForgetfulFileSystem()
+    directory = _opened(fs)
+    directory.create_topic("orders", 1, {})
+    directory.registry.topics["orders"].config["segment.bytes"] = "-5"
+    directory.registry.save()
+    directory.close()
+    directory = _opened(fs)
+    assert "orders uses the broker's defaults" in directory.report.problems[0]
+    assert directory.logs["orders", 0].config.segment_bytes == 1 << 30
+
+
+# --- One bad partition ------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_cannot_be_read_is_offline_and_does_not_stop_the_others() -> None:
+    fs, directory = _with_topic(partitions=3)
+    directory.close()
+    fs.inject(Fault("list_directory", "/orders-1", error=errno.EIO, sticky=True))
+    directory = _opened(fs)
+    assert set(directory.logs) == {("orders", 0), ("orders", 2)}
+    assert "EIO" in directory.report.offline["orders", 1]
+    assert _append(directory.logs["orders", 2]).base_offset == 5
+    assert directory.close() == []
+    assert not fs.exists(_MARKER), "one log was not loaded: the next start has to look"
+    fs.heal()
+    directory = _opened(fs)
+    assert not directory.report.clean
+    assert len(directory.logs) == 3
+
+
+def test_an_offline_partition_holds_no_file_and_keeps_its_checkpoints() -> None:
+    fs, directory = _with_topic(partitions=2)
+    for log in directory.logs.values():
+        log.truncate_before(3)
+    directory.close()
+    fs.inject(Fault("fdatasync", "/orders-1/leader-epoch-checkpoint.tmp", error=errno.EIO))
+    fs.unlink("/data/orders-1/leader-epoch-checkpoint")
+    directory = _opened(fs)
+    assert set(directory.report.offline) == {("orders", 1)}
+    assert {path.split("/")[2] for path in fs.open_files} == {".lock", "orders-0"}
+    directory.close()
+    fs.heal()
+    directory = _opened(fs)
+    assert directory.logs["orders", 1].log_start_offset == 3
+    assert directory.logs["orders", 1].log_end_offset == 5
+
+
+# --- Starting and stopping --------------------------------------------------------------------------------------------
+
+
+def test_a_clean_stop_leaves_kafkas_files_with_kafkas_texts() -> None:
+    fs, directory = _with_topic()
+    directory.logs["orders", 1].truncate_before(2)
+    assert directory.close() == []
+    found = fs.found_after(POWER_LOSS).snapshot()
+    assert found[_MARKER] == b'{"version":0,"brokerEpoch":-1}'
+    assert found["/data/recovery-point-offset-checkpoint"] == b"0\n2\norders 0 5\norders 1 5\n"
+    assert found["/data/replication-offset-checkpoint"] == b"0\n2\norders 0 5\norders 1 5\n"
+    assert found["/data/log-start-offset-checkpoint"] == b"0\n1\norders 1 2\n"
+    assert found["/data/orders-0/leader-epoch-checkpoint"] == b"0\n1\n0 0\n"
+    assert found["/data/orders-0/partition.metadata"].startswith(b"version: 0\ntopic_id: ")
+    assert fs.open_files == []
+    assert not [path for path in found if path.endswith(".tmp")]
+
+
+def test_the_marker_is_written_last_and_deleted_before_any_log_is_loaded() -> None:
+    fs, directory = _with_topic()
+    fs.operations.clear()
+    directory.close()
+    assert [op.detail for op in fs.operations if op.name == "rename"][-1] == (_MARKER,)
+    assert fs.operations[-1][1:3] == ("sync_directory", "/data")
+    fs.operations.clear()
+    fs.reads.clear()
+    crashed: list[ForgetfulFileSystem] = []
+
+    def note(path: str) -> bool:
+        if "/orders-" in path:
+            crashed.append(fs.found_after(POWER_LOSS))
+        return False
+
+    fs.inject(Fault("list_directory", note, error=errno.EIO))
+    directory = _opened(fs)
+    assert directory.report.clean
+    during_loading = crashed[0]
+    assert not during_loading.exists(_MARKER)
+    again = _opened(during_loading)
+    assert not again.report.clean
+    assert {log.log_end_offset for log in again.logs.values()} == {5}
+    assert {log.leader_epoch for log in again.logs.values()} == {1}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"version":0,"brokerEpoch":14}', b"nonsense"])
+def test_only_the_existence_of_the_marker_matters(content: bytes) -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    cut_file(fs, _MARKER, 0)
+    add_bytes(fs, _MARKER, content)
+    directory = _opened(fs)
+    assert directory.report.clean
+    assert all(report.recovery is None for report in directory.report.opened.values())
+
+
+def test_without_the_marker_every_log_is_read_from_its_recovery_point_on() -> None:
+    fs, directory = _with_topic(records=50)
+    bases = [segment.base_offset for segment in directory.logs["orders", 0].segments]
+    assert len(bases) > 3
+    directory.note_recovery_point(("orders", 0), bases[-1])
+    for path, content in directory.checkpoints():
+        fs.load({path: content})
+    directory = _opened(fs.crash(PROCESS_KILL))
+    assert not directory.report.clean
+    sizes = [segment.size for segment in directory.logs["orders", 0].segments]
+    recoveries = [directory.report.opened["orders", partition].recovery for partition in (0, 1)]
+    assert [recovery.scanned_bytes for recovery in recoveries if recovery] == [sizes[-1], sum(sizes)]
+
+
+def test_the_marker_is_written_only_when_every_log_was_closed_well() -> None:
+    fs, directory = _with_topic()
+    fs.inject(Fault("fdatasync", lambda path: "/orders-1/" in path, error=errno.EIO))
+    problems = directory.close()
+    assert len(problems) == 1
+    assert "/data/orders-1" in problems[0]
+    assert not fs.exists(_MARKER)
+    assert fs.open_files == []
+    directory = _opened(fs)
+    assert not directory.report.clean
+    assert _append(directory.logs["orders", 0]).base_offset == 5
+
+
+def test_checkpoints_that_cannot_be_written_are_reported_and_there_is_no_marker() -> None:
+    fs, directory = _with_topic()
+    fs.inject(Fault("pwritev", "recovery-point-offset-checkpoint.tmp", error=errno.ENOSPC))
+    assert "checkpoints of /data could not be written" in directory.close()[0]
+    assert not fs.exists(_MARKER)
+    assert fs.open_files == []
+
+
+def test_abandoning_writes_nothing_and_lets_go_of_everything() -> None:
+    fs, directory = _with_topic()
+    fs.operations.clear()
+    directory.abandon()
+    assert fs.operations == []
+    assert fs.open_files == []
+    assert not _opened(fs).report.clean
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    "content", [b"garbage", b"1\n0\n", b"0\n3\norders 0 5\n", b"0\n1\norders 0 99999999999999999999\n", b"\xff"]
+)
+def test_a_malformed_checkpoint_counts_as_empty_and_is_reported(name: str, content: bytes) -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.unlink(f"/data/{name}")
+    fs.load({f"/data/{name}": content})
+    directory = _opened(fs)
+    assert [problem.partition(":")[0] for problem in directory.report.problems] == [f"{name} is taken as empty"]
+    assert [len(read_all(log)) for log in directory.logs.values()] == [5, 5]
+    directory.close()
+    assert _opened(fs).report.problems == []
+
+
+def test_missing_and_empty_checkpoints_are_no_problem() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.unlink("/data/recovery-point-offset-checkpoint")
+    cut_file(fs, "/data/log-start-offset-checkpoint", 0)
+    directory = _opened(fs)
+    assert directory.report.problems == []
+    assert {log.log_end_offset for log in directory.logs.values()} == {5}
+
+
+def test_a_log_start_is_kept_over_a_stop() -> None:
+    fs, directory = _with_topic()
+    directory.logs["orders", 0].truncate_before(4)
+    directory.close()
+    directory = _opened(fs)
+    assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
+    assert directory.logs["orders", 0].state.log_start_reason == "truncated"
+
+
+def test_checkpoints_of_a_topic_that_is_gone_are_not_read_as_those_of_a_later_one_of_its_name() -> None:
+    fs, directory = _with_topic(records=50)
+    directory.logs["orders", 0].truncate_before(40)
+    directory.close()
+    directory = _opened(fs)
+    for path in directory.delete_topic(directory.registry.topics["orders"]):
+        fs.remove_tree(path)
+    directory = _opened(fs.crash(PROCESS_KILL))
+    directory.create_topic("orders", 2, {})
+    for log in directory.logs.values():
+        _append(log)
+    directory.abandon()
+    assert isinstance(directory._fs, ForgetfulFileSystem)
+    directory = _opened(directory._fs)
+    assert [len(read_all(log)) for log in directory.logs.values()] == [1, 1]
+
+
+def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:
+    fs, directory = _with_topic(partitions=5)
+    directory.close()
+    fs.reads.clear()
+    _opened(fs)
+    listed = [read.path for read in fs.reads if read.name == "list_directory"]
+    assert max(listed.count(f"/data/orders-{partition}") for partition in range(5)) <= 3
