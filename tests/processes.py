@@ -40,7 +40,7 @@ class Daemon:
     def start(self) -> None:
         """Return when it serves."""
         with self._log.open("w") as log:
-            self.process = subprocess.Popen(
+            process = self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "seglog_broker", "--data", str(self.directory)),
                     *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json", *self.arguments),
@@ -48,16 +48,16 @@ class Daemon:
                 env=clean_environment(),
                 stderr=log,
             )
-        with self._log.open() as log:
+        with self._log.open() as lines:
             while True:
-                for line in log:
+                for line in lines:
                     event = json.loads(line)
                     self.logged.append(event)
                     if event["event"] == "broker_ready":
                         self.port = int(event["listen"].rsplit(":", 1)[1])
                         return
                 try:
-                    code = self.process.wait(0.01)
+                    code = process.wait(0.01)
                 except subprocess.TimeoutExpired:
                     continue
                 raise AssertionError(f"seglogd ended with {code}: {self._log.read_text()}")

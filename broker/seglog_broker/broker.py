@@ -6,7 +6,7 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +15,7 @@ import trio
 
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.metrics import Metrics, StallWatch
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition, Waiter
@@ -28,6 +29,7 @@ from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import (
+    InvalidConfigError,
     InvalidRequestError,
     PartitionOfflineError,
     PolicyViolationError,
@@ -252,19 +254,26 @@ class Broker:
             return []
         return [item.topic for item in request.partitions if item.topic not in known]
 
-    async def create_missing(self, request: AppendRequest) -> None:
-        """Create them with the broker's defaults; where that fails, the append is answered so."""
-        for name in self.missing_topics(request):
+    async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
+        """Create them with the broker's defaults; those that could not be, and why, for ``append`` to answer."""
+        refused: dict[str, SeglogError] = {}
+        for name in dict.fromkeys(self.missing_topics(request)):
             try:
                 await self.create_topic(CreateTopicRequest(name))
+            except TopicExistsError:
+                continue  # another connection was first
             except SeglogError as error:
-                if not isinstance(error, TopicExistsError):  # another connection was first
-                    log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=error.message)
+                log.warning("topic_not_created", topic=name[:TOPIC_NAME_MAX], reason=error.message)
+                refused[name] = error
+        return refused
 
-    def append(self, request: AppendRequest, payload: memoryview) -> PendingAppend:
+    def append(
+        self, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None
+    ) -> PendingAppend:
         """Write the batches in ``payload``, in the order asked, each judged by itself.
 
-        ``payload`` is changed in place. Raises InvalidRequestError when the request as a whole makes no sense.
+        ``refused`` are topics that could not be created, and why. ``payload`` is changed in place. Raises
+        InvalidRequestError when the request as a whole makes no sense.
         """
         asked = sum(item.size for item in request.partitions)
         if asked != len(payload):
@@ -279,6 +288,10 @@ class Broker:
             position += item.size
             try:
                 partition = self._partition(item.topic, item.partition)
+            except UnknownTopicError as error:
+                why = refused.get(item.topic, error) if refused else error
+                results.append(AppendResult(item.topic, item.partition, error=why))
+                continue
             except SeglogError as error:
                 results.append(AppendResult(item.topic, item.partition, error=error))
                 continue
@@ -518,9 +531,11 @@ class Broker:
         async with self._topics_lock:
             topic = self._topic(request.topic)
             wanted: dict[str, ConfigValue] = {**topic.config, **request.config}
-            for key in request.reset:
+            for name in request.reset:
+                key = self._topic_key(name)
+                if key in request.config or name in request.config:
+                    raise InvalidConfigError(f"{name} cannot be both set and reset", key=name)
                 wanted.pop(key, None)
-                self._check_topic_key(key)
             config, warnings = self.config.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
             alteration = self.directory.plan_alteration(topic, count, config)
@@ -538,11 +553,12 @@ class Broker:
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
 
-    def _check_topic_key(self, key: str) -> None:
-        try:
-            self.config.topic_config({}).origin(key)
-        except KeyError:
-            self.config.validate_topic_config({key: ""})  # says what is wrong, and the nearest name
+    def _topic_key(self, name: str) -> str:
+        """The key that a name means, under which it is kept. InvalidConfigError with the nearest when there is none."""
+        key = TOPIC_NAMES.get(name)
+        if key is None:
+            self.config.validate_topic_config({name: ""})  # says what is wrong
+        return name if key is None else key.name
 
     async def truncate(self, request: TruncateRequest) -> TruncateReply:
         """Delete records before an offset; returns when the new log starts survive a power cut."""
@@ -568,7 +584,10 @@ class Broker:
                 "or add delete to its cleanup.policy"
             )
         offset = partition_log.log_end_offset if item.offset is None else item.offset
-        earliest = partition_log.truncate_before(offset)
+        try:
+            earliest = partition_log.truncate_before(offset)
+        except OSError as error:
+            raise StorageError(f"the new log start could not be written: {error}; ask again") from error
         log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)
 
@@ -603,8 +622,7 @@ class Broker:
         trace = SeekTrace()
         try:
             if request.timestamp is not None:
-                if partition.log.find_timestamp(request.timestamp, trace) is None:
-                    trace.why_segment = f"no record is at or after {request.timestamp}: a fetch waits at the end"
+                partition.log.find_timestamp(request.timestamp, trace)
             elif request.offset is not None:
                 partition.log.seek(request.offset, trace)
         except SeglogError as error:

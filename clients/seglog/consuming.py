@@ -109,7 +109,7 @@ class ConsumerBase:
         self.options = options
         self._asked: Asked | None = None
         self._unwanted: list[CancelRequest] = []
-        """For fetches that wait at the broker for nobody; to be sent before the next one, the answers interest nobody."""
+        """For fetches that wait at the broker for nobody; they go before the next fetch, and their answers nowhere."""
         self._is_closed = False
         self._fetcher = Fetcher(
             topic,

@@ -8,7 +8,7 @@ Reader and writer stand in this file; docs/PROTOCOL.md has the same in prose, wi
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -18,6 +18,7 @@ from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, Remot
 Buffer = bytes | bytearray | memoryview
 
 PREFIX: Final = struct.Struct(">II")
+_LENGTH: Final = struct.Struct(">I")
 LENGTH_SIZE: Final = 4
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
@@ -47,9 +48,9 @@ def encode_frame_prefix(header: dict[str, Any], payload_size: int) -> bytes:
     return PREFIX.pack(LENGTH_SIZE + len(packed) + payload_size, len(packed)) + packed
 
 
-def encode_frame(header: dict[str, Any], payload: Iterable[Buffer] = ()) -> bytes:
+def encode_frame(header: dict[str, Any], payload: Sequence[Buffer] = ()) -> bytes:
     """A whole small frame as bytes."""
-    body = b"".join(payload)
+    body = b"".join(payload) if payload else b""
     return encode_frame_prefix(header, len(body)) + body
 
 
@@ -63,10 +64,16 @@ class FrameReader:
     be told from garbage.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        header_bytes_max: int = HEADER_BYTES_MAX,
+        receive_buffer: bytearray | None = None,
+    ) -> None:
+        """``receive_buffer`` may be shared by all readers of one thread: nothing stays in it after ``received``."""
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
-        self._receive = bytearray(RECEIVE_BYTES)
+        self._receive = bytearray(RECEIVE_BYTES) if receive_buffer is None else receive_buffer
         self._pending = bytearray()  # received, not yet a whole frame
         self._consumed = 0  # bytes of _pending already handed out
         self._large: bytearray | None = None  # a frame larger than the receive buffer, received in place
@@ -117,7 +124,8 @@ class FrameReader:
         if available < LENGTH_SIZE:
             self._compact()
             return None
-        length = int.from_bytes(self._pending[self._consumed : self._consumed + LENGTH_SIZE], "big")
+        start = self._consumed + LENGTH_SIZE
+        length: int = _LENGTH.unpack_from(self._pending, self._consumed)[0]
         if length > self.frame_bytes_max:
             raise FrameTooLargeError(
                 f"a frame of {length} bytes was announced, the limit is {self.frame_bytes_max}",
@@ -126,7 +134,6 @@ class FrameReader:
             )
         if length < LENGTH_SIZE:
             raise RemoteProtocolError(f"a frame of {length} bytes has no room for its header length")
-        start = self._consumed + LENGTH_SIZE
         if available >= LENGTH_SIZE + length:
             body = self._pending[start : start + length]
             self._consumed = start + length
@@ -138,7 +145,7 @@ class FrameReader:
             self._compact()
             return None
         # Both lengths are judged before anything is allocated for them.
-        self._check_header_length(int.from_bytes(self._pending[start : start + LENGTH_SIZE], "big"), length)
+        self._check_header_length(_LENGTH.unpack_from(self._pending, start)[0], length)
         if length > RECEIVE_BYTES:
             self._large = bytearray(length)
             self._large_size = available - LENGTH_SIZE
@@ -164,7 +171,7 @@ class FrameReader:
 
     def _parse(self, body: bytearray) -> Frame:
         view = memoryview(body)
-        header_length = int.from_bytes(view[:LENGTH_SIZE], "big")
+        header_length: int = _LENGTH.unpack_from(body)[0]
         self._check_header_length(header_length, len(body))
         end = LENGTH_SIZE + header_length
         return Frame(decode_map(view[LENGTH_SIZE:end], "header"), view[end:])

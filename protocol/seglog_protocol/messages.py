@@ -36,6 +36,7 @@ ConfigValue = str | int | float | bool
 GapReason = Literal["compacted", "expired", "truncated", "damaged", "missing"]
 
 INT64_MAX: Final = 2**63 - 1
+_INT32_MAX: Final = 2147483647
 
 
 def _integer(minimum: int = 0, maximum: int = INT64_MAX, **options: Any) -> Any:
@@ -125,8 +126,23 @@ class AppendPartition(Message):
     """Where the next ``size`` bytes of the payload go: one record batch."""
 
     topic: str
-    partition: int = _integer(maximum=2**31 - 1)
-    size: int = _integer(maximum=2**31 - 1)
+    partition: int = _integer(maximum=_INT32_MAX)
+    size: int = _integer(maximum=_INT32_MAX)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
+        """As every message; the well-formed case without the general machinery, because each append passes here."""
+        topic, partition, size = wire.get("topic"), wire.get("partition"), wire.get("size")
+        if (
+            len(wire) == 3
+            and type(topic) is str
+            and type(partition) is int
+            and type(size) is int
+            and 0 <= partition <= _INT32_MAX
+            and 0 <= size <= _INT32_MAX
+        ):
+            return cls(topic, partition, size)
+        return Message.from_wire.__func__(cls, wire, strict=strict, beside=beside)  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +185,10 @@ class FetchPartition(Message):
     """From where to read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two."""
 
     topic: str
-    partition: int = _integer(maximum=2**31 - 1)
+    partition: int = _integer(maximum=_INT32_MAX)
     offset: int | None = _integer(default=None)
     timestamp: int | None = _integer(default=None)
-    max_bytes: int = _integer(default=1024 * 1024, maximum=2**31 - 1)
+    max_bytes: int = _integer(default=1024 * 1024, maximum=_INT32_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +200,9 @@ class FetchRequest(Request):
 
     api: ClassVar[str] = "fetch"
     partitions: list[FetchPartition]
-    max_bytes: int = _integer(default=50 * 1024 * 1024, maximum=2**31 - 1)
-    min_bytes: int = _integer(default=1, maximum=2**31 - 1)
-    max_wait_ms: int = _integer(default=30_000, maximum=2**31 - 1)
+    max_bytes: int = _integer(default=50 * 1024 * 1024, maximum=_INT32_MAX)
+    min_bytes: int = _integer(default=1, maximum=_INT32_MAX)
+    max_wait_ms: int = _integer(default=30_000, maximum=_INT32_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +249,7 @@ class OffsetsPartition(Message):
     """Which offsets to look up. Without ``partition`` every one of the topic; ``timestamp`` asks for a moment too."""
 
     topic: str
-    partition: int | None = _integer(default=None, maximum=2**31 - 1)
+    partition: int | None = _integer(default=None, maximum=_INT32_MAX)
     timestamp: int | None = _integer(default=None)
 
 
@@ -322,7 +338,7 @@ class CreateTopicRequest(Request):
 
     api: ClassVar[str] = "create_topic"
     topic: str
-    partitions: int | None = _integer(-(2**31), default=None, maximum=2**31 - 1)
+    partitions: int | None = _integer(-(2**31), default=None, maximum=_INT32_MAX)
     config: dict[str, ConfigValue] = field(default_factory=dict)
 
 
@@ -362,7 +378,7 @@ class AlterTopicRequest(Request):
     topic: str
     config: dict[str, ConfigValue] = field(default_factory=dict)
     reset: list[str] = field(default_factory=list)
-    partitions: int | None = _integer(1, default=None, maximum=2**31 - 1)
+    partitions: int | None = _integer(1, default=None, maximum=_INT32_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +399,7 @@ class TruncatePartition(Message):
     """Delete the records below ``offset``; without it all that there are. Kafka calls this DeleteRecords."""
 
     topic: str
-    partition: int = _integer(maximum=2**31 - 1)
+    partition: int = _integer(maximum=_INT32_MAX)
     offset: int | None = _integer(default=None)
 
 
@@ -439,7 +455,7 @@ class ExplainRequest(Request):
 
     api: ClassVar[str] = "explain"
     topic: str
-    partition: int = _integer(maximum=2**31 - 1)
+    partition: int = _integer(maximum=_INT32_MAX)
     offset: int | None = _integer(default=None)
     timestamp: int | None = _integer(default=None)
 

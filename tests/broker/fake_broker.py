@@ -1,7 +1,7 @@
 """A broker without a log, and a peer without a client: the two ends that tests of the native listener stand between."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -9,6 +9,7 @@ from typing import Any, Self
 import trio
 
 from seglog_broker.config import BrokerConfig
+from seglog_broker.listeners.broker_face import BrokerFace
 from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import InlineOffload, Offload
@@ -152,10 +153,12 @@ class FakeBroker:
     def missing_topics(self, _request: AppendRequest) -> list[str]:
         return []
 
-    async def create_missing(self, request: AppendRequest) -> None:
+    async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
         raise NotImplementedError
 
-    def append(self, request: AppendRequest, payload: memoryview) -> FakePending:
+    def append(
+        self, request: AppendRequest, payload: memoryview, _refused: Mapping[str, SeglogError] | None = None
+    ) -> FakePending:
         """Topic "missing" does not exist; an ack of "disk" waits for ``reach``."""
         self._raise()
         results = []
@@ -271,7 +274,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(broker: FakeBroker) -> AsyncIterator[Served]:
+async def serving(broker: BrokerFace) -> AsyncIterator[Served]:
     """A native listener in front of ``broker`` on a port of its own."""
     listeners = await open_listeners("127.0.0.1:0")
     async with trio.open_nursery() as nursery:

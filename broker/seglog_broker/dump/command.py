@@ -23,7 +23,7 @@ EXIT_INTERRUPTED: Final = 130
 
 def main(argv: Sequence[str]) -> int:
     """Print what lies at the paths, to standard output; return the exit code. argparse leaves with SystemExit(2)."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     wish = Wish(records=options.records, verify=options.verify, count=not options.quick)
     try:
         code = _dump(PosixFileSystem(), options.paths, wish, as_json=options.json)
@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments; docs/OPERATIONS.md names them all."""
     parser = argparse.ArgumentParser(
         prog="seglogd dump",
         description="Show what lies on disk: a log directory, a partition, or single files of seglog's or Kafka's. "

@@ -1,12 +1,12 @@
 """Replies to appends of one connection, in the order in which the appends arrived, each when its ack is reached."""
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 import trio
 
 from seglog_broker.listeners.broker_face import Pending
-from seglog_broker.listeners.replies import as_seglog_error, encode_reply
+from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_reply
 from seglog_broker.listeners.sender import Sender
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendReply
@@ -23,10 +23,12 @@ class AckQueue:
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
 
     An append that needs no waiting is answered without this queue while it is empty; behind a waiting one it queues.
+    Errors are counted in ``error_counts``, by code.
     """
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, error_counts: Counter[str]) -> None:
         self._sender = sender
+        self._error_counts = error_counts
         self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
         self._bytes = 0
         self._finished = False
@@ -78,6 +80,7 @@ class AckQueue:
                 reply = await outcome.wait()
             except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
                 reply = as_seglog_error(error, "append")
+        count_errors(self._error_counts, reply)
         self._sender.queue(encode_reply(request_id, reply))
         # It stays first in the queue until here, so that nothing newer is answered around it meanwhile.
         self._queue.popleft()

@@ -3,7 +3,7 @@
 A listener turns bytes into these calls and their results into bytes; it keeps no state of any partition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.filesystem import File
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
     Ack,
     AppendReply,
@@ -106,12 +107,17 @@ class BrokerFace(Protocol):
         """Topics that an append names, that do not exist, and that it may create."""
         ...
 
-    async def create_missing(self, request: AppendRequest, /) -> None:
-        """Create them; where that fails the append is answered that there is no such topic."""
+    async def create_missing(self, request: AppendRequest, /) -> dict[str, SeglogError]:
+        """Create them; those that cannot be, and why."""
         ...
 
-    def append(self, request: AppendRequest, payload: memoryview, /) -> Pending:
-        """Write the batches in ``payload``; errors of single partitions stand in the reply."""
+    def append(
+        self, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None, /
+    ) -> Pending:
+        """Write the batches in ``payload``; errors of single partitions stand in the reply.
+
+        ``refused`` gives the error for topics that do not exist, where there is a better one.
+        """
         ...
 
     def fetch_now(self, request: FetchRequest, /) -> Answer | None:

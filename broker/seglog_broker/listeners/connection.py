@@ -7,6 +7,7 @@ and nothing else.
 
 import contextlib
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -16,7 +17,7 @@ from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.broker_face import Answer, BrokerFace, Pending
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.parting import PART_SECONDS, part
-from seglog_broker.listeners.replies import as_seglog_error, encode_parting, encode_reply
+from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_parting, encode_reply
 from seglog_broker.listeners.sender import FileShrankError, Sender
 from seglog_protocol.errors import (
     BrokerStoppingError,
@@ -25,7 +26,7 @@ from seglog_protocol.errors import (
     RequestCancelledError,
     SeglogError,
 )
-from seglog_protocol.frames import Frame, FrameReader, encode_frame_prefix
+from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader, encode_frame_prefix
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
@@ -63,6 +64,9 @@ FRAMES_A_TURN: Final = 32
 
 log = structlog.get_logger()
 
+_receive_buffer = bytearray(RECEIVE_BYTES)
+"""Shared by all connections: the loop receives into it and takes the bytes out before it turns to anything else."""
+
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
@@ -70,9 +74,9 @@ class Connection:
     def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
         self._broker = broker
         self._sock = sock
-        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer)
         self._sender = Sender(sock, broker.offload)
-        self._acks = AckQueue(self._sender)
+        self._acks = AckQueue(self._sender, broker.metrics.request_errors)
         self._acks_running = False
         self._fetches = 0
         self._waiting: dict[int, trio.CancelScope] = {}  # around each fetch that waits for records, by request id
@@ -155,10 +159,11 @@ class Connection:
         good: bool | None = True
         try:
             reply = self._hello(_first_request(frame))
+            self._broker.metrics.requests[HelloRequest.api] += 1
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             reply = as_seglog_error(error, HelloRequest.api)
             good = False if getattr(error, "field", "") in {"api", "protocol"} else None
-        self._sender.queue(encode_reply(request_id, reply))
+        self._queue_reply(request_id, reply)
         if good:
             self._reader.frame_bytes_max = self._broker.config.socket_request_max_bytes
         return good
@@ -201,6 +206,7 @@ class Connection:
                     await trio.lowlevel.checkpoint()
         except RemoteProtocolError as error:
             self._log.warning("connection_refused", reason=error.message)
+            count_errors(self._broker.metrics.request_errors, error)
             self._parting = encode_parting(error)
 
     # --- Serving ------------------------------------------------------------------------------------------------------
@@ -209,11 +215,16 @@ class Connection:
         """Create the topics that an append names and nobody knows, then apply it; nothing else is read meanwhile."""
         request = decode_request(frame.header)
         assert isinstance(request, AppendRequest)
-        await self._broker.create_missing(request)
-        return bool(self._append(frame, nursery, may_create=False))
+        try:
+            refused = await self._broker.create_missing(request)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
+        return bool(self._append(frame, nursery, refused))
 
-    def _append(self, frame: Frame, nursery: trio.Nursery, *, may_create: bool = True) -> bool | None:
-        """Apply an append, and answer it now or in its turn.
+    def _append(
+        self, frame: Frame, nursery: trio.Nursery, refused: Mapping[str, SeglogError] | None = None
+    ) -> bool | None:
+        """Apply an append, and answer it now or in its turn; ``refused`` says which topics cannot be created, and why.
 
         None: nothing was done yet, for a topic has to be created first. False: an unanswered one failed, hang up.
         """
@@ -222,17 +233,17 @@ class Connection:
         try:
             request = decode_request(header)
             assert isinstance(request, AppendRequest)
-            if may_create and self._broker.missing_topics(request):
+            if refused is None and self._broker.missing_topics(request):
                 return None
             self._broker.metrics.requests[AppendRequest.api] += 1
-            pending = self._broker.append(request, frame.payload)
+            pending = self._broker.append(request, frame.payload, refused)
             outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             outcome = as_seglog_error(error, AppendRequest.api)
         if header.get("ack") == "none":
             return not self._failed_unanswered(outcome)
         if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)):
-            self._sender.queue(encode_reply(request_id, outcome))
+            self._queue_reply(request_id, outcome)
             return True
         if not self._acks_running:
             self._acks_running = True
@@ -248,6 +259,7 @@ class Connection:
         elif isinstance(outcome, AppendReply):
             errors = [result.error for result in outcome.partitions if result.error is not None]
         if errors:
+            self._broker.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
         return bool(errors)
 
@@ -264,10 +276,10 @@ class Connection:
             else:
                 answer = None
                 reply, payload = await self._result(request)
-                self._sender.queue(encode_reply(request_id, reply, payload))
+                self._queue_reply(request_id, reply, payload)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             answer = None
-            self._sender.queue(encode_reply(request_id, as_seglog_error(error, str(frame.header.get("api")))))
+            self._queue_reply(request_id, as_seglog_error(error, str(frame.header.get("api"))))
         if answer is not None:
             await self._send_answer(request_id, answer)
 
@@ -278,6 +290,10 @@ class Connection:
         if isinstance(request, CancelRequest):
             return CancelReply(self._cancel(request.target)), b""
         return await self._broker.answer(request)
+
+    def _queue_reply(self, request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> None:
+        count_errors(self._broker.metrics.request_errors, reply)
+        self._sender.queue(encode_reply(request_id, reply, payload))
 
     # --- Fetching -----------------------------------------------------------------------------------------------------
 
@@ -306,16 +322,19 @@ class Connection:
                 except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
+            if request_id in self._cancelled:  # also when an answer came in the same moment: it was said to be ended
+                self._cancelled.discard(request_id)
+                failure = RequestCancelledError("the fetch was cancelled, as asked")
+                if answer is not None:
+                    with answer:
+                        answer = None
             if answer is not None:
                 await self._send_answer(request_id, answer)
                 return
             if failure is None and self._stopping:
                 failure = BrokerStoppingError("the broker is stopping; connect again")
-            elif failure is None and request_id in self._cancelled:
-                failure = RequestCancelledError("the fetch was cancelled, as asked")
-            self._cancelled.discard(request_id)
             if failure is not None:  # else the peer has left
-                self._sender.queue(encode_reply(request_id, failure))
+                self._queue_reply(request_id, failure)
                 await self._sender.flush()
         finally:
             self._fetches -= 1
@@ -326,9 +345,10 @@ class Connection:
             try:
                 size = sum(piece.size for piece in answer.slices)
                 self._broker.metrics.fetch_bytes += size
+                count_errors(self._broker.metrics.request_errors, answer.reply)
                 prefix = encode_frame_prefix(reply_header(request_id, answer.reply), size)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
-                self._sender.queue(encode_reply(request_id, as_seglog_error(error, FetchRequest.api)))
+                self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()
             else:
                 await self._sender.send_frame(prefix, answer.slices)

@@ -154,6 +154,7 @@ class _Acceptor:
         )
         error.retriable = True
         log.warning("connection_refused", peer=_peer(sock), reason="too many connections", limit=limit)
+        self._broker.metrics.request_errors[error.code] += 1
         try:
             sock.send(encode_parting(error))
             await part(sock)

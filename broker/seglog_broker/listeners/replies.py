@@ -1,12 +1,21 @@
 """From what a request came to, a result or any exception, to the bytes of its reply."""
 
+from collections import Counter
 from typing import Final
 
 import structlog
 
 from seglog_protocol.errors import SeglogError, StorageError, UnknownServerError
 from seglog_protocol.frames import encode_frame
-from seglog_protocol.messages import Message, reply_header
+from seglog_protocol.messages import (
+    AppendReply,
+    FetchReply,
+    Message,
+    OffsetsReply,
+    TopicsReply,
+    TruncateReply,
+    reply_header,
+)
 
 log = structlog.get_logger()
 
@@ -25,6 +34,18 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
 def encode_parting(error: SeglogError) -> bytes:
     """The frame that ends a connection: an error under no id."""
     return encode_frame(reply_header(0, error) | {"id": NO_ID})
+
+
+def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
+    """Add every error in ``reply`` to ``counts``, under its code: the whole's, or those of single partitions."""
+    if isinstance(reply, SeglogError):
+        counts[reply.code] += 1
+    elif isinstance(reply, (AppendReply, FetchReply, OffsetsReply, TruncateReply)):
+        for result in reply.partitions:
+            if result.error is not None:
+                counts[result.error.code] += 1
+    elif isinstance(reply, TopicsReply):
+        counts.update(error.code for error in reply.unknown)
 
 
 def as_seglog_error(error: Exception, api: str) -> SeglogError:

@@ -7,7 +7,7 @@ the socket takes them there is no task switch. Payloads of fetches go from file 
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -57,7 +57,7 @@ class Sender:
         async with self._sending:
             await self._send_outgoing()
 
-    async def send_frame(self, prefix: bytes, slices: Iterable[Slice]) -> None:
+    async def send_frame(self, prefix: bytes, slices: Sequence[Slice]) -> None:
         """Send a frame whose payload lies in files; the caller holds their leases. What was queued goes first.
 
         Raises FileShrankError when a file is shorter than its slice.
@@ -69,7 +69,8 @@ class Sender:
         try:
             await self._send_outgoing()
             try:
-                await self._send_all(prefix, _MSG_MORE)
+                # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
+                await self._send_all(prefix, _MSG_MORE if slices else 0)
                 for piece in slices:
                     await self._send_slice(piece)
             except BaseException:

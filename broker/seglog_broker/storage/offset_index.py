@@ -59,8 +59,10 @@ class OffsetIndex(SparseIndex):
         """
         noted = trace.lookup("offset", self.path, offset) if trace is not None else None
         found = self._decode(self.search(files.find_offset_floor, offset - self.base_offset, noted))
-        if noted is not None:
+        if trace is not None and noted is not None:
             noted.entry = found
+            if noted.in_file:
+                trace.touch(self.path)
         return found or OffsetPosition(self.base_offset, 0)
 
     def lookup_position(self, position: int) -> OffsetPosition | None:

@@ -552,6 +552,8 @@ class PartitionLog:
             found = self._find_in(number, offset, trace)
             if found is not None:
                 return number, found
+        if trace is not None:
+            trace.note_nothing_found(f"no batch from {offset} to the end of the log is left")
         return None
 
     def _find_in(self, number: int, offset: int, trace: SeekTrace | None) -> LocatedBatch | None:
@@ -563,7 +565,9 @@ class PartitionLog:
             try:
                 return segment.find(offset, trace)
             except CorruptRecordError as error:
-                self._measure(number, error)  # known from now on; where it lies elsewhere, the scan steps over it
+                self._measure(
+                    number, error, trace
+                )  # known from now on; if it lies elsewhere, the scan steps over it
             except OSError as error:
                 raise self._unreadable(segment, error) from error
 
@@ -599,7 +603,7 @@ class PartitionLog:
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             try:
-                largest = segment.max_timestamp.timestamp
+                largest = segment.find_max_timestamp(trace).timestamp
                 if largest < timestamp:
                     continue
                 if trace is not None:
@@ -615,6 +619,9 @@ class PartitionLog:
                 if trace is not None:
                     trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
                 return found
+        if trace is not None:
+            trace.passed_over = len(self._segments) - first
+            trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
         return None
 
     def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
@@ -622,7 +629,7 @@ class PartitionLog:
             try:
                 return self._segments[number].find_timestamp(timestamp, self.log_start_offset, trace)
             except CorruptRecordError as error:
-                self._measure(number, error)  # from now on the scan steps over it
+                self._measure(number, error, trace)  # from now on the scan steps over it
 
     def why_missing(self, start: int) -> str:
         """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
@@ -631,14 +638,14 @@ class PartitionLog:
                 return damage.reason
         return "compacted" if "compact" in self.config.cleanup_policy else "missing"
 
-    def _measure(self, number: int, error: CorruptRecordError) -> None:
+    def _measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
         """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
 
         Raises the error itself when there are no bytes to step over, which would be a bug.
         """
         segment = self._segments[number]
         next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        damage = segment.measure_damage(error.position, error.start_offset, next_base)
+        damage = segment.measure_damage(error.position, error.start_offset, next_base, trace)
         if damage.end_position <= damage.position:
             raise error
         self.state.damaged.append(damage)

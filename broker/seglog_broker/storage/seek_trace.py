@@ -20,6 +20,7 @@ class IndexLookup:
     wanted: int
     probes: int = 0
     entry: tuple[int, int] | None = None
+    in_file: bool = False  # whether the file had to be searched; the newest entries are in memory
 
 
 @dataclass(slots=True)
@@ -40,17 +41,16 @@ class SeekTrace:
     last_offset: int | None = None
     record_offset: int | None = None  # a seek by timestamp goes on to the record
     record_timestamp: int | None = None
-    files: list[str] = field(default_factory=list)  # touched, in order, once each
+    files: list[str] = field(default_factory=list)  # opened, mapped or read, in order, once each
     rebuilt_indexes: bool = False
 
     def touch(self, path: str) -> None:
-        """Note that a file is used."""
+        """Note that bytes of a file are used."""
         if path not in self.files:
             self.files.append(path)
 
     def lookup(self, index: str, path: str, wanted: int) -> IndexLookup:
         """Begin to note a search of an index."""
-        self.touch(path)
         noted = IndexLookup(index, path, 0, wanted)
         self.lookups.append(noted)
         return noted
@@ -59,11 +59,18 @@ class SeekTrace:
         """Headers are walked from ``start`` (bytes) on."""
         self.scan_start, self.scanned_bytes, self.scanned_batches = start, 0, 0
 
-    def note_batch(self, position: int, header: BatchHeader) -> None:
-        """A header was looked at; the last one noted is the one that was found."""
+    def note_batch(self, position: int) -> None:
+        """The header at ``position`` was looked at."""
         self.scanned_batches += 1
         self.scanned_bytes = position - self.scan_start
+
+    def note_found(self, position: int, header: BatchHeader) -> None:
+        """The seek ends at this batch."""
         self.position, self.base_offset, self.last_offset = position, header.base_offset, header.last_offset
+
+    def note_nothing_found(self, why: str) -> None:
+        """No segment holds what was sought; what was looked at on the way stays noted."""
+        self.segment, self.why_segment = None, why
 
     def watch(self, file: File) -> File:
         """The same file, its reads counted."""

@@ -19,7 +19,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header, why_implausible
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
 from seglog_protocol.records import iter_records
 
 
@@ -106,8 +106,14 @@ class Segment:
 
         For a closed segment this is its closing time entry; one that lost its time index has it rebuilt first.
         """
+        return self.find_max_timestamp()
+
+    def find_max_timestamp(self, trace: SeekTrace | None = None) -> TimestampOffset:
+        """``max_timestamp``, with a note of what was touched for it: nothing, once it is known."""
         if self._max is None:
-            self.ensure_indexes()
+            self._ensure_time_index(trace)
+            if trace is not None and self.time_index.count:
+                trace.touch(self.time_index.path)
             self._max = self.time_index.last
         return self._max
 
@@ -242,30 +248,32 @@ class Segment:
         Raises CorruptRecordError when the scan meets bytes that are no batch.
         """
         start = self._start_for(offset, trace)
+        if trace is not None:
+            trace.note_scan(start)
         for found in self._batches(start, self.size, strict=True, trace=trace):
             if found.header.last_offset >= offset:
+                if trace is not None:
+                    trace.note_found(*found)
                 return found
         return None
 
     def find_timestamp(self, timestamp: int, offset_min: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
         """The first record with a timestamp at or after ``timestamp`` (ms) and an offset from ``offset_min`` on."""
-        self.ensure_indexes()
+        self._ensure_time_index(trace)
         floor = self.time_index.lookup(timestamp, trace)
         start = self._start_for(max(floor.offset, offset_min), trace)
+        if trace is not None:
+            trace.note_scan(start)
         with self._handles.lease(self.log_path) as leased:
             file = leased if trace is None else trace.watch(leased)
             for position, header in self._batches(start, self.size, strict=True, trace=trace):
                 if header.max_timestamp < timestamp or header.last_offset < offset_min:
                     continue
-                try:
-                    for record in iter_records(header, file.pread(header.size, position)):
-                        if record.timestamp >= timestamp and record.offset >= offset_min:
-                            return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
-                except CorruptRecordError:
-                    # A producer's unreadable records under a right checksum: the batch as a whole is the answer.
-                    return FoundTimestamp(
-                        header.max_timestamp, max(header.base_offset, offset_min), header.leader_epoch
-                    )
+                found = _first_at(header, file.pread(header.size, position), timestamp, offset_min)
+                if found is not None:
+                    if trace is not None:
+                        trace.note_found(position, header)
+                    return found
         return None
 
     def boundary_at_most(self, start: int, size_max: int) -> int:
@@ -299,14 +307,12 @@ class Segment:
         expected = -1  # the offset behind the last batch seen
         with self._handles.lease(self.log_path) as leased:
             file = leased if trace is None else trace.watch(leased)
-            if trace is not None:
-                trace.note_scan(position)
             while position < end:
                 hole = next((d for d in self.damaged if d.position >= position and d.position < d.end_position), None)
                 stop = min(hole.position, end) if hole else end
                 for found in scan_headers(file, position, stop):
                     if trace is not None:
-                        trace.note_batch(*found)
+                        trace.note_batch(found.position)
                     yield found
                     position, expected = found.end, found.header.next_offset
                 if position < stop:
@@ -320,15 +326,18 @@ class Segment:
                     return
                 position = hole.end_position if hole else end
 
-    def measure_damage(self, position: int, start_offset: int, next_base: int) -> DamagedRange:
+    def measure_damage(
+        self, position: int, start_offset: int, next_base: int, trace: SeekTrace | None = None
+    ) -> DamagedRange:
         """Remember that the bytes at ``position`` are no batch, up to the next valid one of this segment.
 
         ``start_offset`` is the first offset lost, -1 when it is not known; ``next_base`` where the next segment begins.
         """
         if start_offset < 0:  # the scan began right there: what lies before tells
-            start_offset = max((b.header.next_offset for b in self._batches(0, position)), default=self.base_offset)
-        with self._handles.lease(self.log_path) as file:
-            verifier = BatchVerifier(file, self.size)
+            before = self._batches(0, position, trace=trace)
+            start_offset = max((found.header.next_offset for found in before), default=self.base_offset)
+        with self._handles.lease(self.log_path) as leased:
+            verifier = BatchVerifier(leased if trace is None else trace.watch(leased), self.size)
             found = verifier.next_batch(position, start_offset, next_base - 1)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
@@ -342,16 +351,14 @@ class Segment:
 
         Indexes carry no checksum: one flipped bit would otherwise skip records in silence.
         """
-        self._ensure_offset_index()
+        self._ensure_offset_index(trace)
         try:
             entry = self.offset_index.lookup(offset, trace)
             if self._leads_to_batch(entry, trace):
                 return entry.position
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
-        self.rebuild_indexes()
-        if trace is not None:
-            trace.rebuilt_indexes = True
+        self.rebuild_indexes(trace=trace)
         return self.offset_index.lookup(offset, trace).position
 
     def _leads_to_batch(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> bool:
@@ -368,35 +375,43 @@ class Segment:
     def ensure_indexes(self) -> None:
         """Rebuild both indexes if either is missing or implausible; looks once, and only at their ends."""
         self._ensure_offset_index()
+        self._ensure_time_index()
+
+    def _ensure_time_index(self, trace: SeekTrace | None = None) -> None:
+        """The half of ``ensure_indexes`` that tells the largest timestamp, so that passing over costs one file."""
         if not self._time_index_checked:
             self._time_index_checked = True
+            if trace is not None and self.time_index.count:
+                trace.touch(self.time_index.path)
             if self._why_time_index_unusable() is not None:
-                self.rebuild_indexes()
+                self.rebuild_indexes(trace=trace)
 
-    def _ensure_offset_index(self) -> None:
+    def _ensure_offset_index(self, trace: SeekTrace | None = None) -> None:
         """The half of ``ensure_indexes`` that a seek by offset needs: a log without timestamps has no time index."""
         if not self._offset_index_checked:
             self._offset_index_checked = True
-            if self._why_offset_index_unusable() is not None:
-                self.rebuild_indexes()
+            if trace is not None and self.offset_index.count:
+                trace.touch(self.offset_index.path)
+            if self._why_offset_index_unusable(trace) is not None:
+                self.rebuild_indexes(trace=trace)
 
-    def _why_offset_index_unusable(self) -> str | None:
+    def _why_offset_index_unusable(self, trace: SeekTrace | None = None) -> str | None:
         if not self.offset_index.exists:
             return "there is no offset index"
         try:
             problem = self.offset_index.problem(self.size)
         except ValueError as error:
             return str(error)
-        if problem is None and not self.offset_index.count and self._is_worth_an_entry():
+        if problem is None and not self.offset_index.count and self._is_worth_an_entry(trace):
             return "it is empty, and the log is long enough for an entry"
         return problem
 
-    def _is_worth_an_entry(self) -> bool:
+    def _is_worth_an_entry(self, trace: SeekTrace | None = None) -> bool:
         """Whether any batch lies so far from the start that it is indexed; a few headers tell."""
         if self.size <= self.index_interval:
             return False
         interval = self.index_interval
-        return self.size > interval and any(position > interval for position, _ in self._batches(0, self.size))
+        return any(position > interval for position, _ in self._batches(0, self.size, trace=trace))
 
     def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:
@@ -410,19 +425,25 @@ class Segment:
             return "a closed segment's time index is empty"
         return problem
 
-    def rebuild_indexes(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
+    def rebuild_indexes(
+        self, batches: Iterable[LocatedBatch] | None = None, trace: SeekTrace | None = None
+    ) -> int | None:
         """Make both indexes anew from ``batches``, by default every header; checksums are not looked at.
 
         Returns the offset behind the last batch, or None when there is none. The result equals, byte for byte, what the
         live segment would have; an index that is full stays full, which makes a seek slow but never wrong.
         """
+        if trace is not None:
+            trace.rebuilt_indexes = True
+            trace.touch(self.offset_index.path)
+            trace.touch(self.time_index.path)
         self._offset_index_checked = self._time_index_checked = True
         self.offset_index.reset()
         self.time_index.reset()
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         indexed, next_offset = 0, None
         highest = self.base_offset + names.RELATIVE_OFFSET_MAX
-        for position, header in self._batches(0, self.size) if batches is None else batches:
+        for position, header in self._batches(0, self.size, trace=trace) if batches is None else batches:
             if not (next_offset or self.base_offset) <= header.base_offset <= header.last_offset <= highest:
                 continue  # an offset that its checksum does not cover is wrong: no entry can name it
             self._bytes_since_index = position - indexed
@@ -488,3 +509,15 @@ class Segment:
 
     def _path(self, suffix: str) -> str:
         return f"{self.directory}/{names.segment_file_name(self.base_offset, suffix)}"
+
+
+def _first_at(header: BatchHeader, data: bytes, timestamp: int, offset_min: int) -> FoundTimestamp | None:
+    """The first record of a whole batch with such a timestamp and offset."""
+    try:
+        for record in iter_records(header, data):
+            if record.timestamp >= timestamp and record.offset >= offset_min:
+                return FoundTimestamp(record.timestamp, record.offset, header.leader_epoch)
+    except CorruptRecordError:
+        # A producer's unreadable records under a right checksum: the batch as a whole is the answer.
+        return FoundTimestamp(header.max_timestamp, max(header.base_offset, offset_min), header.leader_epoch)
+    return None

@@ -100,6 +100,8 @@ class SparseIndex:
             return bytes(self._tail[number * size : (number + 1) * size])
         count = self._file_count()
         if count:
+            if lookup is not None:
+                lookup.in_file = True
             with self._handles.lease_map(self.path, count * size) as mapped:
                 number = floor(mapped.data, count, wanted, probe=probe)
                 if number >= 0:

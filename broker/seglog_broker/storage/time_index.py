@@ -65,8 +65,10 @@ class TimeIndex(SparseIndex):
         """The last entry at or below ``timestamp``; (-1, base offset) when every entry lies above."""
         noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
         found = self._decode(self.search(files.find_time_floor, timestamp, noted))
-        if noted is not None:
+        if trace is not None and noted is not None:
             noted.entry = found
+            if noted.in_file:
+                trace.touch(self.path)
         return found or TimestampOffset(-1, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:

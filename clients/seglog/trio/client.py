@@ -316,6 +316,14 @@ class Client:
         if failure is not None and failure is not error:
             raise failure
 
+    async def close(self) -> None:
+        """What leaving the block does by itself: flush and close producers, close consumers, then the connection.
+
+        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same. Twice is fine.
+        """
+        await trio.lowlevel.checkpoint()
+        await self._leave(None)
+
     async def _leave(self, error: BaseException | None) -> None:
         self._is_closed = True
         try:

@@ -77,8 +77,8 @@ class Producer:
         """Hand over a record and return the promise of its receipt: ``await`` that, now or later.
 
         ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
-        and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full. Cancelled,
-        it has sent nothing. Raises ClientTimeoutError when the buffer stays full for the delivery timeout,
+        and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full. With
+        ``linger_ms=0`` the record is on its way then, if no more than five requests are. Cancelled, it has sent nothing. Raises ClientTimeoutError when the buffer stays full for the delivery timeout,
         MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -92,8 +92,11 @@ class Producer:
         self._sends += 1
         if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
             self._sends = 0
-            self._work_to_do.set()
+            self._work_to_do.set()  # also for a first record: its batch is due at some time
             await trio.lowlevel.cancel_shielded_checkpoint()
+            if self.options.linger_ms == 0:
+                # Tasks run in no certain order within a turn; in the second one the record has gone out if it may.
+                await trio.lowlevel.cancel_shielded_checkpoint()
         return Delivery(batch, index, record[0], self)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:

@@ -41,12 +41,18 @@ def test_a_partition_reads_as_a_table_of_its_segments() -> None:
         first,
         second,
     ] == [
-        "  base offset  end offset  records  batches    size  first batch               largest timestamp         "
-        "index  timeindex  codecs",
-        "            0          10       10       10  1000 B  2023-11-14T22:13:20.000Z  2023-11-14T22:13:29.000Z  "
-        "    4          5  none",
-        "           10          12        2        2   200 B  2023-11-14T22:13:30.000Z  2023-11-14T22:13:31.000Z  "
-        "    0          1  none",
+        (
+            "  base offset  end offset  records  batches    size  first batch               largest timestamp         "
+            "index  timeindex  codecs"
+        ),
+        (
+            "            0          10       10       10  1000 B  2023-11-14T22:13:20.000Z  2023-11-14T22:13:29.000Z  "
+            "    4          5  none"
+        ),
+        (
+            "           10          12        2        2   200 B  2023-11-14T22:13:30.000Z  2023-11-14T22:13:31.000Z  "
+            "    0          1  none"
+        ),
     ]
 
 

@@ -5,11 +5,11 @@ are the same. ``slow`` makes every write of a client go out byte by byte, each i
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
-from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_one_way_pair
+from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_one_way_pair, wait_all_tasks_blocked
 
 import seglog.trio
 from seglog.address import Address
@@ -55,6 +55,7 @@ class _Peer:
     def __init__(self, receiving: MemoryReceiveStream, sending: MemorySendStream) -> None:
         self.receiving = receiving
         self.sending = sending
+        self.writing = trio.Lock()
 
     def close(self) -> None:
         self.receiving.close()
@@ -90,8 +91,9 @@ class MemoryBroker(FakeBroker):
         self._touched.set()
         self._touched = trio.Event()
 
-    @property
-    def connections(self) -> int:
+    async def connections(self) -> int:
+        """How many are open, when everything that was closed has been noticed."""
+        await wait_all_tasks_blocked()
         return len(self._peers)
 
     def connect(self, **options: Any) -> Client:
@@ -118,8 +120,8 @@ class MemoryBroker(FakeBroker):
                 while (frame := frames.next_frame()) is not None:
                     if frame.header["api"] == "fetch" and frame.header["max_wait_ms"]:
                         self._nursery.start_soon(self._fetch_later, peer, frame)
-                    else:
-                        await self._answer_peer(peer, frame)
+                    elif not await self._answer_peer(peer, frame):
+                        return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
@@ -139,7 +141,7 @@ class MemoryBroker(FakeBroker):
     def _found(self, request: FetchRequest) -> FetchReply:
         return self._read(request)[0]
 
-    async def _answer_peer(self, peer: _Peer, frame: Frame) -> None:
+    async def _answer_peer(self, peer: _Peer, frame: Frame) -> bool:
         request = decode_request(frame.header)
         self.requests.append(request)
         answer = self.script(request, frame.payload)
@@ -150,15 +152,15 @@ class MemoryBroker(FakeBroker):
         self.touch()
         if answer is CLOSE:
             peer.close()
-            return
+            return False
         if answer is SILENCE or (isinstance(request, AppendRequest) and request.ack == "none"):
-            return
+            return True
         message, payload = answer if isinstance(answer, tuple) else (answer, b"")
         assert not isinstance(message, Fault)
-        try:
-            await peer.sending.send_all(encode_frame(reply_header(frame.header["id"], message), [payload]))
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async with peer.writing:
+                await peer.sending.send_all(encode_frame(reply_header(frame.header["id"], message), [payload]))
+        return True
 
     # --- For tests ---
 

@@ -1,0 +1,191 @@
+"""The client on trio: its calls, from many tasks, over connections that break."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import seglog
+import seglog.trio
+from seglog_protocol.errors import (
+    ClientTimeoutError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import (
+    ConfigEntry,
+    HelloRequest,
+    OffsetsRequest,
+    Request,
+    TopicsReply,
+    TopicsRequest,
+)
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, fake_broker
+from tests.clients.trio.memory_broker import memory_broker
+
+
+def test_importing_seglog_imports_no_trio() -> None:
+    program = "import seglog, seglog.client, seglog.producer, seglog.consumer, seglog.raw, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"trio", "seglog.trio"}.isdisjoint(done.stdout.split())
+
+
+def test_both_faces_have_the_same_names() -> None:
+    for blocking, on_trio in (
+        (seglog.Client, seglog.trio.Client),
+        (seglog.Producer, seglog.trio.Producer),
+        (seglog.Consumer, seglog.trio.Consumer),
+        (seglog.Delivery, seglog.trio.Delivery),
+    ):
+        names = {name for name in dir(blocking) if not name.startswith("_")} - {"wait_for"}
+        assert names <= set(dir(on_trio)), blocking
+
+
+async def test_creating_listing_describing_and_deleting(autojump_clock: MockClock) -> None:
+    async with memory_broker(topics={f"t{n:04}": 1 for n in range(2_500)}) as broker, broker.connect() as client:
+        assert [topic.name for topic in await client.topics()] == [f"t{n:04}" for n in range(2_500)]
+        assert broker.asked(TopicsRequest) == 3
+        assert (await client.create_topic("new", 3, {"retention.ms": -1})).partitions == 3
+        with pytest.raises(TopicExistsError):
+            await client.create_topic("new", 3)
+        broker.config["new"] = {"retention.ms": ConfigEntry("5", "topic")}
+        found = await client.create_topic("new", 4, {"retention.ms": -1}, exist_ok=True)
+        assert found.warnings == ["new exists with 3 partitions, not 4", "new exists with retention.ms=5, not -1"]
+        assert (await client.describe_topic("new")).partitions == 3
+        await client.delete_topic("new")
+        with pytest.raises(UnknownTopicError, match="did you mean"):
+            await client.describe_topic("new")
+        with pytest.raises(UnknownTopicError, match="did you mean"):
+            await client.producer("new")
+        with pytest.raises(UnknownTopicError, match="did you mean"):
+            await client.consumer("new")
+
+
+async def test_offsets_and_where_a_moment_is(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.fill(9)
+        assert await client.offsets("t") == [seglog.PartitionOffsets("t", 0, 0, 9, 9, 0)]
+        (at,) = await client.offsets("t", at=datetime.fromtimestamp(5, tz=UTC))
+        assert (at.offset, at.timestamp) == (5, 5000)
+        with pytest.raises(ValueError, match="no time"):
+            await client.offsets("t", at="7")
+        assert (await client.ping()).uptime_ms == 61_000
+        assert client.server == "memory:9192"
+
+
+async def test_many_tasks_share_one_connection_and_each_gets_its_own_answer(autojump_clock: MockClock) -> None:
+    async with memory_broker(topics={f"t{n}": n + 1 for n in range(8)}) as broker, broker.connect() as client:
+
+        async def ask(number: int) -> None:
+            for _ in range(50):
+                assert len(await client.offsets(f"t{number}")) == number + 1
+
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(ask, number)
+        assert broker.asked(HelloRequest) == 1
+
+
+async def test_a_call_that_timed_out_leaves_the_connection_in_step(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.script = lambda request, _: SILENCE if isinstance(request, TopicsRequest) else None
+        began = trio.current_time()
+        with pytest.raises(ClientTimeoutError, match="no answer to topics within 30 s"):
+            await client.topics()
+        assert trio.current_time() == began + 30
+        with trio.move_on_after(5):
+            await client.topics()
+        assert trio.current_time() == began + 35
+        assert (await client.offsets("t"))[0].topic == "t"
+        assert broker.asked(HelloRequest) == 1
+
+
+async def test_everybody_who_waits_learns_that_the_connection_broke(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.script = lambda request, _: SILENCE if isinstance(request, TopicsRequest) else None
+        errors: list[ConnectionLostError] = []
+
+        async def ask() -> None:
+            with pytest.raises(ConnectionLostError) as caught:
+                await client.call(TopicsRequest(), TopicsReply)
+            errors.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+            await broker.heard(TopicsRequest, 3)
+            broker.drop_connections()
+        assert len(set(errors)) == 3, "each has an exception of its own"
+        assert all("memory:9192" in str(error) for error in errors)
+
+
+async def test_what_only_asks_is_asked_once_more_and_nothing_else_is(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        refusals = iter([CLOSE, CLOSE])
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            return None if isinstance(request, HelloRequest) else next(refusals, None)
+
+        broker.script = script
+        with pytest.raises(ConnectionLostError):
+            await client.create_topic("new")
+        assert [topic.name for topic in await client.topics()] == ["t"]
+
+
+async def test_a_connection_known_to_be_dead_is_replaced_before_anything_is_asked(autojump_clock: MockClock) -> None:
+    async with memory_broker(topics={"t": 1, "u": 1}) as broker, broker.connect() as client:
+        broker.stop()
+        broker.start()
+        await client.delete_topic("t")
+
+        async def wait_for_it() -> None:
+            assert [topic.name for topic in await client.topics()] == ["u"]
+
+        broker.stop()
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(wait_for_it)
+            await trio.sleep(3)
+            broker.start()
+        assert broker.asked(HelloRequest) == 3, "one task connects again, the others wait for it"
+
+
+async def test_something_else_on_the_port_is_told_at_once(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker:
+        broker.script = lambda request, _: CLOSE if isinstance(request, HelloRequest) else None
+        with pytest.raises(RemoteProtocolError, match="does not speak the seglog protocol"):
+            async with broker.connect():
+                pytest.fail("not reached")
+        assert trio.current_time() < 1
+
+
+async def test_a_broker_that_does_not_say_hello_is_tried_again_until_the_time_is_over(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker:
+        broker.script = lambda request, _: SILENCE
+        with pytest.raises(seglog.NotReachableError, match="does not answer"):
+            async with broker.connect(connect_timeout=12):
+                pytest.fail("not reached")
+        assert broker.asked(HelloRequest) == 3
+        assert await broker.connections() == 0
+
+
+async def test_over_real_sockets() -> None:
+    with fake_broker(topics={"t": 2}) as broker:
+        async with seglog.trio.connect(broker.address) as client:
+            assert len(await client.offsets("t")) == 2
+            broker.stop()
+            broker.start()
+            await client.delete_topic("t")
+            assert broker.asked(OffsetsRequest) == 1
+        address = broker.address
+    with pytest.raises(seglog.NotReachableError, match=rf"no broker answers at {address}: .*refused") as caught:
+        async with seglog.trio.connect(address, connect_timeout=0.05):
+            pytest.fail("not reached")
+    assert caught.value.server == address
+    with pytest.raises(ValueError, match="no port"):
+        seglog.trio.connect("localhost:99999")

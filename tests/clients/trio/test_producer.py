@@ -1,0 +1,418 @@
+"""The producer on trio, on a clock that jumps: batches, retries, failures, and how its block is left."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import seglog
+import seglog.trio
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientClosedError,
+    ClientTimeoutError,
+    DeliveryFailed,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnknownPartitionError,
+)
+from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest
+from seglog_protocol.record_batch import parse_header
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, Script
+from tests.clients.trio.memory_broker import memory_broker
+
+
+def on_append(answer: Callable[[AppendRequest, memoryview], Answer | None]) -> Script:
+    return lambda request, payload: answer(request, payload) if isinstance(request, AppendRequest) else None
+
+
+async def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is(autojump_clock: MockClock) -> None:
+    async with (
+        memory_broker(topics={"t": 3}) as broker,
+        broker.connect() as client,
+        client.producer("t") as producer,
+    ):
+        moment = datetime(2019, 1, 1, tzinfo=UTC)
+        first = await producer.send("välue", key="key", timestamp=moment, partition=2, headers={"a": b"1", "b": None})
+        second = await producer.send(None, key=b"key", timestamp=5, partition=2, headers=[("a", "2"), ("a", "3")])
+        assert not first.done()
+        assert await first == seglog.Receipt("t", 2, 0, 1546300800000, "disk")
+        assert await second == await second.result() == seglog.Receipt("t", 2, 1, 5, "disk")
+        assert first.done()
+        assert await first.exception() is None
+        records = broker.logs["t"][2].records()
+        assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
+        assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
+
+
+async def test_records_that_linger_share_a_batch_and_go_out_by_themselves(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=7_000) as producer:
+        began = trio.current_time()
+        for number in range(100):
+            delivery = await producer.send(b"%d" % number)
+            await trio.sleep(0.01)
+        assert broker.asked(AppendRequest) == 0
+        await delivery
+        assert trio.current_time() == pytest.approx(began + 7)
+        assert len(broker.logs["t"][0].batches) == 1
+        await producer.send(b"alone")
+        await producer.flush()
+        assert trio.current_time() == pytest.approx(began + 7), "flushing lets nothing linger"
+
+
+async def test_leaving_the_block_flushes(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer("t", linger_ms=3_600_000) as producer:
+            deliveries = [await producer.send(b"%d" % number) for number in range(100)]
+        assert broker.values() == [b"%d" % number for number in range(100)]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(100)), "also after the end"
+        with pytest.raises(ClientClosedError):
+            await producer.send(b"late")
+        await producer.close()
+        assert await broker.connections() == 1
+
+
+async def test_without_linger_every_record_goes_out_at_once(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=0) as producer:
+        for number in range(20):
+            await producer.send(b"%d" % number)
+            await wait_all_tasks_blocked()
+        assert broker.asked(AppendRequest) == 20
+        assert trio.current_time() < 1
+
+
+async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_nothing(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=5_000) as producer:
+        delivery = await producer.send(b"x")
+        offsets: list[int] = []
+
+        async def wait() -> None:
+            offsets.append((await delivery).offset)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(wait)
+            with trio.move_on_after(1) as scope:
+                await delivery
+            assert scope.cancelled_caught
+        assert offsets == [0] * 5
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_every_codec_by_its_name(autojump_clock: MockClock, codec: Codec) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer("t", compression=codec.name.lower()) as producer:
+            for _ in range(100):
+                await producer.send(b"the same again")
+        assert parse_header(broker.logs["t"][0].batches[0]).codec is codec
+        assert broker.values() == [b"the same again"] * 100
+
+
+async def test_ack_none_is_not_answered(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        async with client.producer("t", ack="none") as producer:
+            receipt = await (await producer.send(b"x", timestamp=1))
+        assert receipt == seglog.Receipt("t", 0, -1, 1, "none")
+        await broker.heard(AppendRequest)
+        assert broker.values() == [b"x"]
+
+
+async def test_after_a_lost_connection_everything_is_sent_again_in_order(autojump_clock: MockClock) -> None:
+    async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
+        faults = iter([None, CLOSE, None, None, CLOSE])
+        broker.script = on_append(lambda _request, _payload: next(faults, None))
+        async with client.producer("t", linger_ms=0) as producer:
+            for number in range(30):
+                await producer.send(b"%d" % number, partition=number % 2)
+        for partition in (0, 1):
+            assert broker.values("t", partition) == [b"%d" % n for n in range(partition, 30, 2)]
+
+
+async def test_a_broker_that_is_away_for_a_minute_loses_nothing(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=1) as producer:
+        await (await producer.send(b"before"))
+        broker.stop()
+        deliveries = [await producer.send(b"%d" % number) for number in range(10)]
+        await trio.sleep(60)
+        assert not any(delivery.done() for delivery in deliveries)
+        broker.start()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 11))
+        assert broker.values() == [b"before", *(b"%d" % number for number in range(10))]
+
+
+async def test_a_broker_that_answers_no_more_counts_as_lost_after_a_while(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
+        faults = iter([SILENCE])
+        broker.script = on_append(lambda _request, _payload: next(faults, None))
+        began = trio.current_time()
+        assert (await (await producer.send(b"x"))).offset == 0
+        assert trio.current_time() == pytest.approx(began + 30, abs=1)
+        assert broker.asked(HelloRequest) == 3
+
+
+async def test_a_lost_answer_may_duplicate_but_never_loses_or_reorders(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        faults = iter([CLOSE])
+
+        def answer(request: AppendRequest, payload: memoryview) -> Answer | None:
+            fault = next(faults, None)
+            if fault is not None:
+                broker.append(request, payload)
+            return fault
+
+        broker.script = on_append(answer)
+        async with client.producer("t", linger_ms=0) as producer:
+            await producer.send(b"a")
+            await (await producer.send(b"b"))
+        assert broker.values() == [b"a", b"a", b"b"]
+
+
+async def test_a_retriable_refusal_is_tried_again_and_another_one_is_not(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
+        errors = iter([BrokerStoppingError("stopping"), BrokerStoppingError("still"), None, InvalidRecordError("no")])
+
+        def answer(request: AppendRequest, _payload: memoryview) -> Answer | None:
+            error = next(errors, None)
+            return None if error is None else AppendReply([AppendResult("t", 0, error=error)])
+
+        broker.script = on_append(answer)
+        assert (await (await producer.send(b"x"))).offset == 0
+        refused = await producer.send(b"y")
+        errors_seen = [await refused.exception() for _ in range(2)]
+        assert all(isinstance(error, InvalidRecordError) for error in errors_seen)
+        assert errors_seen[0] is not errors_seen[1], "each has an exception of its own"
+        with pytest.raises(InvalidRecordError, match="no"):
+            await refused
+
+
+async def test_a_batch_refused_as_too_large_is_split_and_sent_again(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+
+        def answer(request: AppendRequest, payload: memoryview) -> Answer | None:
+            if len(payload) <= 2_000:
+                return None
+            error = MessageTooLargeError("too large", size=len(payload), limit=2_000)
+            return AppendReply([AppendResult("t", 0, error=error)])
+
+        broker.script = on_append(answer)
+        async with client.producer("t", linger_ms=1000) as producer:
+            deliveries = [await producer.send(random.randbytes(100)) for _ in range(100)]
+            async with trio.open_nursery() as nursery:
+                for delivery in deliveries[::7]:
+                    nursery.start_soon(delivery.result)
+            await producer.flush()
+        assert sorted([(await delivery).offset for delivery in deliveries]) == list(range(100))
+
+
+async def test_a_full_buffer_makes_send_wait_and_at_last_fail(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.script = on_append(lambda _request, _payload: SILENCE)
+        with pytest.raises(ClientTimeoutError, match="stayed full for 20 s"):
+            async with client.producer("t", buffer_bytes=1000, delivery_timeout=20, linger_ms=1) as producer:
+                began = trio.current_time()
+                for _ in range(3):
+                    await producer.send(b"x" * 500)
+                pytest.fail("there was no room")
+        assert trio.current_time() == pytest.approx(began + 21, abs=1.1)
+
+
+async def test_room_in_the_buffer_lets_waiting_sends_go_on(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        async with (
+            client.producer("t", buffer_bytes=1000, linger_ms=3_600_000) as producer,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def send_some(name: int) -> None:
+                for number in range(30):
+                    await producer.send(b"%d:%d" % (name, number) * 20)
+
+            for name in range(4):
+                nursery.start_soon(send_some, name)
+        values = [value for value in broker.values() if value]
+        assert len(values) == 120
+        for name in range(4):
+            mine = [value for value in values if value.startswith(b"%d:" % name)]
+            assert mine == [b"%d:%d" % (name, number) * 20 for number in range(30)], "in the order of each task"
+
+
+async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(autojump_clock: MockClock) -> None:
+    async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
+        no = InvalidRecordError("no")
+        broker.script = on_append(
+            lambda request, _payload: AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+        )
+        async with client.producer("t") as producer:
+            seen = await producer.send(b"0", partition=0)
+            await producer.send(b"1", partition=0)
+            await producer.send(b"2", partition=1)
+            assert isinstance(await seen.exception(), InvalidRecordError)
+            with pytest.raises(DeliveryFailed, match=r"not acknowledged: 2 records to t.*no"):
+                await producer.flush()
+            await producer.flush()
+        with pytest.raises(DeliveryFailed, match="1 record to t"):
+            async with client.producer("t") as producer:
+                await producer.send(b"3")
+        assert await broker.connections() == 1
+
+
+async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
+        broker.stop()
+        began = trio.current_time()
+        delivery = await producer.send(b"x")
+        with pytest.raises(ClientTimeoutError, match=r"not acknowledged within 120 s: .*refused|not sent within 120 s"):
+            await delivery
+        assert trio.current_time() == pytest.approx(began + 120, abs=0.1)
+        broker.start()
+
+
+async def test_what_cannot_be_sent_is_refused_before_it_is_kept(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
+        with pytest.raises(UnknownPartitionError, match="has no partition 1"):
+            await producer.send(b"x", partition=1)
+        with pytest.raises(TypeError, match="value is bytes, str or None, not int"):
+            await producer.send(5)  # type: ignore[arg-type]
+        with pytest.raises(MessageTooLargeError, match="max"):
+            await producer.send(b"x" * 2_000_000)
+        assert producer.unacknowledged == 0
+        wrong: dict[str, Any] = {"ack": "all"}
+        with pytest.raises(ValueError, match="ack"):
+            client.producer("t", **wrong)
+
+
+# --- How the block is left --------------------------------------------------------------------------------------------
+
+
+async def test_leaving_by_an_exception_sends_nothing_new_and_never_masks_it(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with client.producer("t", linger_ms=3_600_000) as producer:
+                delivery = await producer.send(b"x")
+                await producer.send(b"y")
+                raise ZeroDivisionError
+        assert caught.value.__notes__ == ["seglog: not acknowledged: 2 records to t"]
+        assert broker.asked(AppendRequest) == 0
+        assert trio.current_time() < 1
+        with pytest.raises(ClientClosedError, match="before this record was sent"):
+            await delivery
+
+
+async def test_leaving_by_an_exception_waits_a_second_for_what_is_on_the_way(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with client.producer("t", linger_ms=0) as producer:
+                delivery = await producer.send(b"x")
+                raise ZeroDivisionError
+        assert not hasattr(caught.value, "__notes__")
+        assert (await delivery).offset == 0
+        broker.script = on_append(lambda _request, _payload: SILENCE)
+        began = trio.current_time()
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with client.producer("t", linger_ms=0) as producer:
+                await producer.send(b"x")
+                await broker.heard(AppendRequest, 2)
+                raise ZeroDivisionError
+        assert trio.current_time() == pytest.approx(began + 1)
+        assert caught.value.__notes__ == ["seglog: not acknowledged: 1 record to t"]
+
+
+@pytest.mark.parametrize("inside", ["the producer's block", "the client's block"])
+async def test_a_cancellation_waits_a_second_too_and_its_note_says_what_was_lost(
+    autojump_clock: MockClock, inside: str
+) -> None:
+    async with memory_broker() as broker:
+        broker.script = on_append(lambda _request, _payload: SILENCE)
+        began = trio.current_time()
+        notes: list[str] = []
+
+        async def send_and_wait(producer: seglog.trio.Producer) -> None:
+            await producer.send(b"x")
+            await trio.sleep_forever()
+
+        with trio.move_on_after(10) as scope:
+            try:
+                async with broker.connect() as client:
+                    if inside == "the producer's block":
+                        async with client.producer("t", linger_ms=0) as producer:
+                            await send_and_wait(producer)
+                    else:
+                        others = [await client.producer("t", linger_ms=0) for _ in range(3)]
+                        for other in others:
+                            await other.send(b"x")
+                        await send_and_wait(others[0])
+            except trio.Cancelled as cancelled:
+                notes = cancelled.__notes__
+                raise
+        assert scope.cancelled_caught
+        assert trio.current_time() == pytest.approx(began + 11), "one second for all of them"
+        assert all("not acknowledged" in note for note in notes)
+        assert len(notes) == (1 if inside == "the producer's block" else 3)
+
+
+async def test_a_cancelled_flush_at_the_end_of_the_block_is_left_like_an_exception(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.script = on_append(lambda _request, _payload: SILENCE)
+        began = trio.current_time()
+        with trio.move_on_after(10) as scope:
+            async with client.producer("t") as producer:
+                delivery = await producer.send(b"x")
+        assert scope.cancelled_caught
+        assert trio.current_time() == pytest.approx(began + 11)
+        with pytest.raises(ClientClosedError, match="before this record was acknowledged"):
+            await delivery
+
+
+async def test_a_refusal_that_would_be_tried_again_is_not_while_the_block_is_left(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        stopping = BrokerStoppingError("stopping")
+        broker.script = on_append(lambda _request, _payload: AppendReply([AppendResult("t", 0, error=stopping)]))
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with client.producer("t", linger_ms=0) as producer:
+                await producer.send(b"x")
+                raise ZeroDivisionError
+        assert broker.asked(AppendRequest) == 1
+        assert caught.value.__notes__ == ["seglog: not acknowledged: 1 record to t"]
+        assert trio.current_time() < 1
+
+
+async def test_aborting_says_how_many_records_were_lost(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        producer = await client.producer("t", linger_ms=3_600_000)
+        for _ in range(5):
+            await producer.send(b"x")
+        assert producer.unacknowledged == 5
+        assert await producer.abort() == 5
+        assert producer.unacknowledged == 0
+
+
+async def test_closing_the_client_flushes_its_producers(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker:
+        async with broker.connect() as client:
+            for number in range(3):
+                producer = await client.producer("t", linger_ms=3_600_000)
+                await producer.send(b"%d" % number)
+        assert sorted(value or b"" for value in broker.values()) == [b"0", b"1", b"2"]
+        assert broker.asked(HelloRequest) == 4
+        assert await broker.connections() == 0
+
+
+async def test_waiting_senders_learn_that_the_producer_was_closed(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.script = on_append(lambda _request, _payload: SILENCE)
+        producer = await client.producer("t", buffer_bytes=100)
+        await producer.send(b"x" * 90)
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                with pytest.raises(ClientClosedError):
+                    await producer.send(b"x" * 90)
+
+            nursery.start_soon(send)
+            await wait_all_tasks_blocked()
+            await producer.abort()
