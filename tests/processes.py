@@ -29,7 +29,7 @@ class Daemon:
         self.directory = directory
         self.arguments = arguments
         self.port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self.logged: list[dict[str, Any]] = []
         self._log = directory.parent / f"{directory.name}.log"
 

@@ -17,10 +17,15 @@ from seglog.process import Owner
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import (
+    AlterTopicReply,
+    ConfigEntry,
     ConfigValue,
     CreateTopicReply,
+    ExplainReply,
     HelloReply,
     MessageT,
+    MetricsReply,
+    MetricsRequest,
     Request,
     TopicDescription,
 )
@@ -109,6 +114,28 @@ class Client:
         """
         return self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
+    def alter_topic(
+        self,
+        name: str,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        reset: Sequence[str] = (),
+        partitions: int | None = None,
+    ) -> AlterTopicReply:
+        """Set configuration values, take those in ``reset`` back to the default, raise the number of partitions.
+
+        In force when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
+        """
+        return self.converse(topics.alter_topic(name, config, reset, partitions))
+
+    def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
+        """Delete the records of each partition that lie before an offset; None means all there are.
+
+        Returns the first offset that can be read now, by partition: for ever, also after a power cut. Raises
+        OffsetOutOfRangeError for an offset beyond the end, PolicyViolationError for a topic that is only compacted.
+        """
+        return self.converse(topics.truncate_topic(name, before))
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
         self.converse(topics.delete_topic(name))
@@ -131,6 +158,15 @@ class Client:
 
         return self.converse(offsets_at(topic, at, partitions))
 
+    @property
+    def explain(self) -> "Explain":
+        """Questions that begin with why and how."""
+        return Explain(self)
+
+    def metrics(self) -> dict[str, float]:
+        """The broker's counters since its start, by name."""
+        return self.call(MetricsRequest(), MetricsReply, is_repeatable=True)[0].metrics
+
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
     def producer(
@@ -145,7 +181,7 @@ class Client:
         buffer_bytes: int = 32 * 1024 * 1024,
         delivery_timeout: float = 120.0,
     ) -> "Producer":
-        """A producer for ``topic``; UnknownTopicError names the nearest topic there is.
+        """A producer for ``topic``, created if the broker does that; else UnknownTopicError names the nearest.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
         (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
@@ -158,7 +194,8 @@ class Client:
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
         )
-        description = self.describe_topic(topic)
+        may_create = self.broker.auto_create_topics
+        description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
         return self._adopted(lambda link: Producer(self._dialer, link, description, options))
 
     def consumer(
@@ -297,3 +334,22 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close(lambda child: child.__exit__(kind, error, trace))
+
+
+class Explain:
+    """``client.explain``: the broker tells how and why."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def seek(self, topic: str, partition: int, at: "int | str | datetime | Moment") -> ExplainReply:
+        """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
+        from seglog.explaining import explain_seek  # noqa: PLC0415 - seldom asked
+
+        return self._client.converse(explain_seek(topic, partition, at))
+
+    def config(self, topic: str) -> dict[str, ConfigEntry]:
+        """Every configuration value that holds for a topic, and where it comes from."""
+        from seglog.explaining import explain_config  # noqa: PLC0415 - seldom asked
+
+        return self._client.converse(explain_config(topic))

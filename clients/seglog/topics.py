@@ -1,10 +1,12 @@
-"""Conversations about topics: creating, deleting, listing, describing."""
+"""Conversations about topics: creating, altering, shortening, deleting, listing, describing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from seglog.conversations import Conversation, ask
-from seglog_protocol.errors import RemoteProtocolError, TopicExistsError
+from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
 from seglog_protocol.messages import (
+    AlterTopicReply,
+    AlterTopicRequest,
     ConfigValue,
     CreateTopicReply,
     CreateTopicRequest,
@@ -13,6 +15,9 @@ from seglog_protocol.messages import (
     TopicDescription,
     TopicsReply,
     TopicsRequest,
+    TruncatePartition,
+    TruncateReply,
+    TruncateRequest,
     decode_descriptions,
 )
 
@@ -35,6 +40,35 @@ def create_topic(
         if entry is not None and entry.value != _config_text(value):
             warnings.append(f"{name} exists with {key}={entry.value}, not {_config_text(value)}")
     return CreateTopicReply(name, found.id, found.partitions, warnings)
+
+
+def alter_topic(
+    name: str, config: Mapping[str, ConfigValue] | None, reset: Sequence[str], partitions: int | None
+) -> Conversation[AlterTopicReply]:
+    """As ``Client.alter_topic``."""
+    request = AlterTopicRequest(name, dict(config or {}), list(reset), partitions)
+    return (yield from ask(request, AlterTopicReply, is_repeatable=True))[0]
+
+
+def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[dict[int, int]]:
+    """As ``Client.truncate_topic``; every partition is tried, then the first error is raised."""
+    asked = [TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
+    reply, _ = yield from ask(TruncateRequest(asked), TruncateReply, is_repeatable=True)
+    for result in reply.partitions:
+        if result.error is not None:
+            raise result.error
+    return {result.partition: result.earliest or 0 for result in reply.partitions}
+
+
+def describe_for_producing(name: str, *, may_create: bool) -> Conversation[TopicDescription]:
+    """The topic to produce to; one that does not exist is created where the broker allows it."""
+    try:
+        return (yield from describe_topic(name))
+    except UnknownTopicError:
+        if not may_create:
+            raise
+    yield from create_topic(name, None, None, exist_ok=True)
+    return (yield from describe_topic(name))
 
 
 def delete_topic(name: str) -> Conversation[None]:

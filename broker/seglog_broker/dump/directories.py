@@ -60,6 +60,14 @@ Offsets = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets of the log directory's checkpoints, by file name."""
 
 
+def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+    """``facts``, which end in ``Damage`` where something cannot be read."""
+    try:
+        yield from facts
+    except OSError as error:
+        yield Damage(error.filename or path, None, None, f"it cannot be read: {error.strerror or error}")
+
+
 def is_partition_directory(names: Sequence[str]) -> bool:
     """Whether a directory with these files is a partition; its own name may say anything."""
     return any(name in _PARTITION_FILES or parse_segment_file_name(name) is not None for name in names)
@@ -92,7 +100,8 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
         elif (parsed := _partition_name(name)) is None:
             foreign.append(name)
         else:
-            yield from dump_partition(fs, f"{path}/{name}", parsed, offsets, count=count)
+            partition = f"{path}/{name}"
+            yield from to_the_end(dump_partition(fs, partition, parsed, offsets, count=count), partition)
     for name in foreign:
         yield Note(
             f"{path}/{name}", "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory"
@@ -229,7 +238,8 @@ def dump_partition(
     yield from small
     end: int | None = None
     for base, following in zip(bases, [*bases[1:], None], strict=True):
-        for fact in _segment(fs, path, base, following, stems[base], count=count):
+        segment = _segment(fs, path, base, following, stems[base], count=count)
+        for fact in to_the_end(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
             if isinstance(fact, SegmentFound) and count:
                 end = base if fact.next_offset is None else fact.next_offset
             yield fact

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.dump.directories import dump_log_directory, dump_partition, is_log_directory, is_partition_directory
+from seglog_broker.dump.directories import (
+    dump_log_directory,
+    dump_partition,
+    is_log_directory,
+    is_partition_directory,
+    to_the_end,
+)
 from seglog_broker.dump.facts import Damage, Fact, Note, PartitionFound
 from seglog_broker.dump.index_files import dump_offset_index, dump_time_index
 from seglog_broker.dump.log_file import dump_log
@@ -58,14 +64,7 @@ def facts_of(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
         raise NothingToTellError(f"there is nothing at {path}") from None
     except OSError as error:
         raise NothingToTellError(f"{path} cannot be looked at: {error.strerror or error}") from error
-    return _to_the_end(facts, path)
-
-
-def _to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    try:
-        yield from facts
-    except OSError as error:
-        yield Damage(error.filename or path, None, None, f"it cannot be read: {error.strerror or error}")
+    return to_the_end(facts, path)
 
 
 def _directory(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:

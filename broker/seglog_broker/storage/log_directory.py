@@ -3,7 +3,7 @@
 The order in which things reach the disk is what makes every crash harmless; it is written where it happens.
 """
 
-import re
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,7 @@ from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
+from seglog_broker.storage.properties import decode_properties
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from seglog_protocol.errors import (
     InvalidConfigError,
@@ -200,8 +201,7 @@ class LogDirectory:
         if filenames.META_PROPERTIES_FILE not in found:
             return {}
         path = self._file(filenames.META_PROPERTIES_FILE)
-        content = read_file(self._fs, path).decode(errors="replace")
-        properties = dict(re.findall(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", content, re.MULTILINE))
+        properties = decode_properties(read_file(self._fs, path))
         if properties.get("version", "0") not in ("0", _META_VERSION):
             raise LogDirectoryError(
                 f"{path} has version {properties['version']!r}, which neither this seglog nor the Kafka it knows "
@@ -428,16 +428,19 @@ class LogDirectory:
         self._take_back_partitions(topic, 0)
 
     def _take_back_partitions(self, topic: Topic, first: int) -> None:
-        """Write the registry as it was, and remove the directories from partition ``first`` on."""
-        try:
-            self.registry.save()
-            for partition in range(first, topic.partitions):
-                path = self._file(filenames.partition_directory_name(topic.name, partition))
-                self.handles.forget_below(path)
+        """Remove the directories from partition ``first`` on, then write the registry as it was.
+
+        In this order a crash in between leaves directories to be completed, not some that nobody knows of, and on a full
+        disk there is room for the registry. Where either fails, the next start does as the registry on disk says.
+        """
+        for partition in range(first, topic.partitions):
+            path = self._file(filenames.partition_directory_name(topic.name, partition))
+            self.handles.forget_below(path)
+            with contextlib.suppress(OSError):
                 if self._fs.exists(path):
                     self._fs.remove_tree(path)
-        except OSError:
-            return  # the next start completes or removes it, as the registry on disk says
+        with contextlib.suppress(OSError):
+            self.registry.save()
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.

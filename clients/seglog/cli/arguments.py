@@ -13,7 +13,7 @@ DEFAULT_SERVER: Final = "localhost:9192"
 CONNECT_SECONDS: Final = 5.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_MOMENT_OPTIONS: Final = ("--from", "--until", "--at")
+_MOMENT_OPTIONS: Final = ("--from", "--until", "--at", "--timestamp")
 _LOOKS_RELATIVE: Final = re.compile(r"-\d")
 
 MOMENTS: Final = (
@@ -82,7 +82,7 @@ def make_parser() -> argparse.ArgumentParser:
         made.set_defaults(module=module)
         return made
 
-    topic = commands.add_parser("topic", help="create, list, describe and delete topics")
+    topic = commands.add_parser("topic", help="create, list, describe, alter, truncate and delete topics")
     _add_topic_commands(topic.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     _add_produce(command(commands, "produce", "produce", "Send lines of a file or of standard input as records."))
     _add_consume(command(commands, "consume", "consume", "Print records, from a place in the log to its end."))
@@ -91,6 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
     offsets.add_argument("--at", metavar="MOMENT", help="also the first record at or after this time")
     offsets.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
     offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
+    explain = commands.add_parser("explain", help="say how a seek goes, and where a configuration value comes from")
+    _add_explain_commands(explain.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     command(commands, "ping", "ping", "Show who answers, its version, uptime and problems.")
     return parser
 
@@ -109,9 +111,44 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
     describe = command(commands, "describe", "topics", "Show a topic, its configuration and where each value is from.")
     describe.set_defaults(action="describe")
     describe.add_argument("topic")
+    alter = command(commands, "alter", "topics", "Change a topic's configuration, or add partitions.")
+    alter.set_defaults(action="alter")
+    alter.add_argument("topic")
+    alter.add_argument(
+        "--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="set a value; repeatable"
+    )
+    alter.add_argument(
+        "--reset", action="append", default=[], metavar="KEY", help="back to the broker's default; repeatable"
+    )
+    alter.add_argument("--partitions", type=_positive, metavar="N", help="the new, higher number of partitions")
+    truncate = command(commands, "truncate", "topics", "Delete the records of a topic that lie before an offset.")
+    truncate.set_defaults(action="truncate")
+    truncate.add_argument("topic")
+    truncate.add_argument(
+        "--before",
+        type=_partition_offset,
+        action="append",
+        required=True,
+        metavar="PARTITION:OFFSET",
+        help="the first offset to keep, or `end` for none; repeatable",
+    )
     delete = command(commands, "delete", "topics", "Delete a topic and its data.")
     delete.set_defaults(action="delete")
     delete.add_argument("topic")
+
+
+def _add_explain_commands(commands: Any, command: Any) -> None:
+    seek = command(commands, "seek", "explain", "Tell how a fetch finds an offset or a time: the trace of a real seek.")
+    seek.set_defaults(action="seek")
+    seek.add_argument("topic")
+    seek.add_argument("partition", type=_count)
+    place = seek.add_mutually_exclusive_group(required=True)
+    place.add_argument("--offset", type=_count, metavar="N")
+    place.add_argument("--timestamp", metavar="MOMENT", help="the first record at or after this time")
+    seek.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
+    config = command(commands, "config", "explain", "Show every configuration value of a topic, and its origin.")
+    config.set_defaults(action="config")
+    config.add_argument("topic")
 
 
 def _add_produce(produce: argparse.ArgumentParser) -> None:
@@ -175,6 +212,13 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
+
+
+def _partition_offset(text: str) -> tuple[int, int | None]:
+    partition, colon, offset = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r} is not written PARTITION:OFFSET, for example 0:5000 or 0:end")
+    return _count(partition), None if offset == "end" else _count(offset)
 
 
 def _positive(text: str) -> int:

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -11,6 +11,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.client import Client, connect
 from seglog.moments import Moment, parse_moment
+from seglog_protocol.messages import ConfigEntry
 
 
 def open_client(options: Options) -> Client:
@@ -49,6 +50,14 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
             for cell, width in zip(row, widths, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def print_config(config: Mapping[str, ConfigEntry]) -> None:
+    """Every value and where it comes from."""
+    print_table(
+        ("KEY", "VALUE", "FROM"),
+        [(key, entry.value, f"{entry.origin} {entry.where}".strip()) for key, entry in sorted(config.items())],
+    )
 
 
 def warn(sentence: str) -> None:

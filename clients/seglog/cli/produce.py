@@ -12,8 +12,10 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.json_lines import JsonLines
+from seglog.client import Client
 from seglog.producer import Producer
 from seglog.words import count_of
+from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -44,7 +46,7 @@ def run(options: Options) -> int:
             sys.stdin.buffer if options.file == _STDIN else stack.enter_context(Path(options.file).open("rb"))
         )
         client = stack.enter_context(open_client(options))
-        topic = client.describe_topic(options.topic)
+        topic = _topic(client, options.topic)
         keeps_ms = _keeps_ms(topic)
         if keeps_ms is not None:
             tally.expired_before = time.time_ns() // 1_000_000 - keeps_ms
@@ -68,6 +70,19 @@ def run(options: Options) -> int:
     if bad is not None:
         raise bad
     return OK
+
+
+def _topic(client: Client, name: str) -> TopicDescription:
+    """The topic to send to; created, with a word about it, where the broker does that."""
+    try:
+        return client.describe_topic(name)
+    except UnknownTopicError as error:
+        if not client.broker.auto_create_topics:
+            raise
+        hint = f" (did you mean {error.nearest}?)" if error.nearest else ""
+    made = client.create_topic(name, exist_ok=True)
+    warn(f"topic {name} did not exist{hint} and was created with {count_of(made.partitions, 'partition')}")
+    return client.describe_topic(name)
 
 
 def _send_all(source: BinaryIO, producer: Producer, options: Options, tally: Tally, bar: Any) -> InputError | None:

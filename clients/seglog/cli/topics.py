@@ -1,10 +1,10 @@
-"""``seglog topic create | list | describe | delete``."""
+"""``seglog topic create | list | describe | alter | truncate | delete``."""
 
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import open_client, print_json, print_table, warn
-from seglog.cli.exits import OK
+from seglog.cli.common import open_client, print_config, print_json, print_table, warn
+from seglog.cli.exits import OK, UsageError
 from seglog.client import Client
 from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
@@ -48,11 +48,32 @@ def _describe(client: Client, options: Options) -> int:
     print(f"{topic.name}: {count_of(topic.partitions, 'partition')}, {size}, id {topic.id}")
     for note in topic.notes:
         print(f"note: {note}")
-    config = topic.config or {}
-    print_table(
-        ("KEY", "VALUE", "FROM"),
-        [(key, entry.value, f"{entry.origin} {entry.where}".strip()) for key, entry in sorted(config.items())],
+    print_config(topic.config or {})
+    return OK
+
+
+def _alter(client: Client, options: Options) -> int:
+    if not (options.config or options.reset or options.partitions):
+        raise UsageError("nothing to alter: give --config KEY=VALUE, --reset KEY or --partitions N")
+    altered = client.alter_topic(
+        options.topic, dict(options.config), reset=options.reset, partitions=options.partitions
     )
+    for warning in altered.warnings:
+        warn(f"warning: {warning}")
+    if options.json:
+        print_json(altered.to_wire())
+        return OK
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "nothing set"
+    print(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
+    return OK
+
+
+def _truncate(client: Client, options: Options) -> int:
+    earliest = client.truncate_topic(options.topic, dict(options.before))
+    if options.json:
+        print_json([{"topic": options.topic, "partition": p, "earliest": offset} for p, offset in earliest.items()])
+    else:
+        print_table(("TOPIC", "PARTITION", "EARLIEST"), [(options.topic, p, offset) for p, offset in earliest.items()])
     return OK
 
 
@@ -65,7 +86,14 @@ def _delete(client: Client, options: Options) -> int:
     return OK
 
 
-_ACTIONS = {"create": _create, "list": _list, "describe": _describe, "delete": _delete}
+_ACTIONS = {
+    "create": _create,
+    "list": _list,
+    "describe": _describe,
+    "alter": _alter,
+    "truncate": _truncate,
+    "delete": _delete,
+}
 
 
 def _as_json(topic: TopicDescription) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from seglog.connection import Reply
 from seglog.consuming import ConsumerOptions
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.explaining import explain_config, explain_seek
 from seglog.fetching import OutOfRange
 from seglog.gaps import ConsumerGap
 from seglog.moments import Moment
@@ -28,10 +29,15 @@ from seglog_protocol.errors import ClientClosedError, ConnectionLostError, Seglo
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import (
     Ack,
+    AlterTopicReply,
+    ConfigEntry,
     ConfigValue,
     CreateTopicReply,
+    ExplainReply,
     HelloReply,
     MessageT,
+    MetricsReply,
+    MetricsRequest,
     Request,
     TopicDescription,
 )
@@ -132,6 +138,28 @@ class Client:
         """
         return await self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
+    async def alter_topic(
+        self,
+        name: str,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        reset: Sequence[str] = (),
+        partitions: int | None = None,
+    ) -> AlterTopicReply:
+        """Set configuration values, take those in ``reset`` back to the default, raise the number of partitions.
+
+        In force when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
+        """
+        return await self.converse(topics.alter_topic(name, config, reset, partitions))
+
+    async def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
+        """Delete the records of each partition that lie before an offset; None means all there are.
+
+        Returns the first offset that can be read now, by partition: for ever, also after a power cut. Raises
+        OffsetOutOfRangeError for an offset beyond the end, PolicyViolationError for a topic that is only compacted.
+        """
+        return await self.converse(topics.truncate_topic(name, before))
+
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
         await self.converse(topics.delete_topic(name))
@@ -152,6 +180,15 @@ class Client:
         """The ends of every partition, and with ``at`` its first record at or after that moment."""
         return await self.converse(offsets_at(topic, at, partitions))
 
+    @property
+    def explain(self) -> "Explain":
+        """Questions that begin with why and how."""
+        return Explain(self)
+
+    async def metrics(self) -> dict[str, float]:
+        """The broker's counters since its start, by name."""
+        return (await self.call(MetricsRequest(), MetricsReply, is_repeatable=True))[0].metrics
+
     # --- Reading and writing ------------------------------------------------------------------------------------------
 
     def producer(
@@ -166,7 +203,7 @@ class Client:
         buffer_bytes: int = 32 * 1024 * 1024,
         delivery_timeout: float = 120.0,
     ) -> Opening[Producer]:
-        """A producer for ``topic``, for ``async with``; UnknownTopicError names the nearest topic there is.
+        """A producer for ``topic``, for ``async with``, created if the broker does that; else UnknownTopicError.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
         (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
@@ -178,7 +215,8 @@ class Client:
         )
 
         async def opened() -> Producer:
-            description = await self.describe_topic(topic)
+            may_create = self.broker.auto_create_topics
+            description = await self.converse(topics.describe_for_producing(topic, may_create=may_create))
             link = await self._dial()
             producer = Producer(self._dialer, link, description, options, self._background)
             self._producers.add(producer)
@@ -357,3 +395,18 @@ class Client:
             producer.end()
         for producer in producers:
             await producer.leave(error, deadline)
+
+
+class Explain:
+    """``client.explain``: the broker tells how and why."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> ExplainReply:
+        """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
+        return await self._client.converse(explain_seek(topic, partition, at))
+
+    async def config(self, topic: str) -> dict[str, ConfigEntry]:
+        """Every configuration value that holds for a topic, and where it comes from."""
+        return await self._client.converse(explain_config(topic))

@@ -78,8 +78,9 @@ class Producer:
 
         ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
         and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full. With
-        ``linger_ms=0`` the record is on its way then, if no more than five requests are. Cancelled, it has sent nothing. Raises ClientTimeoutError when the buffer stays full for the delivery timeout,
-        MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
+        ``linger_ms=0`` the record is on its way then, unless five requests are already. Cancelled, it has sent nothing.
+        Raises ClientTimeoutError when the buffer stays full for the delivery timeout, MessageTooLargeError for a record
+        that no batch of this topic can hold, ClientClosedError.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:

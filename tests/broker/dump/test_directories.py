@@ -217,6 +217,23 @@ def test_a_file_that_cannot_be_read_is_damage_with_its_reason() -> None:
     assert damage(facts(broken, LOG)) == [(None, None, "it cannot be read: Input/output error")]
 
 
+def test_a_segment_that_cannot_be_read_does_not_hide_the_others() -> None:
+    disk = small_log(30, segment_bytes=1000)
+
+    class Unreadable(ForgetfulFileSystem):
+        def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+            if path == LOG:
+                raise OSError(5, "Input/output error", path)
+            return super().open(path, create=create, writable=writable)
+
+    broken = Unreadable()
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    broken.load(disk.fs.snapshot())
+    found = facts(broken, DIRECTORY)
+    assert damage(found) == [(None, None, "it cannot be read: Input/output error")]
+    assert [row.base_offset for row in only(found, SegmentFound)] == [10, 20]
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [

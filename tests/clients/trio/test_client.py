@@ -164,7 +164,9 @@ async def test_something_else_on_the_port_is_told_at_once(autojump_clock: MockCl
         assert trio.current_time() < 1
 
 
-async def test_a_broker_that_does_not_say_hello_is_tried_again_until_the_time_is_over(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_does_not_say_hello_is_tried_again_until_the_time_is_over(
+    autojump_clock: MockClock,
+) -> None:
     async with memory_broker() as broker:
         broker.script = lambda request, _: SILENCE
         with pytest.raises(seglog.NotReachableError, match="does not answer"):

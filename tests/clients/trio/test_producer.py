@@ -86,7 +86,9 @@ async def test_without_linger_every_record_goes_out_at_once(autojump_clock: Mock
         assert trio.current_time() < 1
 
 
-async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_a_delivery_can_be_awaited_by_many_and_a_cancelled_wait_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
     async with memory_broker() as broker, broker.connect() as client, client.producer("t", linger_ms=5_000) as producer:
         delivery = await producer.send(b"x")
         offsets: list[int] = []
@@ -245,7 +247,9 @@ async def test_what_failed_unseen_is_raised_by_the_next_flush_and_only_once(auto
     async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
         no = InvalidRecordError("no")
         broker.script = on_append(
-            lambda request, _payload: AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+            lambda request, _payload: AppendReply(
+                [AppendResult("t", p.partition, error=no) for p in request.partitions]
+            )
         )
         async with client.producer("t") as producer:
             seen = await producer.send(b"0", partition=0)

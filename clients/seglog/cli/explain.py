@@ -1,0 +1,77 @@
+"""``seglog explain seek | config``."""
+
+from seglog.cli.arguments import Options
+from seglog.cli.common import moment_of, open_client, print_config, print_json, zone_of
+from seglog.cli.exits import OK, UsageError
+from seglog.client import Client
+from seglog.moments import AtOffset, Edge, format_time
+from seglog.words import count_of
+from seglog_protocol.messages import ExplainedLookup, ExplainReply
+
+
+def run(options: Options) -> int:
+    """Do what ``options.action`` says."""
+    with open_client(options) as client:
+        return _ACTIONS[options.action](client, options)
+
+
+def _seek(client: Client, options: Options) -> int:
+    moment = AtOffset(options.offset) if options.offset is not None else moment_of(options.timestamp, options)
+    if isinstance(moment, Edge) or (options.offset is None and isinstance(moment, AtOffset)):
+        raise UsageError(
+            f"--timestamp {options.timestamp}: write a time, for example -1h, 2019-01-01 or @1546300800000"
+        )
+    told = client.explain.seek(options.topic, options.partition, moment)
+    if options.json:
+        print_json(told.to_wire())
+        return OK
+    wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
+    print(f"{told.topic}-{told.partition}, {wanted}, in {count_of(told.segments, 'segment')}")
+    for line in _steps(told, options):
+        print(f"  {line}")
+    return OK
+
+
+def _steps(told: ExplainReply, options: Options) -> list[str]:
+    lines = [f"segment   {'none' if told.segment is None else f'{told.segment:020d}'}: {told.why}"]
+    if told.rebuilt_indexes:
+        lines.append("index     was missing or did not lead to a batch, and was rebuilt first")
+    lines += [_lookup(lookup, options) for lookup in told.lookups]
+    if told.position is None:
+        return lines
+    lines.append(
+        f"scan      from position {told.scan_start:,}: {count_of(told.scanned_batches, 'batch header')} over "
+        f"{count_of(told.scanned_bytes, 'byte')}, {count_of(told.read_bytes, 'byte')} of the log read"
+    )
+    lines.append(f"batch     offsets {told.base_offset:,} to {told.last_offset:,} at position {told.position:,}")
+    if told.record_offset is not None and told.record_timestamp is not None:
+        lines.append(f"record    offset {told.record_offset:,}, {_time(told.record_timestamp, options)}")
+    return [*lines, f"files     {', '.join(told.files)}"]
+
+
+def _lookup(lookup: ExplainedLookup, options: Options) -> str:
+    probes = f"{count_of(lookup.probes, 'probe')} of {count_of(lookup.entries, 'entry', many='entries')}"
+    name = f"{lookup.index} index".ljust(9)
+    if not lookup.entries:
+        return f"{name} is empty, so from the segment's beginning"
+    if lookup.key is None or lookup.value is None:
+        return f"{name} {probes}: every entry lies above, so from the segment's beginning"
+    if lookup.index == "time":
+        return f"{name} {probes}: nothing up to offset {lookup.value:,} is after {_time(lookup.key, options)}"
+    return f"{name} {probes}: offset {lookup.key:,} ends the batch at position {lookup.value:,}"
+
+
+def _time(timestamp: int, options: Options) -> str:
+    return format_time(timestamp, zone_of(options))
+
+
+def _config(client: Client, options: Options) -> int:
+    config = client.explain.config(options.topic)
+    if options.json:
+        print_json({key: entry.to_wire() for key, entry in config.items()})
+    else:
+        print_config(config)
+    return OK
+
+
+_ACTIONS = {"seek": _seek, "config": _config}
