@@ -6,9 +6,9 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import structlog
 import trio
@@ -22,6 +22,7 @@ from seglog_broker.partition import Partition, Waiter
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.handles import ColdReadError
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
 from seglog_broker.storage.seek_trace import SeekTrace
@@ -84,6 +85,11 @@ from seglog_protocol.messages import (
 log = structlog.get_logger()
 
 _PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+COLD_READS_MAX: Final = 1_000
+"""Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
+
+AnswerT = TypeVar("AnswerT")
 
 
 class PendingAppend:
@@ -228,7 +234,7 @@ class Broker:
         """The reply, and its payload, to any request but hello, append and fetch."""
         match request:
             case OffsetsRequest():
-                return self.offsets(request), b""
+                return await self._warmed(lambda: self.offsets(request)), b""
             case TopicsRequest():
                 return self.topics(request)
             case CreateTopicRequest():
@@ -240,7 +246,7 @@ class Broker:
             case TruncateRequest():
                 return await self.truncate(request), b""
             case ExplainRequest():
-                return self.explain(request), b""
+                return await self._warmed(lambda: self.explain(request)), b""
             case MetricsRequest():
                 return self.read_metrics(), b""
         raise NotImplementedError(request.api)
@@ -340,7 +346,7 @@ class Broker:
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
-            answer = self._collect(request)
+            answer = await self._warmed(lambda: self._collect(request))
             found = sum(slice_.size for slice_ in answer.slices)
             if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
                 return answer
@@ -362,12 +368,41 @@ class Broker:
                     partition.waiters.discard(waiter)
 
     def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
-        """The answer if it need not wait, else None."""
-        answer = self._collect(request)
+        """The answer if it need not wait, for records or for the disk; else None."""
+        try:
+            with self.directory.handles.only_warm():
+                answer = self._collect(request)
+        except ColdReadError:
+            return None
         if request.max_wait_ms == 0 or self._is_complete(request, answer, sum(s.size for s in answer.slices)):
             return answer
         answer.close()
         return None
+
+    async def _warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
+        """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
+
+        ``ask`` must have changed nothing when it raises ColdReadError.
+        """
+        last = None
+        for _ in range(COLD_READS_MAX):
+            try:
+                with self.directory.handles.only_warm():
+                    return ask()
+            except ColdReadError as cold:
+                if (cold.path, cold.position) == last:
+                    break  # this system cannot tell what is in memory, or has none to spare
+                last = (cold.path, cold.position)
+                self.metrics.cold_reads += 1
+                await self._read_in(cold)
+        return ask()
+
+    async def _read_in(self, cold: ColdReadError) -> None:
+        try:
+            with self.directory.handles.lease(cold.path) as file:
+                await self.offload.cold_read(file.pread, cold.size, cold.position)
+        except OSError:
+            return  # whoever asks again meets it too, and says so
 
     @staticmethod
     def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:

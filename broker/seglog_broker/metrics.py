@@ -19,6 +19,7 @@ class Metrics:
         self.append_bytes = 0
         self.fetch_bytes = 0
         self.fetches_waited = 0  # fetches that had to wait for records
+        self.cold_reads = 0  # reads that a seek had to wait for
         self.fsyncs = 0
         self.fsync_seconds_max = 0.0
         self.segments_rolled = 0
@@ -32,6 +33,7 @@ class Metrics:
             "append_bytes_total": self.append_bytes,
             "fetch_bytes_total": self.fetch_bytes,
             "fetches_waited_total": self.fetches_waited,
+            "cold_reads_total": self.cold_reads,
             "fsyncs_total": self.fsyncs,
             "fsync_seconds_max": round(self.fsync_seconds_max, 6),
             "segments_rolled_total": self.segments_rolled,

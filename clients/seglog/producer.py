@@ -253,7 +253,7 @@ class Producer:
         pause = min(timeout, self._seconds_to_next_event(now, is_connected=link is not None))
         if link is None:
             with self._changed:
-                if self._sender.answers == answers and not self._is_closed:
+                if self._sender.answers == answers and not is_done() and not self._is_closed:
                     self._changed.wait(pause)
             return
         try:
@@ -263,9 +263,12 @@ class Producer:
 
     def _seconds_to_next_event(self, now: float, *, is_connected: bool) -> float:
         with self._changed:
+            answers = self._sender.answers
             event = self._sender.tick(now, is_connected=is_connected)
+            if self._sender.answers != answers:
+                self._changed.notify_all()
         next_event = now + FOREVER_SECONDS if event is None else event
-        if self._thread is not None:
+        if self._thread is not None and is_connected:
             # A batch opened from now on is due after this, so nobody has to wake whoever is in poll.
             next_event = min(next_event, now + max(0.001, self._sender.accumulator.limits.linger_seconds))
         return max(0.0, next_event - now)

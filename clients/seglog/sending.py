@@ -282,7 +282,10 @@ class Sender:
     def tick(self, now: float, *, is_connected: bool) -> float | None:
         """Give up what has been here too long; when to look again even though nothing arrives, None for never."""
         on_the_way = self._on_the_way()
+        unresolved = self.accumulator.unresolved
         self.accumulator.expire(now, on_the_way, self._connect_error)
+        if self.accumulator.unresolved != unresolved:
+            self.answers += 1
         events = [self.accumulator.next_expiry()]
         events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
         if not is_connected:

@@ -6,7 +6,7 @@ Both stop where the bytes no longer form a batch and say where that was, instead
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from seglog_broker.storage.filesystem import File
+from seglog_broker.storage.filesystem import File, Readable
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     MAGIC_POSITION,
@@ -36,7 +36,7 @@ class LocatedBatch(NamedTuple):
         return self.position + self.header.size
 
 
-def scan_headers(file: File, position: int, end: int) -> Iterator[LocatedBatch]:
+def scan_headers(file: Readable, position: int, end: int) -> Iterator[LocatedBatch]:
     """Headers of the batches in [position, end), which both lie on batch boundaries, until one is implausible.
 
     Reads windows where batches are small, and only headers where they are large.

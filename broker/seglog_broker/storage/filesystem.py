@@ -36,6 +36,14 @@ class FileStat(NamedTuple):
     is_directory: bool
 
 
+class Readable(Protocol):
+    """As much of a File as a seek needs."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+
 class File(Protocol):
     """An open file. Not closed by the garbage collector: whoever opened it closes it."""
 

@@ -8,12 +8,17 @@ longest unused first.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from seglog_broker.storage.filesystem import File, FileSystem, Map
+from seglog_broker.storage.filesystem import File, FileSystem, Map, Readable
 
 HANDLES_MAX_DEFAULT: Final = 512
+
+READ_AHEAD_BYTES: Final = 128 * 1024
+"""Read in at a time where a seek met cold bytes: what follows is what it, or the fetch behind it, reads next."""
 
 
 class _Closable(Protocol):
@@ -60,6 +65,32 @@ class Lease(Generic[ResourceT]):
         self.release()
 
 
+class ColdReadError(Exception):
+    """Bytes [position, position + size) of ``path`` are not in memory, and now is no time to wait for the disk.
+
+    Nothing has changed: bring them into memory, from a thread, and ask again.
+    """
+
+    def __init__(self, path: str, position: int, size: int) -> None:
+        super().__init__(path, position, size)
+        self.path = path
+        self.position = position
+        self.size = size
+
+
+class _WarmFile:
+    """A File that reads only what is in memory already; ColdReadError for the rest."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.path = file.path
+
+    def pread(self, size: int, position: int) -> bytes:
+        if not self._file.is_cached(position, size):
+            raise ColdReadError(self.path, position, max(size, READ_AHEAD_BYTES))
+        return self._file.pread(size, position)
+
+
 class HandlePool:
     """The open files and maps of one broker."""
 
@@ -69,6 +100,7 @@ class HandlePool:
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
         self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
+        self._only_warm = False
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
         """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
@@ -82,10 +114,27 @@ class HandlePool:
             handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
         return self._leased(handle)
 
+    @contextmanager
+    def only_warm(self) -> Iterator[None]:
+        """Within this block a seek raises ColdReadError instead of waiting for the disk."""
+        self._only_warm = True
+        try:
+            yield
+        finally:
+            self._only_warm = False
+
+    def for_seeking(self, file: File) -> Readable:
+        """The file as a seek may read it now."""
+        return _WarmFile(file) if self._only_warm else file
+
     def lease_map(self, path: str, size: int) -> Lease[Map]:
         """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
         handle = self._maps.get(path)
         if handle is None:
+            if self._only_warm:
+                with self.lease(path) as file:
+                    if not file.is_cached(0, size):
+                        raise ColdReadError(path, 0, size)
             handle = self._maps[path] = _Handle(self._maps, path, self._fs.map(path, size), writable=False)
         return self._leased(handle)
 

@@ -430,7 +430,7 @@ class LogDirectory:
     def _take_back_partitions(self, topic: Topic, first: int) -> None:
         """Remove the directories from partition ``first`` on, then write the registry as it was.
 
-        In this order a crash in between leaves directories to be completed, not some that nobody knows of, and on a full
+        In this order a crash in between leaves directories to be completed, none that nobody knows of, and on a full
         disk there is room for the registry. Where either fails, the next start does as the registry on disk says.
         """
         for partition in range(first, topic.partitions):

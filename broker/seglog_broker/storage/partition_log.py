@@ -565,9 +565,7 @@ class PartitionLog:
             try:
                 return segment.find(offset, trace)
             except CorruptRecordError as error:
-                self._measure(
-                    number, error, trace
-                )  # known from now on; if it lies elsewhere, the scan steps over it
+                self._measure(number, error, trace)  # known from now on; elsewhere, the scan steps over it
             except OSError as error:
                 raise self._unreadable(segment, error) from error
 

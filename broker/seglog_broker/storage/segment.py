@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
-from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.filesystem import Buffer, File, FileSystem, Readable, write_all
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.partition_state import DamagedRange
@@ -265,7 +265,7 @@ class Segment:
         if trace is not None:
             trace.note_scan(start)
         with self._handles.lease(self.log_path) as leased:
-            file = leased if trace is None else trace.watch(leased)
+            file = self._for_seeking(leased, trace)
             for position, header in self._batches(start, self.size, strict=True, trace=trace):
                 if header.max_timestamp < timestamp or header.last_offset < offset_min:
                     continue
@@ -303,10 +303,15 @@ class Segment:
     def _batches(
         self, position: int, end: int, *, strict: bool = False, trace: SeekTrace | None = None
     ) -> Iterator[LocatedBatch]:
-        """Batches from ``position`` on, stepping over damaged bytes; ``strict`` raises where they end too early."""
+        """Batches from ``position`` on, stepping over damaged bytes.
+
+        ``strict`` is for seeks: it raises where batches end too early, and where it would have to wait for the disk
+        although now is no time for it.
+        """
         expected = -1  # the offset behind the last batch seen
         with self._handles.lease(self.log_path) as leased:
-            file = leased if trace is None else trace.watch(leased)
+            watched = leased if trace is None else trace.watch(leased)
+            file = self._handles.for_seeking(watched) if strict else watched
             while position < end:
                 hole = next((d for d in self.damaged if d.position >= position and d.position < d.end_position), None)
                 stop = min(hole.position, end) if hole else end
@@ -325,6 +330,9 @@ class Segment:
                         )
                     return
                 position = hole.end_position if hole else end
+
+    def _for_seeking(self, file: File, trace: SeekTrace | None) -> Readable:
+        return self._handles.for_seeking(file if trace is None else trace.watch(file))
 
     def measure_damage(
         self, position: int, start_offset: int, next_base: int, trace: SeekTrace | None = None
@@ -367,8 +375,7 @@ class Segment:
         if not 0 < entry.position <= self.size - HEADER_SIZE:
             return False
         with self._handles.lease(self.log_path) as leased:
-            file = leased if trace is None else trace.watch(leased)
-            data = file.pread(HEADER_SIZE, entry.position)
+            data = self._for_seeking(leased, trace).pread(HEADER_SIZE, entry.position)
         header = parse_header(data)
         return why_implausible(header) is None and header.base_offset <= entry.offset
 
@@ -380,19 +387,21 @@ class Segment:
     def _ensure_time_index(self, trace: SeekTrace | None = None) -> None:
         """The half of ``ensure_indexes`` that tells the largest timestamp, so that passing over costs one file."""
         if not self._time_index_checked:
-            self._time_index_checked = True
             if trace is not None and self.time_index.count:
                 trace.touch(self.time_index.path)
-            if self._why_time_index_unusable() is not None:
+            problem = self._why_time_index_unusable()
+            self._time_index_checked = True  # not before: a cold read interrupts the look
+            if problem is not None:
                 self.rebuild_indexes(trace=trace)
 
     def _ensure_offset_index(self, trace: SeekTrace | None = None) -> None:
         """The half of ``ensure_indexes`` that a seek by offset needs: a log without timestamps has no time index."""
         if not self._offset_index_checked:
-            self._offset_index_checked = True
             if trace is not None and self.offset_index.count:
                 trace.touch(self.offset_index.path)
-            if self._why_offset_index_unusable(trace) is not None:
+            problem = self._why_offset_index_unusable(trace)
+            self._offset_index_checked = True
+            if problem is not None:
                 self.rebuild_indexes(trace=trace)
 
     def _why_offset_index_unusable(self, trace: SeekTrace | None = None) -> str | None:

@@ -129,10 +129,13 @@ async def test_another_task_may_seek_pause_and_close_while_one_waits(autojump_cl
         broker.fill(3)
         async with client.consumer("t", follow=True) as consumer:
             found: list[int] = []
+            resumed = trio.Event()
 
             async def read() -> None:
                 found.extend(await values(consumer, 2))
                 found.extend(await values(consumer))
+                found.append(-1)
+                await resumed.wait()
                 with pytest.raises(ClientClosedError):
                     await values(consumer)
 
@@ -146,8 +149,9 @@ async def test_another_task_may_seek_pause_and_close_while_one_waits(autojump_cl
                 assert found == [1, 2]
                 consumer.pause()
                 await wait_all_tasks_blocked()
-                assert found == [1, 2], "with all paused, iteration ended"
+                assert found == [1, 2, -1], "with all paused, iteration ended"
                 consumer.resume()
+                resumed.set()
                 await wait_all_tasks_blocked()
                 await consumer.close()
         assert trio.current_time() < 1
@@ -260,7 +264,7 @@ async def test_a_damaged_batch_is_told_and_can_be_passed_over(autojump_clock: Mo
     async with memory_broker() as broker, broker.connect() as client:
         broker.fill(9)
         damaged = bytearray(broker.logs["t"][0].batches[1])
-        damaged[-1] ^= 1
+        damaged[-2] ^= 1
         broker.logs["t"][0].batches[1] = bytes(damaged)
         async with client.consumer("t") as consumer:
             assert await values(consumer, 3) == [0, 1, 2]

@@ -1,0 +1,115 @@
+"""What a run does, whole: every default decided, every value checked."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from seglog.moments import Moment
+from seglog_protocol.messages import Ack
+
+Verb = Literal["produce", "consume", "roundtrip"]
+
+DURATION_SECONDS: Final = 10.0
+COUNT_SECONDS_MAX: Final = 300.0
+"""With a count alone a run may take so long."""
+COUNT_MAX: Final = 10_000_000
+"""Records, where neither a count nor a duration is given."""
+WARMUP_SECONDS: Final = 1.0
+ROUNDTRIP_RATE: Final = 1000.0
+CONSUME_FILL: Final = 1_000_000
+"""Records that a topic made for reading is filled with."""
+SEND_BATCH_BYTES: Final = 64 * 1024
+FETCH_PARTITION_BYTES: Final = 1024 * 1024
+PIPELINE: Final = 5
+"""Requests in flight a connection, as the producer of the client has."""
+LINGER_SECONDS: Final = 0.005
+"""At a target rate a batch holds what falls due in this time, as the producer of the client lingers."""
+STAMP_SIZE: Final = 16
+"""Bytes at the start of a round trip's record: whose it is, and when it was to be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do. ``make_plan`` fills in what depends on the rest; ValueError for what cannot be meant.
+
+    ``topic`` None: one is made for the run. ``partitions`` None: as the topic has, or 1 for a new one. ``rate`` is
+    records/s over all connections, None for as fast as answers come. ``count`` and ``duration`` (seconds) both bound
+    the run, None for no bound. ``batch_records`` None: as many as ``batch_bytes`` hold.
+    """
+
+    verb: Verb
+    topic: str | None = None
+    partitions: int | None = None
+    keep: bool = False
+    record_size: int = 100
+    batch_bytes: int = SEND_BATCH_BYTES
+    batch_records: int | None = None
+    compression: str = "none"
+    ack: Ack = "disk"
+    connections: int = 1
+    pipeline: int = PIPELINE
+    rate: float | None = None
+    duration: float | None = DURATION_SECONDS
+    count: int | None = COUNT_MAX
+    warmup: float = WARMUP_SECONDS
+    seed: int = 0
+    start: Moment | None = None
+    follow: bool = False
+    fill: int = CONSUME_FILL
+
+    def __post_init__(self) -> None:
+        if self.verb == "roundtrip":
+            if self.record_size < STAMP_SIZE:
+                raise ValueError(f"a round trip's records carry a stamp of {STAMP_SIZE} bytes; --record-size is less")
+            if self.ack == "none":
+                raise ValueError("a round trip counts what was acknowledged and arrives; --ack none says neither")
+        if self.follow and self.topic is None:
+            raise ValueError("--follow waits for what others write; name the topic")
+        if self.duration is None and self.count is None:
+            raise ValueError("a run without an end")
+
+
+def make_plan(
+    verb: Verb,
+    *,
+    count: int | None = None,
+    duration: float | None = None,
+    warmup: float | None = None,
+    rate: float | None = None,
+    batch_bytes: int | None = None,
+    batch_records: int | None = None,
+    pipeline: int | None = None,
+    **rest: object,
+) -> Plan:
+    """A plan from what was typed; None: not typed. A ``rate`` of 0 is none: as fast as answers come.
+
+    A count alone bounds by COUNT_SECONDS_MAX, too, a duration alone by nothing else; without either both defaults hold.
+    Warm-up is the default only where time ends the run, because counted records are to be all the records there are.
+    """
+    if warmup is None:
+        warmup = 0.0 if verb == "consume" or (count is not None and duration is None) else WARMUP_SECONDS
+    if count is None and duration is None:
+        count, duration = COUNT_MAX, DURATION_SECONDS
+    elif duration is None:
+        duration = COUNT_SECONDS_MAX
+    if rate is None and verb == "roundtrip":
+        rate = ROUNDTRIP_RATE
+    rate = rate or None
+    if rate is not None and batch_bytes is None and batch_records is None:
+        batch_records = max(1, int(rate * LINGER_SECONDS))
+    if batch_bytes is None:
+        batch_bytes = FETCH_PARTITION_BYTES if verb == "consume" else SEND_BATCH_BYTES
+    if batch_records is not None and verb != "consume":
+        batch_bytes = 2**31 - 1  # the topic's limit is the only one left
+    if pipeline is None:
+        pipeline = 1 if verb == "consume" else PIPELINE
+    return Plan(
+        verb=verb,
+        count=count,
+        duration=duration,
+        warmup=warmup,
+        rate=rate,
+        batch_bytes=batch_bytes,
+        batch_records=batch_records,
+        pipeline=pipeline,
+        **rest,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,88 @@
+"""When each batch is to be sent; without a clock of its own.
+
+With a target rate the loop is open: batch after batch falls due at its time, whether the ones before were answered or
+not, and latency counts from that time. A stall then shows in every record that waited behind it. (A closed loop that
+waits for answers before it sends again stops asking during a stall, and measures it once: "coordinated omission".)
+Without a rate the loop is closed, and a batch is due when somebody is free to send it.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+Ended = Literal["count", "duration", "end", "interrupt", "error"]
+"""Why a run was over: so many records, so many seconds, the end of the log, Ctrl-C, an error no waiting can cure."""
+
+_RATE_SLACK: Final = 1e-9  # so that sums of fractions do not push the last batch over the end
+
+
+class Ticket(NamedTuple):
+    """Leave to send a batch: its number, how many records it has, when it is due (seconds), and whether it counts."""
+
+    number: int
+    records: int
+    due: float
+    is_measured: bool
+
+
+class Schedule:
+    """Hands out tickets from ``began`` on (seconds of any monotonic clock).
+
+    ``warmup`` seconds come first and are not measured; then ``duration`` seconds or ``count`` records, whichever is
+    over first. The last batch is as small as ``count`` wants it.
+    """
+
+    def __init__(
+        self,
+        *,
+        began: float,
+        batch_records: int,
+        rate: float | None = None,
+        warmup: float = 0.0,
+        duration: float | None = None,
+        count: int | None = None,
+    ) -> None:
+        self.batch_records = batch_records
+        self.rate = rate
+        self.measured_from = began + warmup
+        self.ends_at = None if duration is None else self.measured_from + duration
+        self.ended_by: Ended | None = None
+        self._began = began
+        self._count = count
+        self._numbers = 0
+        self._records = 0
+        self._measured_records = 0
+
+    def take(self, now: float) -> Ticket | None:
+        """The next ticket, whose time may be still to come; None when the run is over, and ``ended_by`` says why."""
+        if self.ended_by is not None:
+            return None
+        due = now if self.rate is None else self._began + self._records / self.rate
+        if self.ends_at is not None and max(due, now) >= self.ends_at - _RATE_SLACK:
+            self.ended_by = "duration"
+            return None
+        is_measured = due >= self.measured_from - _RATE_SLACK
+        records = self.batch_records
+        if is_measured and self._count is not None:
+            records = min(records, self._count - self._measured_records)
+            if records <= 0:
+                self.ended_by = "count"
+                return None
+        self._records += records
+        if is_measured:
+            self._measured_records += records
+        self._numbers += 1
+        return Ticket(self._numbers - 1, records, due, is_measured)
+
+    def stop(self, why: Ended) -> None:
+        """No more tickets; the first reason stands."""
+        self.ended_by = self.ended_by or why
+
+    @property
+    def unsent(self) -> int:
+        """Measured records that fell due before the end of the time and got no ticket: nobody was free to send them."""
+        if self.rate is None or self.ends_at is None or self.ended_by != "duration":
+            return 0
+        due = round((self.ends_at - self._began) * self.rate)
+        if self._count is not None:
+            due = min(due, self._records - self._measured_records + self._count)
+        left = due - self._records
+        return left if left >= self.batch_records else 0  # less than a batch never fell due

@@ -1,0 +1,136 @@
+"""No cold page is read on the loop: what a seek lacks is brought in by a thread, and the seek is made again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import Arguments, InlineOffload, T
+from seglog_broker.storage import forgetful
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_protocol.messages import (
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    ExplainRequest,
+    FetchPartition,
+    FetchRequest,
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+)
+from tests.logs import ManualClock, batch
+
+
+class Watching(InlineOffload):
+    """Knows whether a cold read is under way, which is the only place for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_thread = False
+        self.cold_reads = 0
+
+    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        self.cold_reads += 1
+        self.in_thread = True
+        try:
+            return fn(*args)
+        finally:
+            self.in_thread = False
+
+
+async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
+    """A broker freshly started on some twenty closed segments, with nothing of them in the page cache."""
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, fs, ManualClock(), offload)
+    topic = {"segment.bytes": 4096, "index.interval.bytes": 300}
+    await broker.create_topic(CreateTopicRequest("t", 1, topic))  # type: ignore[arg-type]
+    for number in range(600):
+        encoded = bytearray(batch(b"value %d" % number, timestamp=1000 + number))
+        broker.append(AppendRequest([AppendPartition("t", 0, len(encoded))], "os"), memoryview(encoded))
+    assert len(broker.partitions["t", 0].log.segments) > 10
+    broker.close()
+    broker = Broker.open(config, fs, ManualClock(), offload)
+    for path in fs.snapshot():
+        if "/t-0/" in path and not path.endswith("/"):
+            fs.evict(path)
+    return broker
+
+
+@pytest.fixture
+def cold_reads_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of which cold bytes were read or mapped outside the offload."""
+    seen: list[str] = []
+    pread, map_ = forgetful._ForgetfulFile.pread, ForgetfulFileSystem.map
+    offloads: list[Watching] = []
+
+    def watched_pread(self: forgetful._ForgetfulFile, size: int, position: int) -> bytes:
+        if not self.is_cached(position, size) and not any(offload.in_thread for offload in offloads):
+            seen.append(self.path)
+        return pread(self, size, position)
+
+    def watched_map(self: ForgetfulFileSystem, path: str, size: int) -> object:
+        if self._inode(path).evicted:
+            seen.append(path)
+        return map_(self, path, size)
+
+    monkeypatch.setattr(forgetful._ForgetfulFile, "pread", watched_pread)
+    monkeypatch.setattr(ForgetfulFileSystem, "map", watched_map)
+    init = Watching.__init__
+
+    def noted(self: Watching) -> None:
+        init(self)
+        offloads.append(self)
+
+    monkeypatch.setattr(Watching, "__init__", noted)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FetchRequest([FetchPartition("t", 0, offset=300)]),
+        FetchRequest([FetchPartition("t", 0, offset=300, max_bytes=1000)]),
+        FetchRequest([FetchPartition("t", 0, timestamp=1_300)]),
+    ],
+    ids=["by offset", "up to a boundary inside a segment", "by time"],
+)
+async def test_a_fetch_waits_for_cold_bytes_in_a_thread(
+    cold_reads_on_the_loop: list[str], request_: FetchRequest
+) -> None:
+    offload = Watching()
+    broker = await _filled(ForgetfulFileSystem(), offload)
+    assert broker.fetch_now(request_) is None, "it would have to wait for the disk"
+    with await broker.fetch(request_) as answer:
+        assert answer.reply.partitions[0].offset == 300
+        assert answer.slices[0].size > 0
+    assert offload.cold_reads > 0
+    assert broker.metrics.cold_reads == offload.cold_reads
+    assert cold_reads_on_the_loop == []
+    warm = broker.fetch_now(request_)
+    assert warm is not None, "and now it need not"
+    warm.close()
+    broker.close()
+
+
+async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too(cold_reads_on_the_loop: list[str]) -> None:
+    offload = Watching()
+    broker = await _filled(ForgetfulFileSystem(), offload)
+    reply, _ = await broker.answer(OffsetsRequest([OffsetsPartition("t", 0, timestamp=1_555)]))
+    assert isinstance(reply, OffsetsReply)
+    assert reply.partitions[0].offset == 555
+    await broker.answer(ExplainRequest("t", 0, offset=123))
+    assert offload.cold_reads > 0
+    assert cold_reads_on_the_loop == []
+    broker.close()
+
+
+async def test_where_nobody_can_tell_what_is_in_memory_it_is_served_all_the_same() -> None:
+    fs = ForgetfulFileSystem(cached=False)  # as on macOS
+    offload = Watching()
+    broker = await _filled(fs, offload)
+    with await broker.fetch(FetchRequest([FetchPartition("t", 0, offset=300)])) as answer:
+        assert answer.slices[0].size > 0
+    assert offload.cold_reads == 1
+    broker.close()

@@ -1,0 +1,183 @@
+"""The client on trio and the real broker in one loop, over real sockets."""
+
+import dataclasses
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from seglog.trio import raw
+from seglog_broker.config import BrokerConfig
+from seglog_broker.offload import Offload
+from seglog_broker.server import serve
+from seglog_broker.storage.clock import SystemClock
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
+
+RECORDS = 2_000
+
+
+class RealBroker:
+    """The daemon in a nursery; started again it keeps its directory and its port."""
+
+    def __init__(self, nursery: trio.Nursery, folder: Path) -> None:
+        self.address = "127.0.0.1:0"
+        self._nursery = nursery
+        self._config = dataclasses.replace(BrokerConfig(), log_dir=str(folder))
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+
+    async def start(self) -> None:
+        (self.address,) = await self._nursery.start(self._run)
+
+    async def stop(self) -> None:
+        self._scope.cancel()
+        await self._ended.wait()
+
+    async def _run(self, task_status: trio.TaskStatus[list[str]]) -> None:
+        self._scope, self._ended = trio.CancelScope(), trio.Event()
+        with self._scope:
+            await serve(
+                self._config,
+                fs=PosixFileSystem(),
+                clock=SystemClock(),
+                offload=Offload(),
+                listen=self.address,
+                task_status=task_status,
+            )
+        self._ended.set()
+
+
+@asynccontextmanager
+async def real_broker(folder: Path) -> AsyncGenerator[RealBroker, None]:
+    async with trio.open_nursery() as nursery:
+        broker = RealBroker(nursery, folder / "data")
+        await broker.start()
+        yield broker
+        await broker.stop()
+
+
+async def read(client: seglog.trio.Client, topic: str, **options: object) -> list[seglog.Record]:
+    async with client.consumer(topic, **options) as consumer:  # type: ignore[arg-type]
+        return [record async for record in consumer]
+
+
+async def test_a_day_in_the_life(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("commits", 3, {"segment.bytes": 262_144})
+        with pytest.raises(TopicExistsError):
+            await client.create_topic("commits")
+        async with client.producer("commits", compression="zstd") as producer:
+            for number in range(RECORDS):
+                await producer.send(b"%d" % number, key=b"%d" % (number % 7), timestamp=number * 1000)
+            receipt = await (await producer.send(b"last", partition=0))
+        assert receipt.ack == "disk"
+        records = await read(client, "commits")
+        assert len(records) == RECORDS + 1
+        for partition in range(3):
+            mine = [record for record in records if record.partition == partition and record.value != b"last"]
+            assert [record.offset for record in mine] == list(range(len(mine)))
+            assert [int(record.value or b"") for record in mine] == sorted(int(record.value or b"") for record in mine)
+        found = await client.offsets("commits", at="1970-01-01T00:30:00")
+        late = await read(client, "commits", start="1970-01-01T00:30:00", until={0: receipt.offset})
+        assert {record.partition: record.offset for record in reversed(late)} == {
+            offsets.partition: offsets.offset for offsets in found
+        }
+        assert (await client.describe_topic("commits")).partitions == 3
+        assert [topic.name for topic in await client.topics()] == ["commits"]
+        assert (await client.ping()).partitions == 3
+        with pytest.raises(OffsetOutOfRangeError):
+            await read(client, "commits", start={0: 10**6})
+        await client.delete_topic("commits")
+        with pytest.raises(UnknownTopicError):
+            await client.consumer("commits")
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+async def test_both_ends_live_through_restarts_on_the_same_port(tmp_path: Path, linger_ms: float) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("commits", 2)
+        seen: list[seglog.Record] = []
+        sending, receiving = trio.open_memory_channel[int](1_000)
+
+        async def consume(task_status: trio.TaskStatus[None]) -> None:
+            async with client.consumer("commits", follow=True, start="earliest") as consumer:
+                task_status.started()
+                async for record in consumer:
+                    seen.append(record)
+                    if len(seen) in {50, 150, 250}:
+                        sending.send_nowait(len(seen))
+                    if record.value == b"last":
+                        return
+
+        async def restart() -> None:
+            for _ in range(3):
+                await receiving.receive()
+                await broker.stop()
+                await broker.start()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(consume)
+            nursery.start_soon(restart)
+            async with client.producer("commits", linger_ms=linger_ms) as producer:
+                for number in range(400):
+                    delivery = await producer.send(b"%d" % number, partition=number % 2)
+                    if number % 10 == 9:
+                        await delivery
+                await producer.flush()
+                await producer.send(b"last", partition=0)
+        for partition in range(2):
+            mine = [record for record in seen if record.partition == partition]
+            assert [record.offset for record in mine] == list(range(len(mine))), "nothing lost, nothing twice"
+        written = [int(record.value) for record in seen if record.value and record.value != b"last"]
+        assert set(written) >= {number for number in range(400) if number % 2 == 0}, "at least once"
+        assert (await client.topics())[0].name == "commits"
+
+
+async def test_a_fetch_that_waits_for_nobody_is_cancelled_at_the_broker(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("t", 1)
+        async with client.producer("t") as producer, client.consumer("t", follow=True, start=0) as consumer:
+            await (await producer.send(b"0"))
+            records = aiter(consumer)
+            for _ in range(150):  # the broker lets 100 fetches of a connection wait
+                assert (await anext(records)).offset == 0
+                with trio.move_on_after(0):
+                    await anext(records)
+                await consumer.seek({0: 0})
+
+
+async def test_cancelled_calls_leave_a_real_connection_in_step(tmp_path: Path) -> None:
+    batch = encode_batch([(0, None, bytes(1_000_000), ())])
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("one", 1)
+        await client.create_topic("two", 2)
+        for turns in range(40):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.offsets, "one")
+                nursery.start_soon(raw.append, client, [raw.RawBatch("one", 0, batch)] * 5)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            assert len(await client.offsets("two")) == 2
+        async with raw.fetch(client, "one", 0, 0, 10**6) as batches:
+            async for fetched in batches:
+                assert bytes(fetched.data[16:]) == batch[16:]
+
+
+async def test_a_client_that_is_cancelled_lets_the_broker_stop(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        with trio.CancelScope() as scope:
+            async with seglog.trio.connect(broker.address) as client:
+                await client.create_topic("t")
+                async with client.producer("t", linger_ms=3_600_000) as producer, client.consumer("t", follow=True):
+                    await producer.send(b"never sent")
+                    scope.cancel()
+        assert scope.cancelled_caught
+        async with seglog.trio.connect(broker.address) as client:
+            assert (await client.offsets("t"))[0].latest == 0
