@@ -84,5 +84,4 @@ class Schedule:
         due = round((self.ends_at - self._began) * self.rate)
         if self._count is not None:
             due = min(due, self._records - self._measured_records + self._count)
-        left = due - self._records
-        return left if left >= self.batch_records else 0  # less than a batch never fell due
+        return max(0, due - self._records)
