@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import trio
 
     from seglog_broker.config import BrokerConfig
+
+DESCRIPTORS_RESERVED: Final = 128
+"""Beside the pool of closed segments: connections, the active segment of each partition, what Python holds."""
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -54,7 +57,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         config, warnings = load_config(text, file_name or "", os.environ, _flags(options))
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
-    return _run(config, warnings)
+    return _run(config, [*warnings, *_raise_descriptor_limit(config.seglog_handles_max)])
+
+
+def _raise_descriptor_limit(handles_max: int) -> list[str]:
+    """Take as many descriptors as the system grants; a warning when that is fewer than the configuration counts on."""
+    import resource  # noqa: PLC0415 - as above
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS refuses "unlimited"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    needed = handles_max + DESCRIPTORS_RESERVED
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        return [
+            (
+                f"only {hard} open files are granted (ulimit -n), under {needed}: seglog.handles.max = {handles_max}"
+                f" and {DESCRIPTORS_RESERVED} for connections and partitions; raise the limit or lower the key"
+            )
+        ]
+    return []
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -30,9 +30,11 @@ from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import (
+    CorruptRecordError,
     InvalidConfigError,
     InvalidRequestError,
     PartitionOfflineError,
+    PartitionReadOnlyError,
     PolicyViolationError,
     SeglogError,
     StorageError,
@@ -88,6 +90,9 @@ _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 
 COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
+
+DAMAGES_TOLD_MAX: Final = 3
+"""Of one partition, in ``hello``: enough to make somebody look."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -176,7 +181,8 @@ class Broker:
             if opened.rebuilt_indexes:
                 log.info("indexes_rebuilt", topic=topic, partition=partition, segments=opened.rebuilt_indexes)
             if opened.recovery is not None:
-                log.info(
+                loss = opened.recovery.cut_bytes or opened.recovery.damaged
+                (log.warning if loss else log.info)(
                     "partition_recovered",
                     topic=topic,
                     partition=partition,
@@ -212,6 +218,16 @@ class Broker:
             f"{p.topic}-{p.number} is read-only because {p.log.state.read_only}"
             for p in self.partitions.values()
             if p.log.state.read_only is not None
+        ]
+        problems += [
+            f"{p.topic}-{p.number} takes no records: {p.append_failure}"
+            for p in self.partitions.values()
+            if p.append_failure is not None
+        ]
+        problems += [
+            f"{p.topic}-{p.number}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+            for p in self.partitions.values()
+            for damage in p.log.state.damaged[:DAMAGES_TOLD_MAX]
         ]
         return HelloReply(
             protocol=PROTOCOL_NAME,
@@ -256,7 +272,7 @@ class Broker:
     def missing_topics(self, request: AppendRequest) -> list[str]:
         """Topics that an append names, that do not exist, and that it may create; none if that is switched off."""
         known = self.directory.registry.topics
-        if not self.config.auto_create_topics_enable:
+        if not request.create or not self.config.auto_create_topics_enable:
             return []
         return [item.topic for item in request.partitions if item.topic not in known]
 
@@ -315,7 +331,18 @@ class Broker:
         config = partition.log.config
         now = self.clock.now_ms()
         header, append_time = stamp(batch, check_batch(batch, config, now), config, now)
-        appended = partition.log.append(batch, header)
+        try:
+            appended = partition.log.append(batch, header)
+        except StorageError as error:
+            if isinstance(error, PartitionReadOnlyError):
+                raise
+            if partition.append_failure is None:  # once, not for each of the producers that try again
+                log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback tells nothing
+                    "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
+                )
+            partition.append_failure = error.message
+            raise
+        partition.append_failure = None
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size
         if appended.rolled is not None:
@@ -426,6 +453,8 @@ class Broker:
                 except SeglogError as error:
                     partition = self.partitions.get((item.topic, item.partition))
                     placed = partition.placed(error) if partition is not None else error
+                    if isinstance(error, CorruptRecordError):
+                        log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
                     results.append(FetchResult(item.topic, item.partition, error=placed))
                     continue
                 results.append(result)

@@ -9,7 +9,7 @@ import trio
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
-from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, UnknownTopicError
+from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
 
 class Waiter:
@@ -30,6 +30,7 @@ class Partition:
         self.number = number
         self.log = log
         self.waiters: set[Waiter] = set()
+        self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self._offload = offload
         self._metrics = metrics
         self._flushed: trio.Event | None = None  # set when the flush under way has ended
@@ -96,6 +97,10 @@ class Partition:
                     self.log.finish_flush(flush, error)
                 self._flushed.set()
                 self._flushed = None
+        if error is not None and self.log.state.read_only is None and not self._is_deleted:
+            failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
+            failed.retriable = True
+            raise failed from error
 
     def placed(self, error: SeglogError) -> SeglogError:
         """The error with topic and partition among its facts, for whoever reads it far from here."""

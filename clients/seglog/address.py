@@ -21,6 +21,8 @@ def parse_address(text: str) -> Address:
     ValueError with a sentence for anything else.
     """
     text = text.strip()
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL; write only HOST:PORT, for example localhost:{NATIVE_PORT}")
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):

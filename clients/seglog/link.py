@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from seglog.connection import Connection, Reply, Unsent
@@ -46,7 +46,9 @@ class Link:
         self._connection = Connection(server)
         self.owner = Owner("connection")
         self._write_lock = threading.Lock()
-        self._changed = threading.Condition(threading.Lock())  # guards what follows
+        # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
+        self._lock = threading.Lock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._handlers: dict[int, Handler] = {}
         self._is_reading = False
         self._failure: SeglogError | None = None
@@ -90,7 +92,7 @@ class Link:
         """
         self.owner.check()
         with self._write_lock:
-            with self._changed:
+            with self._lock:
                 self._raise_failure()
                 request_id, buffers = self._connection.send(request, payload, is_answered=on_reply is not None)
                 if on_reply is not None:
@@ -104,7 +106,7 @@ class Link:
 
     def abandon(self, request_id: int) -> None:
         """Nobody wants this reply any more; a no-op when it has come."""
-        with self._changed:
+        with self._lock:
             self._handlers.pop(request_id, None)
             self._connection.abandon(request_id)
 
@@ -120,28 +122,29 @@ class Link:
         self.owner.check()
         deadline = time.monotonic() + timeout
         while True:
-            with self._changed:
-                while not is_done() and self._failure is None and self._is_reading:
-                    remaining = deadline - time.monotonic()
-                    if remaining <= 0:
-                        return False
-                    self._changed.wait(remaining)
-                if is_done():
-                    return True
-                self._raise_failure()
-                self._is_reading = True
+            is_mine = False
             try:
+                with self._lock:
+                    while not is_done() and self._failure is None and self._is_reading:
+                        remaining = deadline - time.monotonic()
+                        if remaining <= 0:
+                            return False
+                        self._changed.wait(remaining)
+                    if is_done():
+                        return True
+                    self._raise_failure()
+                    is_mine = self._is_reading = True
                 arrived = self._read(deadline)
             finally:
-                with self._changed:
+                if is_mine:
                     self._is_reading = False
-                    self._changed.notify_all()
+                    self.wake()
             if not arrived:
                 return is_done()
 
     def wake(self) -> None:
         """Make every waiting thread but the one in ``poll`` ask its ``is_done`` again."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def is_usable(self) -> bool:
@@ -164,7 +167,7 @@ class Link:
 
     def fail(self, error: SeglogError) -> None:
         """The link is over, for this reason; the first reason given stands."""
-        with self._changed:
+        with self._lock:
             if self._failure is None:
                 self._failure = error
             self._handlers.clear()
@@ -184,39 +187,49 @@ class Link:
         try:
             yield
         except OSError as error:
-            lost = ConnectionLostError(
-                f"the connection to {self.server} broke: {error.strerror or error}", server=self.server
-            )
-            self.fail(lost)
-            self._raise_failure()  # which may be an older one: closing breaks what others are doing
+            self._broken(error)
         except SeglogError as error:
             self.fail(error)
             self._raise_failure()
         except BaseException as error:
-            self.fail(
-                ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server)
-            )
+            self._interrupted(error)
             raise
+
+    def _broken(self, error: OSError) -> None:
+        self.fail(
+            ConnectionLostError(f"the connection to {self.server} broke: {error.strerror or error}", server=self.server)
+        )
+        self._raise_failure()  # which may be an older one: closing breaks what others are doing
+
+    def _interrupted(self, error: BaseException) -> None:
+        self.fail(ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server))
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
     def _write(self, buffers: Sequence[Buffer], deadline: float) -> None:
         unsent = Unsent(buffers)
-        while not unsent.is_done:
-            with self._in_motion():
+        is_moving = False  # whether bytes may be gone that `unsent` does not know of
+        try:
+            while not unsent.is_done:
+                is_moving = True
                 try:
                     unsent.written(self._socket.sendmsg(unsent.buffers()))
-                except (BlockingIOError, InterruptedError):
-                    pass
-                else:
                     continue
-            with self._in_motion() if unsent.is_started else nullcontext():
-                is_ready = self._poll(select.POLLOUT, deadline)
-            if not is_ready:
-                late = ClientTimeoutError(f"{self.server} took no more bytes in the time given")
-                if unsent.is_started:
-                    self.fail(ConnectionLostError(late.message, server=self.server))
-                raise late
+                except (BlockingIOError, InterruptedError):
+                    is_moving = False
+                if not self._poll(select.POLLOUT, deadline):
+                    break
+        except OSError as error:
+            self._broken(error)
+        except BaseException as error:
+            if is_moving or unsent.is_started:
+                self._interrupted(error)
+            raise
+        if not unsent.is_done:
+            late = ClientTimeoutError(f"{self.server} took no more bytes in the time given")
+            if unsent.is_started:
+                self.fail(ConnectionLostError(late.message, server=self.server))
+            raise late
 
     def _poll(self, event: int, deadline: float) -> bool:
         """Whether the socket is ready before the deadline; asks once even when that has passed."""
@@ -240,7 +253,7 @@ class Link:
                 return True
             if size == 0:
                 raise self._connection.receive_end()
-            with self._changed:  # send and abandon change the ids that the connection expects
+            with self._lock:  # send and abandon change the ids that the connection expects
                 self._connection.received(size)
                 while (reply := self._connection.next_reply()) is not None:
                     handler = self._handlers.pop(reply.request_id, None)

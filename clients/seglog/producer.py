@@ -2,7 +2,7 @@
 
 Whoever has a reason to wait does the work: sends what is ready, reads answers, reconnects. The daemon thread exists
 only when records linger, because then something has to happen although nobody calls. Two locks, always taken in this
-order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_changed`` guards
+order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_lock`` guards
 the core and is never held while anything blocks.
 """
 
@@ -53,7 +53,9 @@ class Producer:
         self._owner = Owner("producer")
         self._sender = Sender(topic, options)
         self._sending = threading.Lock()
-        self._changed = threading.Condition(threading.Lock())
+        # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._is_closed = False
         self._thread: threading.Thread | None = None
         if options.linger_ms > 0:
@@ -96,7 +98,7 @@ class Producer:
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
         """As ``Sender.append``."""
         self._owner.check()
-        with self._changed:
+        with self._lock:
             self._check_open()
             added = self._sender.append(partition, record, size, time.monotonic())
             if added is not None and added[1] == 0:
@@ -114,7 +116,7 @@ class Producer:
         ``timeout`` seconds pass first.
         """
         self._owner.check()
-        with self._changed:
+        with self._lock:
             self._sender.accumulator.flush()
             pending = self._sender.pending()
             self._changed.notify_all()
@@ -126,7 +128,7 @@ class Producer:
 
         if not self._drive(is_done, FOREVER_SECONDS if timeout is None else timeout):
             raise ClientTimeoutError(f"not everything was acknowledged within {timeout:g} s; it is still on its way")
-        with self._changed:
+        with self._lock:
             failure = self._sender.failure()
         if failure is not None:
             raise failure
@@ -140,7 +142,7 @@ class Producer:
     def unacknowledged(self) -> int:
         """Records sent to this producer of which it is not known what became."""
         self._owner.check()
-        with self._changed:
+        with self._lock:
             return self._sender.unacknowledged
 
     # --- Ending -------------------------------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ class Producer:
             self._shut()
 
     def _end(self) -> list[ProducerBatch]:
-        with self._changed:
+        with self._lock:
             return self._sender.end(ClientClosedError("the producer was closed before this record was sent"))
 
     def __enter__(self) -> Self:
@@ -208,7 +210,7 @@ class Producer:
     def _shut(self) -> None:
         self._is_closed = True
         _open_producers.discard(self)
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
         link = self._link
         if link is not None:
@@ -217,7 +219,7 @@ class Producer:
             self._thread.join(ABORT_WAIT_SECONDS)
         if self._link is not None:
             self._link.close()  # one that was being opened meanwhile
-        with self._changed:
+        with self._lock:
             self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
             self._changed.notify_all()
 
@@ -226,7 +228,7 @@ class Producer:
     def _run(self) -> None:
         """The daemon thread: there as long as records may linger."""
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._is_closed and not self._sender.accumulator.unresolved:
                     self._changed.wait()
                 if self._is_closed:
@@ -252,7 +254,7 @@ class Producer:
         now = time.monotonic()
         pause = min(timeout, self._seconds_to_next_event(now, is_connected=link is not None))
         if link is None:
-            with self._changed:
+            with self._lock:
                 if self._sender.answers == answers and not is_done() and not self._is_closed:
                     self._changed.wait(pause)
             return
@@ -262,7 +264,7 @@ class Producer:
             self._lost(link, error)
 
     def _seconds_to_next_event(self, now: float, *, is_connected: bool) -> float:
-        with self._changed:
+        with self._lock:
             answers = self._sender.answers
             event = self._sender.tick(now, is_connected=is_connected)
             if self._sender.answers != answers:
@@ -279,7 +281,7 @@ class Producer:
             link = self._connected()
             while link is not None:
                 now = time.monotonic()
-                with self._changed:
+                with self._lock:
                     sent = None if self._is_closed else self._sender.take(now)
                 if sent is None:
                     break
@@ -297,7 +299,7 @@ class Producer:
         sender = self._sender
         sender.build(sent)
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             request = sender.request(sent, now)
         if request is None:
             return
@@ -306,11 +308,11 @@ class Producer:
             link.send(*request, on_reply=lambda reply: self._answered(sent, reply), timeout=timeout)
             return
         link.send(*request, on_reply=None, timeout=timeout)
-        with self._changed:
+        with self._lock:
             sender.written(sent)
 
     def _answered(self, sent: Sent, reply: Reply) -> None:
-        with self._changed:
+        with self._lock:
             self._sender.answered(sent, reply.header, time.monotonic())
             self._changed.notify_all()
 
@@ -327,13 +329,13 @@ class Producer:
         try:
             link = self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS)
         except SeglogError as error:
-            with self._changed:
+            with self._lock:
                 self._sender.not_connected(error, time.monotonic())
             return None
         if self._is_closed:
             link.close()
             return None
-        with self._changed:
+        with self._lock:
             self._sender.connected()
             self._link = link
         return link
@@ -342,7 +344,7 @@ class Producer:
         try:
             if self._thread is None and self._sender.in_flight:
                 link.wait(lambda: False, 0)  # nobody else takes in answers while no call waits
-            with self._changed:
+            with self._lock:
                 overdue = self._sender.overdue(now, self._dialer.server)
             if overdue is not None:
                 raise overdue
@@ -355,7 +357,7 @@ class Producer:
         """The link broke: what was on the way goes first on the next one."""
         link.fail(error)
         link.close()
-        with self._changed:
+        with self._lock:
             if self._link is not link:
                 return
             self._link = None

@@ -147,11 +147,15 @@ class AppendPartition(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest(Request):
-    """Append batches; ``ack`` says what each must have reached before the answer. ``none`` is not answered."""
+    """Append batches; ``ack`` says what each must have reached before the answer. ``none`` is not answered.
+
+    With ``create`` a topic that does not exist is created, where the broker allows that.
+    """
 
     api: ClassVar[str] = "append"
     partitions: list[AppendPartition]
     ack: Ack = "disk"
+    create: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

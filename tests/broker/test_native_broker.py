@@ -70,7 +70,7 @@ async def real(*flags: str, topic: bool = True) -> AsyncIterator[Real]:
 
 
 def append_of(encoded: bytes, topic: str = "commits", ack: Ack = "disk", partition: int = 0) -> AppendRequest:
-    return AppendRequest([AppendPartition(topic, partition, len(encoded))], ack)
+    return AppendRequest([AppendPartition(topic, partition, len(encoded))], ack, create=True)
 
 
 def code_of(header: dict[str, Any]) -> str:
@@ -237,7 +237,7 @@ async def test_one_append_may_create_several_topics_each_once() -> None:
         encoded = batch(b"v")
         places = [AppendPartition(topic, number, len(encoded)) for topic in ("a", "b") for number in (0, 1)]
         with capture_logs() as logged:
-            await peer.send(1, AppendRequest(places), encoded * 4)
+            await peer.send(1, AppendRequest(places, create=True), encoded * 4)
             results = (await peer.receive()).header["partitions"]
         assert [(r["topic"], r["partition"], r["base_offset"]) for r in results] == [
             ("a", 0, 0),
@@ -284,7 +284,7 @@ async def test_a_name_that_cannot_be_is_why_the_append_is_refused(name: str) -> 
         peer = await served.greeted()
         encoded = batch(b"v")
         places = [AppendPartition(topic, 0, len(encoded)) for topic in (name, "commits")]
-        await peer.send(1, AppendRequest(places, "os"), encoded * 2)
+        await peer.send(1, AppendRequest(places, "os", create=True), encoded * 2)
         refused, fine = (await peer.receive()).header["partitions"]
         assert refused["error"]["code"] == "INVALID_TOPIC_EXCEPTION"
         assert fine["base_offset"] == 0

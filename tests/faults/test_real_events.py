@@ -228,4 +228,4 @@ def test_a_produce_that_is_interrupted_says_what_arrived(loaded: Loaded) -> None
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b"Traceback" not in errors
-    assert b"1 record" in errors
+    assert b"1 record read and handed over" in errors

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import LocatedBatch
@@ -41,6 +41,9 @@ from seglog_protocol.errors import (
     StorageError,
 )
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
+
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The process or the machine is short of something; the disk has not been asked anything."""
 
 
 class RollReason(StrEnum):
@@ -93,15 +96,15 @@ class Flush:
     def __init__(self, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int) -> None:
         self._fs = fs
         self._leases = leases
-        self._directory = directory
+        self.directory = directory  # whose names are synced too, or None
         self.end_offset = end_offset
 
     def run(self) -> None:
         """Return when everything is on the disk. OSError: what was reached is unknown, now and for ever."""
         for lease in self._leases:
             lease.resource.fdatasync()
-        if self._directory is not None:
-            self._fs.sync_directory(self._directory)
+        if self.directory is not None:
+            self._fs.sync_directory(self.directory)
 
     def release(self) -> None:
         """Give the files back, whatever happened."""
@@ -423,7 +426,10 @@ class PartitionLog:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
         flush.release()
         self._is_flushing = False
-        if error is not None:
+        if error is not None and error.errno in _NO_DESCRIPTOR:
+            # The files are synced: only opening their directory takes a descriptor. That is tried again.
+            self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
+        elif error is not None:
             self.mark_read_only(f"an fsync failed: {error}")
         elif self.state.read_only is None:  # after a failure a success proves nothing
             self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))

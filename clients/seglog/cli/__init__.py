@@ -9,15 +9,18 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from seglog.cli.arguments import join_moments, make_parser, options_from
-from seglog.cli.exits import INTERRUPTED, OK, InputError, UsageError, exit_code_of
+from seglog.cli.arguments import join_moments, make_parser, options_from, parse
+from seglog.cli.exits import FAILED, INTERRUPTED, OK, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; argparse leaves with SystemExit(2) for what it cannot parse."""
+    if sys.stdout is None or sys.stdin is None:
+        _complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
+        return FAILED
     parser = make_parser()
-    options = options_from(parser.parse_args(join_moments(sys.argv[1:] if arguments is None else arguments)))
+    options = options_from(parse(parser, join_moments(sys.argv[1:] if arguments is None else arguments)))
     try:
         command = import_module(f"seglog.cli.{options.module}")
         code: int = command.run(options)
@@ -38,11 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, SeglogError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and not isinstance(error, SeglogError):
+        why = error.strerror or str(error)
+        return why if error.filename is None else f"{error.filename}: {why}"
+    topic, partition = getattr(error, "topic", ""), getattr(error, "partition", -1)
+    if topic and partition >= 0 and topic not in str(error):
+        return f"{topic}-{partition}: {error}"
     return str(error)
 
 
 def _complain(*lines: str) -> None:
     for line in lines:
-        print(f"seglog: {line}", file=sys.stderr)
+        print(f"seglog: {line.removeprefix('seglog: ')}", file=sys.stderr)

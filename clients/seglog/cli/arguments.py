@@ -18,7 +18,8 @@ _LOOKS_RELATIVE: Final = re.compile(r"-\d")
 
 MOMENTS: Final = (
     "a MOMENT is an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
-    "now, today, yesterday, or ISO 8601 (2019-01-01T10:00); without a zone it is UTC"
+    "now, today, yesterday, or ISO 8601 (2019-01-01T10:00); without a zone it is UTC. Exit codes: 0 ok, 1 failed, "
+    "2 usage, 3 not reachable, 4 refused by the broker, 130 interrupted"
 )
 
 
@@ -48,6 +49,16 @@ def join_moments(arguments: Sequence[str]) -> list[str]:
         else:
             joined.append(argument)
     return joined
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse; a FILE may also stand behind the options, which argparse itself does not take for the missing one."""
+    parsed, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(parsed, "file", None) == "-":
+        parsed.file = rest[0]
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return parsed
 
 
 def options_from(parsed: argparse.Namespace) -> Options:
@@ -93,6 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
     offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
     explain = commands.add_parser("explain", help="say how a seek goes, and where a configuration value comes from")
     _add_explain_commands(explain.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
+    load = commands.add_parser("load", help="put load on a broker and measure throughput and latency")
+    _add_load_commands(load.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     command(commands, "ping", "ping", "Show who answers, its version, uptime and problems.")
     return parser
 
@@ -101,7 +114,7 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
     create = command(commands, "create", "topics", "Create a topic.")
     create.set_defaults(action="create")
     create.add_argument("topic")
-    create.add_argument("--partitions", type=_count, metavar="N", help="how many (else the broker's num.partitions)")
+    create.add_argument("--partitions", type=_positive, metavar="N", help="how many (else the broker's num.partitions)")
     create.add_argument(
         "--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="Kafka's names; repeatable"
     )
@@ -202,6 +215,54 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
     consume.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
 
 
+def _add_load_commands(commands: Any, command: Any) -> None:
+    produce = command(commands, "produce", "load", "Append batches: throughput, and the latency of acknowledgements.")
+    produce.set_defaults(verb="produce")
+    consume = command(commands, "consume", "load", "Fetch batches: throughput, and the latency of fetches.")
+    consume.set_defaults(verb="consume")
+    roundtrip = command(commands, "roundtrip", "load", "Append and fetch in one process: the latency from end to end.")
+    roundtrip.set_defaults(verb="roundtrip")
+    for verb in (produce, roundtrip):
+        verb.add_argument("topic", nargs="?", help="made when it is missing (else a new one, load-...)")
+        verb.add_argument(
+            "--ack",
+            choices=("none", "os", "disk") if verb is produce else ("os", "disk"),
+            default="disk",
+            help="what is asked for: os survives a crash of the broker, disk a power cut (default)",
+        )
+        verb.add_argument(
+            "--rate",
+            type=_amount,
+            metavar="RECORDS/S",
+            help="target over all connections; latency counts from when a record was due, so that a stall shows in all "
+            "that waited (0: as fast as answers come; default: "
+            + ("that" if verb is produce else "1000")
+            + "); without --batch-... a batch is what falls due in 5 ms",
+        )
+        verb.add_argument("--batch-records", type=_positive, metavar="N", help="records a batch, whatever their size")
+        verb.add_argument("--batch-bytes", type=_positive, metavar="BYTES", help="bytes a batch (default 65536)")
+    consume.add_argument("topic", nargs="?", help="what to read (else a new topic, filled before: 1,000,000 records)")
+    consume.add_argument(
+        "--from", dest="start", metavar="MOMENT", help="where to start: a MOMENT, earliest (default) or latest"
+    )
+    consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
+    consume.add_argument("--local", action="store_true", help="read times in this machine's zone")
+    consume.add_argument(
+        "--batch-bytes", type=_positive, metavar="BYTES", help="most a fetch brings of a partition (default 1048576)"
+    )
+    for verb in (produce, consume, roundtrip):
+        verb.add_argument("--record-size", type=_positive, default=100, metavar="BYTES", help="bytes of value a record")
+        verb.add_argument("--compression", choices=CODECS, default="none")
+        verb.add_argument("--partitions", type=_positive, metavar="N", help="of a topic that is made (default 1)")
+        verb.add_argument("--keep", action="store_true", help="do not remove a topic that was made")
+        verb.add_argument("--connections", type=_positive, default=1, metavar="N")
+        verb.add_argument("--pipeline", type=_positive, metavar="N", help="requests in flight a connection")
+        verb.add_argument("--duration", type=_some_seconds, metavar="SECONDS", help="measure so long (default 10)")
+        verb.add_argument("--count", type=_positive, metavar="RECORDS", help="measure so many records")
+        verb.add_argument("--warmup", type=_seconds, metavar="SECONDS", help="not measured, before the rest")
+        verb.add_argument("--seed", type=_count, default=0, metavar="N", help="of the records' contents")
+
+
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(f"seglog {__version__}")
@@ -239,6 +300,20 @@ def _duration(text: str) -> float:
 
 
 _seconds = _duration
+
+
+def _some_seconds(text: str) -> float:
+    value = _duration(text)
+    if not value:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def _amount(text: str) -> float:
+    try:
+        return _duration(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from seglog.cli.json_lines import JsonLines
 from seglog.client import Client
 from seglog.producer import Producer
 from seglog.words import count_of
-from seglog_protocol.errors import UnknownTopicError
+from seglog_protocol.errors import DeliveryFailed, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
@@ -64,7 +64,12 @@ def run(options: Options) -> int:
             bad = _send_all(source, producer, options, tally, bar)
             producer.close()
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note(f"{count_of(tally.sent, 'record')} sent until then")
+            interrupt.add_note(f"{count_of(tally.sent, 'record')} read and handed over until then")
+            raise
+        except DeliveryFailed as error:
+            stored = tally.sent - sum(count for _, _, count, _ in error.failures)
+            sent = count_of(tally.sent, "record")
+            error.add_note(f"acknowledged: {stored:,} of {sent}; one bad record fails the batch it is in")
             raise
     _report(options, topic, tally, time.monotonic() - started)
     if bad is not None:

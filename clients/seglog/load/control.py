@@ -41,7 +41,7 @@ class Control:
         """The task that hears Ctrl-C and SIGTERM; without signals where this is not the main thread."""
         try:
             receiver = trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
-            signals = receiver.__enter__()  # noqa: PLC2801 - entering is what fails outside the main thread
+            signals = receiver.__enter__()
         except RuntimeError:
             task_status.started()
             return

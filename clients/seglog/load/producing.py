@@ -87,12 +87,18 @@ class Sending:
         session, measurement = self._session, self._session.measurement
         partition = ticket.number % session.topic.partitions
         data = self._maker.make(ticket.number, ticket.records, time.time_ns() // 1_000_000, ticket.due)
+        began = trio.current_time()
         if ticket.is_measured:
             measurement.begin(self._schedule.measured_from)
-            measurement.took(LATE, trio.current_time() - ticket.due, ticket.records)
+        if self._schedule.rate is not None:
+            if ticket.is_measured:
+                measurement.took(LATE, began - ticket.due, ticket.records)
+            began = ticket.due
         measurement.in_flight += 1
         try:
-            result = (await raw.append(client, [RawBatch(session.topic.name, partition, data)], ack=session.plan.ack))[0]
+            result = (await raw.append(client, [RawBatch(session.topic.name, partition, data)], ack=session.plan.ack))[
+                0
+            ]
         except SeglogError as error:
             result = error
         # Cancelled, it stays in flight: nobody knows what became of it.
@@ -100,7 +106,7 @@ class Sending:
         if isinstance(result, SeglogError):
             return result
         if ticket.is_measured:
-            measurement.took(ACKNOWLEDGED, trio.current_time() - ticket.due, ticket.records)
+            measurement.took(ACKNOWLEDGED, trio.current_time() - began, ticket.records)
             measurement.sent.add(ticket.records, len(data))
             measurement.touch()
         return None
@@ -112,5 +118,5 @@ class Sending:
             try:
                 await client.offsets(session.topic.name)
             except SeglogError as error:
-                session.measurement.errors[type(error).__name__] += 1
+                session.count(error)
         session.measurement.touch()

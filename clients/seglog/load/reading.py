@@ -7,7 +7,7 @@ import trio
 
 from seglog.consuming import ConsumerOptions
 from seglog.fetching import FetchedBatch, Fetcher, PartitionState
-from seglog.load.session import Session, error_name
+from seglog.load.session import Session
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import FetchReply
@@ -58,21 +58,18 @@ class Reading:
         options = self._options
         return Fetcher(
             self._session.topic.name,
-            [replace(self._place(partition)) for partition in partitions],
+            [replace(self._states[partition]) for partition in partitions],  # a partition may have several readers
             follow=options.follow,
             size_limit=options.decompressed_batch_bytes_max,
             fetch_bytes=options.fetch_bytes,
             partition_bytes=options.partition_bytes,
         )
 
-    def _place(self, partition: int) -> PartitionState:
-        return self._states[partition]
-
     async def _read(self, client: Client, partitions: list[int]) -> None:
         session = self._session
         fetcher = self._fetcher(partitions)
         attempts = 0
-        while session.control.ended_by is None and not fetcher.is_finished:
+        while not fetcher.is_finished:
             try:
                 await self._fetch(client, fetcher)
                 attempts = 0
@@ -93,7 +90,7 @@ class Reading:
         now = trio.current_time()
         for result in reply.partitions:
             if result.error is not None and result.error.retriable:  # the fetcher asks again by itself
-                self._session.measurement.errors[error_name(result.error)] += 1
+                self._session.count(result.error)
         fetcher.take(reply, payload, request, asked, now)
         self._on_answer(now - began, len(payload))
         while (batch := fetcher.next_batch()) is not None:

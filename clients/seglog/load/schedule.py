@@ -11,6 +11,9 @@ from typing import Final, Literal, NamedTuple
 Ended = Literal["count", "duration", "end", "interrupt", "error"]
 """Why a run was over: so many records, so many seconds, the end of the log, Ctrl-C, an error no waiting can cure."""
 
+CATCH_UP_SECONDS: Final = 1.0
+"""How long behind the end of the time what fell due before it may still be sent."""
+
 _RATE_SLACK: Final = 1e-9  # so that sums of fractions do not push the last batch over the end
 
 
@@ -46,6 +49,7 @@ class Schedule:
         self.ends_at = None if duration is None else self.measured_from + duration
         self.ended_by: Ended | None = None
         self._began = began
+        self._catch_up = 0.0 if rate is None else CATCH_UP_SECONDS
         self._count = count
         self._numbers = 0
         self._records = 0
@@ -56,7 +60,7 @@ class Schedule:
         if self.ended_by is not None:
             return None
         due = now if self.rate is None else self._began + self._records / self.rate
-        if self.ends_at is not None and max(due, now) >= self.ends_at - _RATE_SLACK:
+        if self.ends_at is not None and max(due, now - self._catch_up) >= self.ends_at - _RATE_SLACK:
             self.ended_by = "duration"
             return None
         is_measured = due >= self.measured_from - _RATE_SLACK
@@ -78,7 +82,7 @@ class Schedule:
 
     @property
     def unsent(self) -> int:
-        """Measured records that fell due before the end of the time and got no ticket: nobody was free to send them."""
+        """Measured records that fell due in time and got no ticket: nobody was free to send them until too late."""
         if self.rate is None or self.ends_at is None or self.ended_by != "duration":
             return 0
         due = round((self.ends_at - self._began) * self.rate)

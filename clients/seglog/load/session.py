@@ -10,7 +10,7 @@ from seglog.load.measurement import Measurement
 from seglog.load.plan import Plan
 from seglog.load.waking import SleepUntil
 from seglog.trio.client import Client
-from seglog_protocol.errors import ClientTimeoutError, NotReachableError, SeglogError
+from seglog_protocol.errors import ClientError, ClientTimeoutError, NotReachableError, SeglogError
 from seglog_protocol.messages import TopicDescription
 
 ACKNOWLEDGED = "acknowledged"
@@ -33,15 +33,19 @@ class Session:
 
     async def failed(self, error: SeglogError, attempts: int) -> bool:
         """Count an error; False when it ends the run, else after a pause that grows with ``attempts`` in a row."""
-        self.measurement.errors[error_name(error)] += 1
+        self.count(error)
         if not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
             self.control.end("error")
             return False
-        with trio.move_on_after(backoff_seconds(attempts)):
-            await self.control.ended()
+        await trio.sleep(backoff_seconds(attempts))
         return True
+
+    def count(self, error: SeglogError) -> None:
+        """Count an error; the time until it came is part of the run."""
+        self.measurement.errors[error_name(error)] += 1
+        self.measurement.touch()
 
 
 def error_name(error: SeglogError) -> str:
-    """The broker's code of an error; for one that never travels, because it is the client's own, its class."""
-    return error.code if error.code != SeglogError.code else type(error).__name__
+    """The broker's code of an error; of one that never travels, because it is the client's own, the class."""
+    return type(error).__name__ if isinstance(error, ClientError) else error.code

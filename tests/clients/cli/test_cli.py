@@ -328,7 +328,7 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
 
     monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
     code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
-    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records sent until then\n")
+    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read and handed over until then\n")
 
 
 def test_the_version_is_shown(run: Run) -> None:

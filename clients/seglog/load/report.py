@@ -1,0 +1,188 @@
+"""What was measured, for people and for programs; the lines of both."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from seglog.load.measurement import PERCENTILES, Latencies, Measurement, Tally
+from seglog.load.plan import Plan
+from seglog.load.schedule import Ended
+from seglog.words import count_of
+
+CPU_SHARE_BUSY: Final = 0.9
+"""Of a core: above it, the load generator may be what is measured."""
+
+_ENDINGS: Final = {
+    "count": "all records",
+    "duration": "time is over",
+    "end": "end of the log",
+    "interrupt": "interrupted",
+    "error": "an error that waiting does not cure",
+}
+
+
+@dataclass(slots=True)
+class Report:
+    """A run that is over. ``unsent``: records that were due and could not be sent for lack of a free request."""
+
+    plan: Plan
+    topic: str
+    partitions: int
+    batch_records: int | None
+    measurement: Measurement
+    ended_by: Ended
+    unsent: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        """Of a round trip: records that were acknowledged and did not arrive."""
+        if self.plan.verb != "roundtrip":
+            return 0
+        return max(0, self.measurement.sent.records - self.measurement.received.records)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something went wrong, other than that somebody interrupted it."""
+        lost = self.measurement.in_flight or self.missing
+        return bool(self.measurement.errors) or (bool(lost) and self.ended_by != "interrupt")
+
+    @property
+    def counted(self) -> Tally:
+        """What the throughput is of: what was sent and acknowledged, or for readers what was received."""
+        return self.measurement.received if self.plan.verb == "consume" else self.measurement.sent
+
+    def to_json(self) -> dict[str, Any]:
+        """Durations in milliseconds but for ``seconds``, sizes in bytes, MB of 10^6 bytes."""
+        plan, measurement = self.plan, self.measurement
+        seconds = measurement.seconds
+        counted = self.counted
+        return {
+            "verb": plan.verb,
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "connections": plan.connections,
+            "pipeline": plan.pipeline,
+            "record_size": plan.record_size,
+            "batch_records": self.batch_records,
+            "compression": plan.compression,
+            "ack": None if plan.verb == "consume" else plan.ack,
+            "target_rate": plan.rate,
+            "warmup_seconds": plan.warmup,
+            "ended_by": self.ended_by,
+            "seconds": round(seconds, 3),
+            "records": counted.records,
+            "bytes": counted.bytes,
+            "requests": counted.requests,
+            "records_per_second": round(_rate(counted.records, seconds), 1),
+            "mb_per_second": round(_rate(counted.bytes, seconds) / 1e6, 3),
+            "received_records": None if plan.verb == "produce" else measurement.received.records,
+            "missing_records": self.missing,
+            "unsent_records": self.unsent,
+            "unanswered_requests": measurement.in_flight,
+            "errors": dict(measurement.errors),
+            "latency_ms": {name: _in_ms(latencies) for name, latencies in measurement.latencies.items()},
+            "cpu_share": round(measurement.cpu_share, 3),
+            "is_generator_busy": measurement.cpu_share > CPU_SHARE_BUSY,
+            "notes": self.notes,
+        }
+
+    def heading(self) -> str:
+        """What was done, in a line."""
+        plan = self.plan
+        parts = [f"{plan.verb} {self.topic} ({count_of(self.partitions, 'partition')})"]
+        if plan.verb != "consume":
+            size = f"records of {plan.record_size:,} B"
+            batch = "" if self.batch_records is None else f" in batches of {self.batch_records:,}"
+            parts += [size + batch, f"compression {plan.compression}", f"ack {plan.ack}"]
+        parts += [count_of(plan.connections, "connection"), f"{plan.pipeline} in flight"]
+        if plan.rate is not None:
+            parts.append(f"target {plan.rate:,.0f} records/s")
+        return ", ".join(parts)
+
+    def totals(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Titles and rows of the table of totals."""
+        measurement, counted = self.measurement, self.counted
+        seconds = measurement.seconds
+        errors = sum(measurement.errors.values())
+        titles = ("RECORDS", "SECONDS", "RECORDS/S", "MB/S", "REQUESTS", "ERRORS", "GENERATOR CPU")
+        row = (
+            f"{counted.records:,}",
+            f"{seconds:.2f}",
+            f"{_rate(counted.records, seconds):,.0f}",
+            f"{_rate(counted.bytes, seconds) / 1e6:,.1f}",
+            f"{counted.requests:,}",
+            f"{errors:,}",
+            f"{measurement.cpu_share:.0%}",
+        )
+        return titles, [row]
+
+    def latency_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Titles and rows of the table of latencies, milliseconds."""
+        titles = ("LATENCY ms", *(f"p{percentile:g}" for percentile in PERCENTILES), "max")
+        rows = [
+            (name, *(_shown(latencies.percentile(p)) for p in PERCENTILES), _shown(latencies.max))
+            for name, latencies in sorted(self.measurement.latencies.items())
+        ]
+        return titles, rows
+
+    def remarks(self) -> list[str]:
+        """What has to be known to read the numbers, a sentence each."""
+        measurement, plan = self.measurement, self.plan
+        remarks = [f"ended: {_ENDINGS[self.ended_by]}", *self.notes]
+        remarks += [f"error: {code}, {count:,} times" for code, count in measurement.errors.most_common()]
+        if measurement.in_flight:
+            remarks.append(f"not answered: {count_of(measurement.in_flight, 'request')}")
+        if plan.rate is not None:
+            remarks.append("latency counts from when a record was due by the target rate, also where it had to wait")
+        if self.unsent:
+            remarks.append(
+                f"the target rate was not reached: {count_of(self.unsent, 'record')} fell due and could not be sent, "
+                "because every request allowed was on its way; the latencies do not know of them"
+            )
+        if plan.ack == "none" and plan.verb == "produce":
+            remarks.append("ack none is not answered: its latency is until the bytes were handed to the system")
+        if plan.verb == "consume" and plan.follow:
+            remarks.append("latency is from a batch's largest timestamp to its arrival, by both ends' clocks, to 1 ms")
+        if plan.verb == "roundtrip":
+            received = measurement.received.records
+            remarks.append(f"arrived: {count_of(received, 'record')}, {self.missing:,} missing")
+        if measurement.cpu_share > CPU_SHARE_BUSY:
+            remarks.append(
+                f"WARNING: this load generator used {measurement.cpu_share:.0%} of a core; the numbers may be its own "
+                "limit, not the broker's. Larger batches or more processes of it tell"
+            )
+        return remarks
+
+
+def progress_line(measurement: Measurement, plan: Plan, before: tuple[float, int, int]) -> str:
+    """One line on how it goes since ``before`` (clock, records, bytes); percentiles are of the run so far."""
+    counted = measurement.received if plan.verb == "consume" else measurement.sent
+    at, records, size = before
+    seconds = measurement.clock() - at
+    if measurement.began_at is None:
+        return "warming up"
+    p99 = max((latencies.percentile(99) for latencies in measurement.latencies.values()), default=0.0)
+    return (
+        f"{_rate(counted.records - records, seconds):,.0f} records/s, "
+        f"{_rate(counted.bytes - size, seconds) / 1e6:,.1f} MB/s, p99 {_shown(p99)} ms, "
+        f"{count_of(sum(measurement.errors.values()), 'error')}"
+    )
+
+
+def _in_ms(latencies: Latencies) -> dict[str, float]:
+    values = {f"p{p:g}": round(latencies.percentile(p) * 1000, 3) for p in PERCENTILES}
+    return values | {
+        "max": round(latencies.max * 1000, 3),
+        "mean": round(latencies.mean * 1000, 3),
+        "count": latencies.count,
+    }
+
+
+def _rate(amount: int, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0
+
+
+def _shown(seconds: float) -> str:
+    """Milliseconds with about three digits."""
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:,.1f}"

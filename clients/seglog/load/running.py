@@ -1,0 +1,186 @@
+"""A run from its first connection to its report."""
+
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from seglog.load.control import INTERRUPT_WAIT_SECONDS, Control
+from seglog.load.measurement import Measurement
+from seglog.load.plan import Plan
+from seglog.load.report import Report, progress_line
+from seglog.load.schedule import CATCH_UP_SECONDS, Schedule
+from seglog.load.session import Session
+from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
+from seglog.load.waking import alarm_clock
+from seglog.trio.client import Client
+from seglog_protocol.errors import SeglogError, UnknownTopicError
+from seglog_protocol.messages import TopicDescription
+
+Connect = Callable[[], Client]
+OnProgress = Callable[[str], None]
+"""Told how it goes, a line at a time."""
+
+PROGRESS_SECONDS: Final = 0.5
+REMOVAL_SECONDS: Final = 5.0
+
+_LATE_SECONDS: Final = CATCH_UP_SECONDS + 0.5  # by how much the schedule may be over later, from when it began
+_ANSWER_SECONDS: Final = ARRIVAL_SECONDS + 2.0
+
+
+async def run(plan: Plan, connect: Connect, *, on_progress: OnProgress | None = None) -> Report:
+    """Carry out a plan; errors under way are counted, those before it are raised. Interrupted, it still reports.
+
+    A topic that the run has made is removed in the end, unless the plan keeps it. Raises KeyboardInterrupt when it was
+    interrupted before anything was measured, and SeglogError when it cannot begin.
+    """
+    control = Control()
+    failure: SeglogError | None = None
+    report: Report | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_watch, control)
+        with control.scope:
+            try:
+                report = await _Runner(plan, connect, control, on_progress).run()
+            except SeglogError as error:
+                failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if report is None:
+        raise KeyboardInterrupt
+    return report
+
+
+async def _watch(control: Control, *, task_status: trio.TaskStatus[None]) -> None:
+    await control.watch(task_status=task_status)
+
+
+class _Runner:
+    def __init__(self, plan: Plan, connect: Connect, control: Control, on_progress: OnProgress | None) -> None:
+        self.plan = plan
+        self.control = control
+        self.notes: list[str] = []
+        self._connect = connect
+        self._on_progress = on_progress
+        self._measurement = Measurement(clock=trio.current_time)
+
+    async def run(self) -> Report | None:
+        plan = self.plan
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(self._connect()) for _ in range(plan.connections)]
+            name = plan.topic or f"load-{os.urandom(4).hex()}"
+            topic, is_ours = await self._topic(clients[0], name)
+            try:
+                with alarm_clock() as sleep_until:
+                    session = Session(plan, clients, topic, self.control, self._measurement, sleep_until)
+                    if plan.verb == "consume" and plan.topic is None:
+                        await self._fill(session)
+                    report = await self._measured(session)
+            finally:
+                if is_ours and not plan.keep:
+                    await self._remove(clients[0], name)
+            return report
+        return None
+
+    # --- The topic ----------------------------------------------------------------------------------------------------
+
+    async def _topic(self, client: Client, name: str) -> tuple[TopicDescription, bool]:
+        """The topic, and whether this run has made it. What is to be read by its name must be there."""
+        plan = self.plan
+        is_ours = False
+        try:
+            topic = await client.describe_topic(name)
+        except UnknownTopicError:
+            if plan.verb == "consume" and plan.topic is not None:
+                raise
+            await client.create_topic(name, plan.partitions or 1)
+            is_ours = True
+            topic = await client.describe_topic(name)
+        if plan.partitions not in {None, topic.partitions}:
+            self.notes.append(f"{name} was there already, with another number of partitions than was asked for")
+        return topic, is_ours
+
+    async def _remove(self, client: Client, name: str) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + REMOVAL_SECONDS) as scope:
+            try:
+                await client.delete_topic(name)
+            except SeglogError as error:
+                self.notes.append(f"{name} could not be removed: {error}")
+        if scope.cancelled_caught:
+            self.notes.append(f"{name} could not be removed: no answer within {REMOVAL_SECONDS:g} s")
+
+    async def _fill(self, session: Session) -> None:
+        """Write what is to be read; not measured."""
+        plan = replace(
+            self.plan, verb="produce", count=self.plan.fill, duration=None, warmup=0.0, ack="os", batch_bytes=64 * 1024
+        )
+        if self._on_progress is not None:
+            self._on_progress(f"writing {plan.count:,} records to read")
+        filling = replace(session, plan=plan, control=Control(), measurement=Measurement(clock=trio.current_time))
+        await produce(filling)
+        written = filling.measurement.sent.records
+        self.notes.append(f"read was what this run had written before: {written:,} records of {plan.record_size:,} B")
+        for code, count in filling.measurement.errors.items():
+            self.notes.append(f"while writing them: {code}, {count:,} times")
+
+    # --- The work -----------------------------------------------------------------------------------------------------
+
+    async def _measured(self, session: Session) -> Report:
+        control, measurement = self.control, self._measurement
+        schedule: Schedule | None = None
+        failure: SeglogError | None = None
+        control.is_measuring = True
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_in_time, scope)
+                if self._on_progress is not None:
+                    nursery.start_soon(self._tell_progress, self._on_progress)
+                try:
+                    if session.plan.verb == "consume":
+                        await consume(session)
+                    else:
+                        schedule = await (produce if session.plan.verb == "produce" else roundtrip)(session)
+                except SeglogError as error:
+                    failure = error  # before the first record
+                nursery.cancel_scope.cancel()
+        measurement.end()
+        if failure is not None:
+            raise failure
+        return Report(
+            session.plan,
+            session.topic.name,
+            session.topic.partitions,
+            None if schedule is None else schedule.batch_records,
+            measurement,
+            control.ended_by or "end",
+            0 if schedule is None else schedule.unsent,
+            self.notes,
+        )
+
+    async def _end_in_time(self, scope: trio.CancelScope) -> None:
+        """Whatever the broker does: the plan's time, then a while for answers, then over."""
+        plan, control = self.plan, self.control
+        seconds = float("inf") if plan.duration is None else plan.warmup + plan.duration + _LATE_SECONDS
+        with trio.move_on_after(seconds):
+            await control.ended()
+        control.end("duration")
+        deadline = trio.current_time() + _ANSWER_SECONDS
+        while (now := trio.current_time()) < deadline:
+            if control.ended_by == "interrupt":
+                deadline = min(deadline, now + INTERRUPT_WAIT_SECONDS)
+                await trio.sleep_until(deadline)
+            else:
+                await trio.sleep(0.1)
+        scope.cancel()
+
+    async def _tell_progress(self, tell: OnProgress) -> None:
+        measurement = self._measurement
+        counted = measurement.received if self.plan.verb == "consume" else measurement.sent
+        while True:
+            before = (trio.current_time(), counted.records, counted.bytes)
+            await trio.sleep(PROGRESS_SECONDS)
+            tell(progress_line(measurement, self.plan, before))

@@ -1,0 +1,79 @@
+"""`seglog load` against a real daemon: each verb with few records, and what an interrupt leaves."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command, seglog_json
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with daemon(Path(tmp_path_factory.mktemp("load")) / "data") as running:
+        yield running
+
+
+def test_produce_appends_what_was_asked_for_and_says_how_long_it_took(broker: Daemon) -> None:
+    report = seglog_json(broker.address, "load", "produce", "p", "--count", "500", "--partitions", "2", "--keep")
+    assert (report["records"], report["errors"], report["ended_by"]) == (500, {}, "count")
+    assert report["latency_ms"]["acknowledged"]["count"] == 500
+    ends = seglog_json(broker.address, "offsets", "p")
+    assert sum(partition["latest"] for partition in ends) == 500
+    table = seglog(broker.address, "load", "produce", "--count", "50", "--ack", "none", "--compression", "zstd")
+    assert table.returncode == 0
+    shown = table.stdout.decode()
+    assert "RECORDS/S" in shown
+    assert "p99.9" in shown
+    assert "ended: all records" in shown
+    assert table.stderr == b"", "no progress where nobody looks"
+
+
+def test_consume_reads_what_is_there(broker: Daemon) -> None:
+    report = seglog_json(broker.address, "load", "consume", "--count", "700", "--partitions", "3", "--connections", "2")
+    assert (report["records"], report["errors"]) == (700, {})
+    assert report["latency_ms"]["fetch"]["count"] == report["requests"] >= 2
+
+
+def test_roundtrip_follows_every_record_to_the_reader(broker: Daemon) -> None:
+    report = seglog_json(broker.address, "load", "roundtrip", "--count", "40", "--rate", "400", "--partitions", "2")
+    assert (report["records"], report["received_records"], report["missing_records"]) == (40, 40, 0)
+    assert report["latency_ms"]["end to end"]["count"] == 40
+    assert [topic["name"] for topic in seglog_json(broker.address, "topic", "list")] in ([], ["p"])
+
+
+def test_an_interrupted_run_reports_and_removes_its_topic(broker: Daemon) -> None:
+    command = seglog_command(
+        *(broker.address, "load", "produce", "interrupted", "--duration", "600", "--warmup", "0", "--rate", "200"),
+        "--json",
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()) as process:
+        while not any(p["latest"] for p in offsets_if_there(broker)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, b"")
+    report = json.loads(output)
+    assert report["ended_by"] == "interrupt"
+    assert report["records"] > 0
+    assert offsets_if_there(broker) == []
+
+
+def offsets_if_there(broker: Daemon) -> list[dict[str, int]]:
+    done = seglog(broker.address, "offsets", "interrupted", "--json")
+    offsets: list[dict[str, int]] = json.loads(done.stdout) if done.returncode == 0 else []
+    return offsets
+
+
+def test_what_cannot_be_begun_says_why_with_the_exit_code_of_every_command(broker: Daemon) -> None:
+    done = seglog(broker.address, "load", "consume", "nowhere")
+    assert (done.returncode, b"no topic nowhere" in done.stderr) == (4, True)
+    done = seglog("127.0.0.1:1", "load", "produce", "--connect-timeout", "0.1")
+    assert done.returncode == 3
+    done = seglog(broker.address, "load", "consume", "--follow")
+    assert (done.returncode, b"name the topic" in done.stderr) == (2, True)
+    refused = seglog(broker.address, "load", "produce", "--count", "1", "--record-size", "2000000")
+    assert (refused.returncode, b"MESSAGE_TOO_LARGE" in refused.stdout) == (1, True)
