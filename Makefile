@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 constraints:
 	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
 	build/constraints/bin/python -m pip install --quiet '.[dev]' hatchling
-	build/constraints/bin/python -m pip freeze --exclude seglog --exclude pip --exclude setuptools > constraints.txt
+	build/constraints/bin/python -m pip freeze --all --exclude seglog --exclude pip > constraints.txt
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -150,7 +150,7 @@ class Accumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of that size may come in. An empty buffer takes any."""
-        return self.buffered_bytes == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
+        return self.unresolved == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
 
     def append(self, partition: int, record: NewRecord, now: float) -> tuple[ProducerBatch, int, bool]:
         """Add a record: its batch, its index there, and whether a full batch was closed to make room.
@@ -170,26 +170,32 @@ class Accumulator:
                 size = builder.size - before
                 batch.size += size
                 self.buffered_bytes += size
-                batch.record_count += 1
-                return batch, batch.record_count - 1, False
+                batch.record_count = count = builder.record_count
+                return batch, count - 1, False
             was_closed = True
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
         assert batch.builder is not None
         batch.size = batch.builder.append(timestamp, key, value, headers)
         batch.record_count = 1
+        self._batch_count += 1
+        self.unresolved += 1
+        self.buffered_bytes += batch.size
+        if self._due_at is None:
+            self._due_at = now + self.limits.linger_seconds
         if lane.open is not None:
             lane.waiting.append(lane.open)
         lane.open = batch
-        self._batch_count += 1
-        self.buffered_bytes += batch.size
-        self.unresolved += 1
-        if self._due_at is None:
-            self._due_at = now + self.limits.linger_seconds
         return batch, 0, was_closed
 
     def flush(self) -> None:
         """Let nothing linger until everything here has been resolved."""
         self._is_flushing = self.unresolved > 0
+
+    def nothing_left(self) -> None:
+        """Every batch is known to be resolved: counts that an interrupt left wrong are right again."""
+        self.unresolved = self.buffered_bytes = 0
+        self._is_flushing = False
+        self._due_at = None
 
     # --- Giving out ---------------------------------------------------------------------------------------------------
 
@@ -219,10 +225,14 @@ class Accumulator:
                 times.append(self._due_at)
         return min(times, default=None)
 
-    def take(self, now: float) -> list[ProducerBatch]:
-        """The batches of the next request, one or none of each partition, marked as on the way; ``build`` them next."""
+    def take(self, now: float, taken: list[ProducerBatch] | None = None) -> list[ProducerBatch]:
+        """The batches of the next request, one or none of each partition, marked as on the way; ``build`` them next.
+
+        They are added to ``taken``, if given, one by one and before they leave their place: an interrupt may leave one
+        in both, which ``unsent`` puts right, but never in neither.
+        """
+        taken = [] if taken is None else taken
         is_due = self.is_due(now)
-        taken: list[ProducerBatch] = []
         size = 0
         for lane in self._lanes.values():
             if not self._has_ready(lane, is_due, now):
@@ -232,6 +242,7 @@ class Accumulator:
             if taken and size + batch.size > self.limits.request_bytes:
                 continue
             size += batch.size
+            taken.append(batch)
             if lane.waiting:
                 del lane.waiting[0]
             else:
@@ -239,7 +250,6 @@ class Accumulator:
             lane.is_held = any(later.attempts for later in lane.waiting)
             lane.in_flight += 1
             batch.is_in_flight = batch.is_sent = True
-            taken.append(batch)
         if is_due and all(lane.open is None for lane in self._lanes.values()):
             self._due_at = None
         return taken
@@ -252,9 +262,10 @@ class Accumulator:
         builder = batch.builder
         if batch.data is None and builder is not None:
             data = builder.build(self.codec, self.level)
-            batch.builder = None
             if not batch.is_resolved:
+                batch.record_count = builder.record_count
                 batch.data = data
+            batch.builder = None
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
@@ -292,11 +303,13 @@ class Accumulator:
             self.resolve(batch, error=error)
 
     def unsent(self, batches: Iterable[ProducerBatch]) -> None:
-        """The connection is gone with these on the way: they go first on the next one, in their old order."""
+        """The connection is gone with these on the way, and nothing else: they go first on the next one, in order."""
         for batch in batches:
-            self.landed(batch)
+            batch.is_in_flight = False
             if not batch.is_resolved:
                 self._hold(batch, 0.0)
+        for lane in self._lanes.values():
+            lane.in_flight = 0
 
     def landed(self, batch: ProducerBatch) -> None:
         """The batch is not on the way any more; a no-op when it was not."""
@@ -308,7 +321,10 @@ class Accumulator:
         """Put a batch back to its place, before everything that is younger."""
         lane = self._lanes[batch.partition]
         batch.attempts += 1
-        insort(lane.waiting, batch, key=lambda waiting: waiting.order)
+        if batch is lane.open:
+            lane.open = None
+        if batch not in lane.waiting:
+            insort(lane.waiting, batch, key=lambda waiting: waiting.order)
         lane.is_held = True
         lane.retry_at = max(lane.retry_at, retry_at)
 

@@ -117,8 +117,7 @@ class Producer:
         """
         self._owner.check()
         with self._lock:
-            self._sender.accumulator.flush()
-            pending = self._sender.pending()
+            pending = self._sender.flush()
             self._changed.notify_all()
 
         def is_done() -> bool:
@@ -277,22 +276,24 @@ class Producer:
 
     def _pump(self) -> Link | None:
         """Send all that may be sent now; the link, or None while there is none."""
+        link: Link | None = None
         with self._sending:
-            link = self._connected()
-            while link is not None:
-                now = time.monotonic()
-                with self._lock:
-                    sent = None if self._is_closed else self._sender.take(now)
-                if sent is None:
-                    break
-                try:
+            try:
+                link = self._connected()
+                while link is not None:
+                    with self._lock:
+                        sent = None if self._is_closed else self._sender.take(time.monotonic())
+                    if sent is None:
+                        break
                     self._write(link, sent)
-                except SeglogError as error:
+            except SeglogError as error:
+                if link is not None:
                     self._lost(link, error)
-                    link = None
-                except BaseException:
+                return None
+            except BaseException:
+                if link is not None:
                     self._lost(link, ConnectionLostError("the call that was sending was interrupted"))
-                    raise
+                raise
             return link
 
     def _write(self, link: Link, sent: Sent) -> None:
@@ -360,8 +361,8 @@ class Producer:
         with self._lock:
             if self._link is not link:
                 return
-            self._link = None
             self._sender.lost(time.monotonic())
+            self._link = None
             self._changed.notify_all()
 
     def _check_open(self) -> None:

@@ -154,6 +154,14 @@ class Sender:
             self._partitioner.batch_closed(target)
         return added
 
+    def flush(self) -> list[ProducerBatch]:
+        """Let nothing linger any more; the batches to wait for."""
+        self.accumulator.flush()
+        pending = self.pending()
+        if not pending:
+            self.accumulator.nothing_left()
+        return pending
+
     def pending(self) -> list[ProducerBatch]:
         """Every batch of which it is not known what became."""
         return [batch for batch in [*self.accumulator.kept(), *self._on_the_way()] if not batch.is_resolved]
@@ -172,13 +180,14 @@ class Sender:
         """The batches of the next request, or None when nothing may be sent now. ``build`` it, then ``request``."""
         if self._ending is not None or len(self.in_flight) >= IN_FLIGHT_MAX:
             return None
-        batches = self.accumulator.take(now)
-        if not batches:
-            return None
-        for batch in batches:
-            self._partitioner.batch_closed(batch.partition)
-        sent = Sent(batches, now)
+        sent = Sent([], now)
         self.in_flight.append(sent)
+        self.accumulator.take(now, sent.batches)
+        if not sent.batches:
+            self.in_flight.remove(sent)
+            return None
+        for batch in sent.batches:
+            self._partitioner.batch_closed(batch.partition)
         return sent
 
     def build(self, sent: Sent) -> None:
@@ -262,9 +271,8 @@ class Sender:
     def lost(self, now: float) -> None:
         """The connection is gone: what was on the way goes first on the next one, which may be tried for at once."""
         self.connect_at = now
-        batches = self._on_the_way()
+        self.accumulator.unsent(self._on_the_way())
         self.in_flight.clear()
-        self.accumulator.unsent(batches)
         self._moved()
 
     def not_connected(self, error: SeglogError, now: float) -> None:

@@ -124,9 +124,9 @@ class Producer:
         Raises DeliveryFailed for what failed since the last flush and was not looked at.
         """
         await trio.lowlevel.checkpoint()
-        self._sender.accumulator.flush()
+        pending = self._sender.flush()
         self._work_to_do.set()
-        await self._resolved(self._sender.pending())
+        await self._resolved(pending)
         failure = self._sender.failure()
         if failure is not None:
             raise failure
