@@ -16,6 +16,7 @@ import trio
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics, StallWatch
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition, Waiter
@@ -585,7 +586,8 @@ class Broker:
             topic = self.directory.finish_topic(creation, error)
             self._serve_logs({(topic.name, number): self.directory.logs[topic.name, number] for number in range(count)})
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
-        return CreateTopicReply(topic.name, topic.id, topic.partitions, warnings)
+        dense = why_index_fills_first(self._config_of(topic))
+        return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
 
     async def alter_topic(self, request: AlterTopicRequest) -> AlterTopicReply:
         """Change a topic's configuration and add partitions: in force, and safe from a power cut, when it returns.
@@ -615,6 +617,9 @@ class Broker:
             )
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
+        dense = why_index_fills_first(self._config_of(altered))
+        if dense is not None and any(key in dense for key in request.config):
+            changed.append(dense)
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
 
     def _topic_key(self, name: str) -> str:
