@@ -81,6 +81,7 @@ _NOT_RUN = {"make", ".", "docker"}
 _SHELL = """set -euo pipefail
 python() {{ {python} "$@"; }}
 seglog() {{ {python} -m seglog.cli "$@"; }}
+seglogd() {{ {python} -m seglog_broker "$@"; }}
 """
 
 
@@ -100,11 +101,11 @@ class _Reader:
             programs = {part.split()[0] for part in line.split(" | ")}
             if programs <= _NOT_RUN:
                 continue
-            if programs == {"seglogd"}:
+            if programs == {"seglogd"} and line.split()[1] != "dump":
                 self.serve(line.split()[1:])
                 continue
-            assert programs <= {"seglog", "python"}, f"README, block at line {block.line}: who tests {line!r}?"
-            commands.append(line)
+            assert programs <= {"seglog", "seglogd", "python"}, f"README, block at line {block.line}: who tests {line!r}?"
+            commands.append(line.replace("./data/", f"{self.running.directory}/"))
         script = _SHELL.format(python=sys.executable) + "\n".join(commands)
         return self._run(["bash", "-c", script], block)
 

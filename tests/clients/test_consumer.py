@@ -24,6 +24,7 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
+    HelloRequest,
     OffsetsRequest,
     Request,
     TopicsRequest,
@@ -202,6 +203,43 @@ def test_a_lost_connection_costs_and_repeats_nothing() -> None:
 
         broker.script = script
         assert numbers(client, partition_bytes=1) == list(range(30))
+
+
+def test_what_has_come_is_handed_out_before_a_lost_connection_matters() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 9)
+        consumer = client.consumer("t", follow=True, start=0, reconnect_timeout=0.1)
+        assert values(consumer, 1) == [0]
+        broker.stop()
+        assert values(consumer, 8) == [1, 2, 3, 4, 5, 6, 7, 8]
+        with pytest.raises(NotReachableError):
+            values(consumer)
+        broker.start()
+        fill(broker, 1, first=9)
+        assert values(consumer, 1) == [9], "and trying once more is fine"
+
+
+def test_a_partition_that_fails_for_a_while_is_asked_again_and_the_others_go_on() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        fill(broker, 3, partition=1)
+        failures = 3
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            nonlocal failures
+            if not isinstance(request, FetchRequest) or not failures:
+                return None
+            asked = {part.partition for part in request.partitions}
+            failures -= 0 in asked
+            reply, payload = broker._read(FetchRequest([p for p in request.partitions if p.partition == 1]))
+            failed = [FetchResult("t", 0, error=BrokerStoppingError("not now"))] if 0 in asked else []
+            both = {result.partition: result for result in failed + reply.partitions}
+            return FetchReply([both[part.partition or 0] for part in request.partitions]), payload
+
+        broker.script = script
+        hellos = broker.asked(HelloRequest)
+        assert [(r.partition, r.offset) for r in read(client)] == [(p, n) for p in (1, 0) for n in range(3)]
+        assert broker.asked(HelloRequest) == hellos + 1, "over the same connection"
 
 
 def test_a_broker_that_stays_away_is_an_error_after_a_while() -> None:

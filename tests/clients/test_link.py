@@ -1,6 +1,7 @@
 """The shared connection: many threads, interrupts, a fork, an end."""
 
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,6 +99,42 @@ def test_an_interrupt_while_bytes_are_in_motion_closes_the_connection(monkeypatc
         with pytest.raises(ConnectionLostError):
             link.call(TopicsRequest(), TopicsReply, timeout=10)
         assert not link.is_usable()
+        link.close()
+
+
+def test_an_interrupt_in_the_middle_of_a_request_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link = Link(ours, "test")
+
+        def interrupted(event: int, deadline: float) -> bool:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(link, "_poll", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                link.send(TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=10)
+        with pytest.raises(ConnectionLostError, match="KeyboardInterrupt"):
+            link.send(TopicsRequest(), on_reply=None, timeout=10)
+        link.close()
+
+
+def test_a_request_of_which_nothing_could_be_written_leaves_the_connection_usable() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link = Link(ours, "test")
+        with pytest.raises(BlockingIOError):  # noqa: PT012 - at some time
+            while True:
+                link._socket.send(bytes(100_000))
+        with pytest.raises(ClientTimeoutError, match="took no more bytes"):
+            link.send(TopicsRequest(), on_reply=None, timeout=0.01)
+        assert link.is_usable()
+        with pytest.raises(BlockingIOError):  # noqa: PT012 - at some time
+            while True:
+                theirs.recv(1_000_000, socket.MSG_DONTWAIT)
+        with pytest.raises(ClientTimeoutError, match="took no more bytes"):
+            link.send(TopicsRequest(), [bytes(50_000_000)], on_reply=None, timeout=0.01)
+        assert not link.is_usable(), "half a request is worse than none"
         link.close()
 
 

@@ -156,7 +156,7 @@ class Link:
 
     async def _read(self) -> None:
         connection = self._connection
-        failure: SeglogError = ConnectionLostError(f"the connection to {self.server} is not read", server=self.server)
+        failure: SeglogError = ClientClosedError("the client was closed")  # what else would cancel this task
         try:
             while True:
                 size = await self._transport.receive_into(connection.get_buffer())

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +13,7 @@ from trio.testing import MockClock
 import seglog
 import seglog.trio
 from seglog_protocol.errors import (
+    ClientClosedError,
     ClientTimeoutError,
     ConnectionLostError,
     RemoteProtocolError,
@@ -174,6 +177,31 @@ async def test_a_broker_that_does_not_say_hello_is_tried_again_until_the_time_is
                 pytest.fail("not reached")
         assert broker.asked(HelloRequest) == 3
         assert await broker.connections() == 0
+
+
+async def test_a_client_closed_early_is_closed_and_so_is_what_was_just_being_opened(autojump_clock: MockClock) -> None:
+    async with memory_broker(slow=True) as broker, trio.open_nursery() as nursery, broker.connect() as client:
+
+        async def refused(opening: Callable[[], Awaitable[object]]) -> None:
+            with pytest.raises(ClientClosedError):
+                await opening()
+
+        for turns in range(0, 100, 3):
+            async with broker.connect() as other:
+                for opening in (lambda: other.producer("t"), lambda: other.consumer("t"), other.ping, other.topics):
+                    nursery.start_soon(ended, opening)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                await other.close()
+                await other.close()
+                await refused(other.topics)
+            assert await broker.connections() == 1
+        assert len(await client.topics()) == 1
+
+
+async def ended(opening: Callable[[], Awaitable[object]]) -> None:
+    with suppress(ClientClosedError):
+        await opening()
 
 
 async def test_over_real_sockets() -> None:

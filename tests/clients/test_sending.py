@@ -1,0 +1,130 @@
+"""The sending core: what is on the way, what follows from silence and loss, and when to look again."""
+
+import pytest
+
+from seglog.sending import IN_FLIGHT_MAX, REQUEST_TIMEOUT_SECONDS, ProducerOptions, Sender, Sent
+from seglog_protocol.errors import BrokerStoppingError, ClientClosedError, ConnectionLostError, NotReachableError
+from seglog_protocol.messages import AppendReply, AppendResult, TopicDescription, reply_header
+
+
+def make(*, partitions: int = 1, max_message_bytes: int = 1_000_000, **options: object) -> Sender:
+    topic = TopicDescription("t", "i" * 22, partitions, max_message_bytes, 1 << 30)
+    return Sender(topic, ProducerOptions(**{"linger_ms": 0, **options}))  # type: ignore[arg-type]
+
+
+def send(sender: Sender, value: bytes, now: float = 0.0, partition: int | None = None) -> None:
+    record, size = sender.prepare(value, None, 1, partition, ())
+    assert sender.append(partition, record, size, now) is not None
+
+
+def taken(sender: Sender, now: float = 0.0) -> Sent:
+    sent = sender.take(now)
+    assert sent is not None
+    sender.build(sent)
+    assert sender.request(sent, now) is not None
+    return sent
+
+
+def acked(sent: Sent) -> dict[str, object]:
+    return reply_header(1, AppendReply([AppendResult("t", b.partition, 7, -1, "disk", False) for b in sent.batches]))
+
+
+def test_no_more_requests_are_on_the_way_than_may_be() -> None:
+    sender = make()
+    for number in range(IN_FLIGHT_MAX):
+        send(sender, b"%d" % number)
+        taken(sender)
+    send(sender, b"one more")
+    assert sender.take(0.0) is None
+    sender.answered(sender.in_flight[2], acked(sender.in_flight[2]), 0.0)
+    assert sender.unacknowledged == IN_FLIGHT_MAX
+    taken(sender)
+
+
+def test_an_unanswered_request_means_a_dead_connection_after_a_while() -> None:
+    sender = make()
+    send(sender, b"x")
+    sent = taken(sender, 1.0)
+    assert sender.overdue(1.0 + REQUEST_TIMEOUT_SECONDS - 0.1, "b:1") is None
+    assert sender.tick(2.0, is_connected=True) == 1.0 + REQUEST_TIMEOUT_SECONDS
+    assert isinstance(sender.overdue(1.0 + REQUEST_TIMEOUT_SECONDS, "b:1"), ConnectionLostError)
+    sender.lost(40.0)
+    assert sender.in_flight == []
+    assert sender.connect_at == 40.0
+    sender.answered(sent, acked(sent), 41.0)
+    assert sender.unacknowledged == 1, "an answer from the old connection is none"
+    assert taken(sender, 41.0).batches == sent.batches
+
+
+def test_without_a_connection_nothing_but_connecting_and_giving_up_has_its_time() -> None:
+    sender = make(delivery_timeout=10.0)
+    assert sender.tick(0.0, is_connected=False) is None, "and no connection is made for nothing"
+    send(sender, b"x", now=1.0)
+    assert sender.tick(1.0, is_connected=True) == 1.0
+    sender.not_connected(NotReachableError("nobody", server="b:1"), 1.0)
+    assert 1.02 < sender.connect_at < 1.06
+    assert sender.tick(1.0, is_connected=False) == sender.connect_at
+    for _ in range(20):
+        sender.not_connected(NotReachableError("nobody", server="b:1"), 5.0)
+    assert 5.5 <= sender.connect_at <= 6.0
+    answers = sender.answers
+    assert sender.tick(11.0, is_connected=False) is None
+    assert sender.answers > answers, "whoever waits for it is to look again"
+    failure = sender.failure()
+    assert failure is not None
+    assert "nobody" in str(failure)
+
+
+def test_ending_fails_what_is_not_on_the_way_and_what_would_be_sent_again() -> None:
+    sender = make(partitions=2)
+    send(sender, b"x", partition=0)
+    sent = taken(sender)
+    send(sender, b"y", partition=1)
+    gone = ClientClosedError("gone")
+    assert sender.end(gone) == sent.batches
+    assert sender.take(0.0) is None
+    refusal = AppendReply([AppendResult("t", 0, error=BrokerStoppingError("later"))])
+    sender.answered(sent, reply_header(1, refusal), 0.0)
+    assert sender.pending() == []
+    assert sender.loss() == "seglog: not acknowledged: 2 records to t"
+    assert sender.loss() is None
+
+
+def test_what_cannot_fit_is_refused_without_asking_the_broker() -> None:
+    sender = make(max_message_bytes=200, compression="zstd")
+    send(sender, bytes(range(256)))
+    sent = sender.take(0.0)
+    assert sent is not None
+    sender.build(sent)
+    assert sender.request(sent, 0.0) is None
+    failure = sender.failure()
+    assert failure is not None
+    assert "max.message.bytes" in str(failure)
+    assert sender.in_flight == []
+
+
+def test_a_batch_given_up_while_it_was_made_is_not_sent() -> None:
+    sender = make(partitions=2, delivery_timeout=10.0)
+    send(sender, b"x", now=0.0, partition=0)
+    send(sender, b"y", now=5.0, partition=1)
+    sent = sender.take(9.0)
+    assert sent is not None
+    sender.tick(12.0, is_connected=True)
+    sender.build(sent)
+    request = sender.request(sent, 12.0)
+    assert request is not None
+    assert [part.partition for part in request[0].partitions] == [1]
+    assert sender.write_seconds(sent, 12.0) == pytest.approx(3.0), "nobody wants it after its deadline"
+
+
+def test_a_request_interrupted_while_it_was_put_together_is_put_right_by_the_loss_of_the_connection() -> None:
+    sender = make(partitions=2)
+    send(sender, b"x", partition=0)
+    send(sender, b"y", partition=1)
+    sent = Sent([], 0.0)
+    sender.in_flight.append(sent)
+    kept = sender.accumulator.kept()
+    sent.batches.append(kept[0])  # and before it left its place came the interrupt
+    sender.lost(1.0)
+    assert sorted(batch.partition for batch in taken(sender, 2.0).batches) == [0, 1]
+    assert sender.take(3.0) is None
