@@ -88,9 +88,9 @@ class BatchBuilder:
         size = self.size + len(record)
         if size > size_max and records:
             return False
+        self._base_timestamp = base_timestamp  # first: an interrupt behind the next line must leave a batch that builds
         records.append(record)
         self.size = size
-        self._base_timestamp = base_timestamp
         if timestamp > self.max_timestamp:  # noqa: PLR1730 - max() would take a tenth of the time of a record
             self.max_timestamp = timestamp
         return True

@@ -222,7 +222,7 @@ def test_an_append_that_is_never_answered_is_sent_again_over_a_new_connection(mo
             faults.append(SILENCE)
             with client.producer("t", linger_ms=linger_ms) as producer:
                 producer.send(b"%d" % linger_ms)
-        assert broker.values() == [b"0", b"1"]
+        assert list(dict.fromkeys(broker.values())) == [b"0", b"1"], "a slow answer is sent again, too"
 
 
 def test_a_producer_without_a_broker_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
