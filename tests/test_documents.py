@@ -104,7 +104,7 @@ class _Reader:
             if programs == {"seglogd"} and line.split()[1] != "dump":
                 self.serve(line.split()[1:])
                 continue
-            assert programs <= {"seglog", "seglogd", "python"}, f"README, block at line {block.line}: who tests {line!r}?"
+            assert programs <= {"seglog", "seglogd", "python"}, f"README, line {block.line}: who tests {line!r}?"
             commands.append(line.replace("./data/", f"{self.running.directory}/"))
         script = _SHELL.format(python=sys.executable) + "\n".join(commands)
         return self._run(["bash", "-c", script], block)
