@@ -189,6 +189,35 @@ async def test_a_failed_fsync_is_final_for_that_partition_and_no_other_also_afte
     broker.close()
 
 
+async def test_too_few_descriptors_are_no_failed_fsync() -> None:
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs)
+    await with_topic(broker, segment_bytes=1024)
+    while len(broker.partitions["t", 0].log.segments) == 1:
+        await append(broker, batch(b"x" * 100))
+    fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
+    [short] = await append(broker, batch(b"v"), ack="disk")
+    assert isinstance(short.error, errors.StorageError)
+    assert short.error.retriable
+    [fine] = await append(broker, batch(b"w"), ack="disk")
+    assert fine.error is None, "the partition goes on once there is a descriptor again"
+    assert broker.hello().problems == []
+    after = open_broker(fs.found_after(POWER_LOSS))
+    assert after.partitions["t", 0].log.log_end_offset == broker.partitions["t", 0].log.log_end_offset
+    broker.close()
+
+
+async def test_a_full_disk_is_told_to_the_operator_until_it_has_room_again(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    fs.inject(Fault("pwritev", "t-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
+    await append(broker, batch(b"v"))
+    assert any("t-0 takes no records" in problem for problem in broker.hello().problems)
+    fs.heal()
+    await append(broker, batch(b"v"))
+    assert broker.hello().problems == []
+
+
 async def test_a_write_that_fails_leaves_the_log_as_it_was(broker: Broker) -> None:
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
