@@ -24,7 +24,7 @@ from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
@@ -577,14 +577,8 @@ class Broker:
         async with self._topics_lock:
             count = self.config.num_partitions if request.partitions is None else request.partitions
             creation = self.directory.plan_topic(request.topic, count, config)
-            error: OSError | None = None
-            with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
-                try:
-                    await self.offload.maintenance(creation.run)
-                except OSError as failure:
-                    error = failure
-            topic = self.directory.finish_topic(creation, error)
-            self._serve_logs({(topic.name, number): self.directory.logs[topic.name, number] for number in range(count)})
+            topic = self.directory.finish_topic(creation, await self._make_files(creation))
+            self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         dense = why_index_fills_first(self._config_of(topic))
         return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
@@ -605,22 +599,27 @@ class Broker:
             config, warnings = self.config.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
             alteration = self.directory.plan_alteration(topic, count, config)
-            error: OSError | None = None
-            with trio.CancelScope(shield=True):  # as in create_topic
-                try:
-                    await self.offload.maintenance(alteration.run)
-                except OSError as failure:
-                    error = failure
-            altered = self.directory.finish_alteration(topic, alteration, error)
-            self._serve_logs(
-                {(altered.name, n): self.directory.logs[altered.name, n] for n in range(topic.partitions, count)}
-            )
+            altered = self.directory.finish_alteration(topic, alteration, await self._make_files(alteration))
+            self._serve_partitions(alteration)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
         dense = why_index_fills_first(self._config_of(altered))
         if dense is not None and any(key in dense for key in request.config):
             changed.append(dense)
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
+
+    async def _make_files(self, creation: TopicCreation) -> OSError | None:
+        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after."""
+        with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
+            try:
+                await self.offload.maintenance(creation.run)
+            except OSError as error:
+                return error
+        return None
+
+    def _serve_partitions(self, creation: TopicCreation) -> None:
+        made = ((creation.topic.name, n) for n in range(creation.first_partition, creation.topic.partitions))
+        self._serve_logs({key: self.directory.logs[key] for key in made})
 
     def _topic_key(self, name: str) -> str:
         """The key that a name means, under which it is kept. InvalidConfigError with the nearest when there is none."""

@@ -203,11 +203,6 @@ class Accumulator:
         """Whether open batches have lingered long enough."""
         return self._is_flushing or (self._due_at is not None and now >= self._due_at)
 
-    def can_send(self, now: float) -> bool:
-        """Whether ``take`` would give anything."""
-        is_due = self.is_due(now)
-        return any(self._has_ready(lane, is_due, now) for lane in self._lanes.values())
-
     @staticmethod
     def _has_ready(lane: _Lane, is_due: bool, now: float) -> bool:
         if lane.is_held and (lane.in_flight or now < lane.retry_at):

@@ -33,7 +33,6 @@ NATIVE_PORT: Final = 9192
 
 Ack = Literal["none", "os", "disk"]
 ConfigValue = str | int | float | bool
-GapReason = Literal["compacted", "expired", "truncated", "damaged", "missing"]
 
 INT64_MAX: Final = 2**63 - 1
 _INT32_MAX: Final = 2147483647

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from seglog.cli.arguments import join_moments, make_parser, options_from, parse
-from seglog.cli.exits import FAILED, INTERRUPTED, OK, InputError, UsageError, exit_code_of
+from seglog.cli.exits import FAILED, INTERRUPTED, OK, USAGE, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain("interrupted", *getattr(interrupt, "__notes__", ()))
         return INTERRUPTED
     except UsageError as error:
-        parser.exit(2, f"seglog: {error}\n")
+        parser.exit(USAGE, f"seglog: {error}\n")
     except (SeglogError, InputError, OSError) as error:
         _complain(_sentence(error), *getattr(error, "__notes__", ()))
         return exit_code_of(error)
