@@ -4,12 +4,15 @@ Lives on the loop; the log itself knows nothing of waiting. Flushes of one log n
 runs it, everybody who comes meanwhile shares the next.
 """
 
+import structlog
 import trio
 
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
+
+log = structlog.get_logger()
 
 
 class Waiter:
@@ -31,10 +34,12 @@ class Partition:
         self.log = log
         self.waiters: set[Waiter] = set()
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
+        self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
+        self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
+        self.is_deleted = False
         self._offload = offload
         self._metrics = metrics
         self._flushed: trio.Event | None = None  # set when the flush under way has ended
-        self._is_deleted = False
 
     def note_append(self, size: int) -> None:
         """Wake the fetches that now have enough."""
@@ -45,9 +50,15 @@ class Partition:
 
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""
-        self._is_deleted = True
+        self.is_deleted = True
         for waiter in self.waiters:
             waiter.event.set()
+
+    def note_rolled(self, reason: str) -> None:
+        """Count and tell that a new segment was begun."""
+        self._metrics.segments_rolled += 1
+        base_offset = self.log.active.base_offset
+        log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
 
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.
@@ -56,7 +67,7 @@ class Partition:
         disk failed, UnknownTopicError when the topic was deleted meanwhile.
         """
         while self.log.durable_end_offset < offset:
-            if self._is_deleted:
+            if self.is_deleted:
                 raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
             if self.log.state.read_only is not None:
                 raise PartitionReadOnlyError(
@@ -78,6 +89,19 @@ class Partition:
         await self._run(flush)
         return None if self.log.state.read_only else flush.end_offset
 
+    async def save_state(self) -> None:
+        """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""
+        async with self.maintenance:
+            write = None if self.is_deleted else self.log.prepare_state()
+            if write is None:
+                return
+            written = False
+            try:
+                await self._offload.maintenance(write.run)
+                written = True
+            finally:
+                self.log.finish_state(written=written)
+
     async def _run(self, flush: Flush) -> None:
         self._flushed = trio.Event()
         error: OSError | None = None
@@ -91,13 +115,13 @@ class Partition:
             finally:
                 self._metrics.fsyncs += 1
                 self._metrics.fsync_seconds_max = max(self._metrics.fsync_seconds_max, trio.current_time() - began)
-                if self._is_deleted:
+                if self.is_deleted:
                     flush.release()
                 else:
                     self.log.finish_flush(flush, error)
                 self._flushed.set()
                 self._flushed = None
-        if error is not None and self.log.state.read_only is None and not self._is_deleted:
+        if error is not None and self.log.state.read_only is None and not self.is_deleted:
             failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
             failed.retriable = True
             raise failed from error

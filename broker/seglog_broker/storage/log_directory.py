@@ -69,6 +69,7 @@ class LoadReport:
     opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    doomed: list[str] = field(default_factory=list)  # directories of deleted topics, still to be removed
 
 
 class LogDirectory:
@@ -128,7 +129,7 @@ class LogDirectory:
                 self._adopt(directories)
             if filenames.FORMAT_FILE not in found:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
-            self._remove_leftovers(directories)
+            self._mark_leftovers(directories)
             self._load_logs(set(found))
         except OSError as error:
             self.abandon()
@@ -257,13 +258,17 @@ class LogDirectory:
         except (FileNotFoundError, ValueError):
             return None
 
-    def _remove_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
-        """Remove what a deletion left, and set aside, as Kafka does, directories that no topic knows."""
+    def _mark_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
+        """Mark what a deletion left, for removal, and set aside, as Kafka does, directories that no topic knows."""
         changed = False
         for name, (topic, partition, marker) in directories.items():
             owner = self.registry.topics.get(topic)
-            if marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
-                self._fs.remove_tree(self._file(name))
+            if marker == filenames.DELETE_MARKER:
+                self.report.doomed.append(self._file(name))
+            elif not marker and self._is_doomed(name):
+                marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)
+                self._fs.rename(self._file(name), self._file(marked))
+                self.report.doomed.append(self._file(marked))
                 changed = True
             elif not marker and (owner is None or partition >= owner.partitions):
                 aside = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.STRAY_MARKER)
@@ -492,7 +497,7 @@ class LogDirectory:
         points = {key: offset for key, offset in self._recovery_points.items() if key in known}
         starts = dict(self._log_starts)
         for key, log in self.logs.items():
-            if log.log_start_offset > log.segments[0].base_offset:  # the others follow from the files
+            if log.log_start_offset > log.first_base_on_disk:  # the others follow from the files
                 starts[key] = log.log_start_offset
         return [
             (self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), checkpoints.encode_offsets(points)),

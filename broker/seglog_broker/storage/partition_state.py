@@ -7,12 +7,15 @@ mark, which is why that one is written at once.
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
 
 PARTITION_STATE_FILE: Final = "seglog-partition.json"
 _VERSION: Final = 1
+
+ROLLS_REMEMBERED_MAX: Final = 10_000
+"""Segments of a partition whose reason of closing is kept; about 50 bytes each in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +34,38 @@ class DamagedRange:
     reason: str = "damaged"
 
 
+class Roll(NamedTuple):
+    """Why and when (wall time, ms) a segment was closed."""
+
+    reason: str
+    at_ms: int
+
+
 @dataclass(slots=True)
 class PartitionState:
     """The remembered facts; times are wall clock milliseconds, None where unknown."""
 
     read_only: str | None = None  # why, or None
     damaged: list[DamagedRange] = field(default_factory=list)
+    active_segment: int | None = None  # base offset of the segment that first_append_ms speaks of
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired"
+    rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
+
+    def note_roll(self, base_offset: int, reason: str, at_ms: int) -> None:
+        """Remember why a segment was closed; of very many only the newest."""
+        self.rolls[base_offset] = Roll(reason, at_ms)
+        if len(self.rolls) > ROLLS_REMEMBERED_MAX:
+            del self.rolls[min(self.rolls)]
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return json.dumps({"version": _VERSION} | asdict(self), indent=1).encode() + b"\n"
 
     def save(self, fs: FileSystem, directory: str) -> None:
         """Replace the file; returns when it survives a power cut."""
-        content = json.dumps({"version": _VERSION} | asdict(self), indent=1).encode() + b"\n"
-        write_file_atomically(fs, f"{directory}/{PARTITION_STATE_FILE}", content)
+        write_file_atomically(fs, f"{directory}/{PARTITION_STATE_FILE}", self.encode())
 
     @classmethod
     def load(cls, fs: FileSystem, directory: str) -> "PartitionState":
@@ -57,9 +78,11 @@ class PartitionState:
             return cls(
                 read_only=found.get("read_only"),
                 damaged=[_damaged_range(item) for item in found.get("damaged", ())],
+                active_segment=found.get("active_segment"),
                 first_append_ms=found.get("first_append_ms"),
                 last_append_ms=found.get("last_append_ms"),
                 log_start_reason=found.get("log_start_reason"),
+                rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
             )
         except (ValueError, TypeError, AttributeError):
             return cls()

@@ -256,13 +256,13 @@ def test_a_partition_without_an_id_is_adopted_and_gets_one() -> None:
     assert fs.snapshot()["/data/clicks-0/partition.metadata"] == f"version: 0\ntopic_id: {topic_id}".encode()
 
 
-def test_kafkas_directories_awaiting_deletion_go_and_stray_ones_stay() -> None:
+def test_kafkas_directories_awaiting_deletion_are_named_for_it_and_stray_ones_stay() -> None:
     fs = ForgetfulFileSystem()
     gone, stray = f"/data/clicks-1.{'0' * 32}-delete", f"/data/clicks-2.{'0' * 32}-stray"
     fs.load(_kafka_directory(clicks_0=_ID) | {f"{gone}/x.log": b"", f"{stray}/x.log": b""})
     directory = _opened(fs)
     assert directory.registry.topics["clicks"].partitions == 1
-    assert not fs.exists(gone)
+    assert directory.report.doomed == [gone]
     assert fs.exists(stray)
 
 
@@ -364,6 +364,8 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         assert len(ends) <= 1
         if is_promised:
             assert 5 not in ends, "what was deleted does not come back under its old name"
+        for path in again.report.doomed:
+            crashed.remove_tree(path)
         directories = [name for name in crashed.list_directory("/data") if name.startswith("orders-")]
         assert directories == (["orders-0", "orders-1"] if again.logs else [])
 
