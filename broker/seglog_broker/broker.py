@@ -662,9 +662,15 @@ class Broker:
             topic = self._topic(request.topic)
             partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
             async with AsyncExitStack() as held:
-                for partition in partitions:  # no thread may be at work on names below a directory that gets another
+                for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                    await partition.stop_cleaning()
                     await held.enter_async_context(partition.maintenance)
-                doomed = self.directory.delete_topic(topic)
+                try:
+                    doomed = self.directory.delete_topic(topic)
+                except StorageError:
+                    for partition in partitions:
+                        partition.may_be_cleaned = True
+                    raise
                 for partition in partitions:
                     del self.partitions[partition.topic, partition.number]
                     partition.note_deleted()

@@ -287,6 +287,7 @@ class LogDirectory:
     def _load_logs(self, found: set[str]) -> None:
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
         log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
+        first_dirty = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
         for topic in list(self.registry.topics.values()):
             try:
                 config = self._config.topic_config(topic.config)
@@ -309,6 +310,7 @@ class LogDirectory:
                         recovery_point=self._recovery_points.get(key, 0),
                         log_start=log_starts.get(key, 0),
                     )
+                    log.first_dirty_offset = first_dirty.get(key)
                     self.logs[key] = log
                     known = self._recovery_points.get(key, 0)
                     self._recovery_points[key] = min(known, log.log_end_offset)
@@ -317,7 +319,7 @@ class LogDirectory:
                     self.report.offline[key] = str(error)
         self._log_starts = {key: offset for key, offset in log_starts.items() if key in self.report.offline}
         known_keys = self.logs.keys() | self.report.offline.keys()
-        if not known_keys >= self._recovery_points.keys() | log_starts.keys():
+        if not known_keys >= self._recovery_points.keys() | log_starts.keys() | first_dirty.keys():
             # What is said there of a topic that is gone must not be read as said of a later one of that name.
             for path, content in self.checkpoints():
                 write_file_atomically(self._fs, path, content)
@@ -492,17 +494,21 @@ class LogDirectory:
         self._recovery_points[key] = offset
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
-        """(path, content) of the recovery point and log start checkpoints as they should be now."""
+        """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
         known = self.logs.keys() | self.report.offline.keys()
         points = {key: offset for key, offset in self._recovery_points.items() if key in known}
         starts = dict(self._log_starts)
         for key, log in self.logs.items():
             if log.log_start_offset > log.first_base_on_disk:  # the others follow from the files
                 starts[key] = log.log_start_offset
-        return [
-            (self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), checkpoints.encode_offsets(points)),
-            (self._file(checkpoints.LOG_START_CHECKPOINT), checkpoints.encode_offsets(starts)),
-        ]
+        written = {
+            checkpoints.RECOVERY_POINT_CHECKPOINT: points,
+            checkpoints.LOG_START_CHECKPOINT: starts,
+            checkpoints.CLEANER_CHECKPOINT: {
+                key: log.first_dirty_offset for key, log in self.logs.items() if log.first_dirty_offset is not None
+            },
+        }
+        return [(self._file(name), checkpoints.encode_offsets(offsets)) for name, offsets in written.items()]
 
     def close(self) -> list[str]:
         """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.

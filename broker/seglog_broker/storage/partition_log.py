@@ -9,7 +9,7 @@ power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 """
 
 import errno
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import LocatedBatch
+from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filenames import (
@@ -35,6 +36,7 @@ from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
+from seglog_broker.storage.swap import SegmentSwap
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -138,6 +140,7 @@ class PartitionLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.durable_end_offset = 0
+        self.first_dirty_offset: int | None = None  # where the last round of compaction ended, None before the first
         self.state = PartitionState()
         self._fs = fs
         self._handles = handles
@@ -758,6 +761,49 @@ class PartitionLog:
             for segment in self._segments:
                 if segment.base_offset == damage.segment:
                     segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
+
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    def find_cleanable(self) -> Cleanable:
+        """What a round of compaction could do now. May raise ColdReadError."""
+        return find_cleanable(
+            self._segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            checkpoint=self.first_dirty_offset,
+            tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        """
+        first = bisect_left(self._bases, swap.base_offset)
+        behind = first + len(swap.sources)
+        sources = self._segments[first:behind]
+        assert tuple(self._bases[first:behind]) == swap.sources, "the log has changed under a round of compaction"
+        for segment in sources:
+            segment.forget()
+        try:
+            swap.install()
+        except OSError as error:
+            raise StorageError(f"compacted files could not be put in place in {self.directory}: {error}") from error
+        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        cleaned = self._segment(swap.base_offset, existing)
+        self._segments[first:behind] = [cleaned]
+        self._bases[first:behind] = [swap.base_offset]
+        kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
+        self.state.damaged = [*kept, *damaged]
+        for damage in damaged:
+            self._take_note_of(damage)
+        for base in swap.sources:
+            self.state.rolls.pop(base, None)
+        self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
+        self._state_unsaved = True
+        return DoomedSegments(self._fs, self.directory, swap.sources)
 
     # --- Shortening ---------------------------------------------------------------------------------------------------
 
