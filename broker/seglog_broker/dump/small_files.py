@@ -194,7 +194,9 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
     if state == PartitionState() and not _says_nothing(content):
         yield Damage(path, None, None, "it cannot be understood; a start takes it for absent")
         return
-    yield StateFound(state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason)
+    yield StateFound(
+        state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason, state.compacted_before
+    )
     if state.read_only is not None:
         yield Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
     for known in state.damaged:

@@ -40,6 +40,7 @@ class PartitionState:
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired"
+    compacted_before: int = 0  # below this offset compaction has been at work: holes there are no loss
 
     def save(self, fs: FileSystem, directory: str) -> None:
         """Replace the file; returns when it survives a power cut."""
@@ -60,9 +61,16 @@ class PartitionState:
                 first_append_ms=found.get("first_append_ms"),
                 last_append_ms=found.get("last_append_ms"),
                 log_start_reason=found.get("log_start_reason"),
+                compacted_before=_offset(found.get("compacted_before", 0)),
             )
         except (ValueError, TypeError, AttributeError):
             return cls()
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no offset")
+    return value
 
 
 def _damaged_range(item: dict[str, Any]) -> DamagedRange:
