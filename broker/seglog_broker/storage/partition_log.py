@@ -160,14 +160,17 @@ class PartitionLog:
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
-    def open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> OpenReport:
-        """Open what is in the directory.
+    def open(
+        self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, compacted_before: int = 0
+    ) -> OpenReport:
+        """Open what is in the directory; ``compacted_before`` is what the cleaner's checkpoint says, if anything.
 
         After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
         holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
         """
         found = tidy_directory(self._fs, self.directory)
         self.state = PartitionState.load(self._fs, self.directory)
+        self.state.compacted_before = max(self.state.compacted_before, compacted_before)
         self.epochs.load()
         epoch_before = self.epochs.latest
         for base in sorted(base for name in found if (base := _log_base(name)) is not None):
@@ -198,13 +201,14 @@ class PartitionLog:
             epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
         self.log_start_offset = max(log_start, self._bases[0])
+        self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
         self._settle_epochs(epoch_before, clean=clean)
         self._settle_appends(clean=clean)
         return OpenReport(recovery, rebuilt, self.epochs.problem)
 
     def _recover(self, recovery_point: int) -> RecoveryReport:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        recovery = LogRecovery(self.epochs, gaps_are_normal="compact" in self.config.cleanup_policy)
+        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before)
         report = recovery.run(self._segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
             # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.
@@ -669,17 +673,19 @@ class PartitionLog:
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            below = offset < self.log_start_offset
+            start, end = self.log_start_offset, self.log_end_offset
+            reason, words = "beyond_end", "beyond the end of the log"
+            if offset < start and self.state.log_start_reason == "truncated":
+                reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
+            elif offset < start:
+                reason, words = "expired", f"below the start of the log, the records before {start} have expired"
+            left = f"records {start} to {end - 1} can be read, and the next one will be {end}"
             raise OffsetOutOfRangeError(
-                f"offset {offset} is {'below the start' if below else 'beyond the end'} of the log: "
-                f"records {self.log_start_offset} to {self.log_end_offset - 1} can be read, "
-                f"and the next one will be {self.log_end_offset}"
-                if self.log_start_offset < self.log_end_offset
-                else f"offset {offset} is out of range: the log is empty, its end is {self.log_end_offset}",
+                f"offset {offset} is {words}: {left if start < end else f'the log is empty, its end is {end}'}",
                 requested=offset,
-                earliest=self.log_start_offset,
-                latest=self.log_end_offset,
-                reason="below_log_start" if below else "beyond_end",
+                earliest=start,
+                latest=end,
+                reason=reason,
             )
 
     def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
@@ -721,13 +727,6 @@ class PartitionLog:
                 return self._segments[number].find_timestamp(timestamp, self.log_start_offset, trace)
             except CorruptRecordError as error:
                 self._measure(number, error, trace)  # from now on the scan steps over it
-
-    def why_missing(self, start: int) -> str:
-        """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
-        for damage in self.state.damaged:
-            if damage.start_offset <= start < damage.end_offset:
-                return damage.reason
-        return "compacted" if "compact" in self.config.cleanup_policy else "missing"
 
     def _measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
         """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
@@ -815,7 +814,9 @@ class PartitionLog:
         self.check_offset(max(offset, self.log_start_offset))
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.state.log_start_reason = "truncated"
+            if self.state.log_start_reason != "truncated":
+                self.state.log_start_reason = "truncated"
+                self._save_state()
             self.epochs.truncate_from_start(offset)
             self.epochs.save()
         return self.log_start_offset
@@ -899,6 +900,7 @@ class PartitionLog:
             self.log_end_offset = self.active.activate()
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
             self._directory_is_dirty = True
             self.flush()
         self.epochs.truncate_from_end(offset)

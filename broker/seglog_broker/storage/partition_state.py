@@ -63,6 +63,7 @@ class PartitionState:
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired"
+    compacted_before: int = 0  # below this offset compaction has been at work: holes there are no loss
     rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
     cleaner: CleanerState = field(default_factory=CleanerState)
 
@@ -95,11 +96,18 @@ class PartitionState:
                 first_append_ms=found.get("first_append_ms"),
                 last_append_ms=found.get("last_append_ms"),
                 log_start_reason=found.get("log_start_reason"),
+                compacted_before=_offset(found.get("compacted_before", 0)),
                 cleaner=_cleaner_state(found.get("cleaner", {})),
                 rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
             )
         except (ValueError, TypeError, AttributeError):
             return cls()
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no offset")
+    return value
 
 
 def _damaged_range(item: dict[str, Any]) -> DamagedRange:

@@ -2,7 +2,7 @@
 
 The cleaner leaves ``<base>.log.cleaned`` and its indexes, synced. For one group of segments at a time then:
 
-    promote   .cleaned -> .swap, and the directory is synced: from here on a start completes the swap, before it undoes it
+    promote   .cleaned -> .swap, and the directory is synced: before this a start undoes it, after it completes it
     install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes in the same breath
     settle    the directory is synced again: only now may the old files be removed and the checkpoint move on
 
