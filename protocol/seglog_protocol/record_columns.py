@@ -31,6 +31,7 @@ LOCKSTEP_MIN: Final = 24
 """Batches from which on a step for all of them is cheaper than one in plain Python for each."""
 
 _HEADERS_LOCKSTEP_MIN: Final = 16
+_SLICES_OF_A_SIZE_MIN: Final = 64
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
 _UINT32_MAX: Final = 0xFFFFFFFF
@@ -80,6 +81,10 @@ class RecordColumns:
     def __len__(self) -> int:
         """Records."""
         return len(self.start)
+
+    def keys(self, which: Int64s) -> list[bytes]:
+        """The keys of these records, none of which is null."""
+        return _slices(self.data, self.key_start[which], self.key_length[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +385,32 @@ class _Octets:
 
 def _signed(zigzag: Int64s) -> Int64s:
     return ((zigzag >> 1) & INT64_MAX) ^ -(zigzag & 1)
+
+
+def _slices(data: bytes, starts: Int64s, sizes: Int64s) -> list[bytes]:
+    """``data[start : start + size]`` of each, in a fifth of the time where many have the same size."""
+    if len(starts) and (size := int(sizes[0])) and bool((sizes == size).all()):
+        same: list[bytes] = _pieces(data, size)[starts].tolist()
+        return same
+    found = np.empty(len(starts), np.object_)
+    order = np.argsort(sizes, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(sizes[order])) + 1, len(order))
+    if len(ends) * _SLICES_OF_A_SIZE_MIN > len(order):
+        rows = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return [data[start:end] for start, end in rows]
+    first = 0
+    for last in ends.tolist():
+        which = order[first:last]
+        size = int(sizes[which[0]])
+        found[which] = _pieces(data, size)[starts[which]].astype(np.object_) if size else b""
+        first = last
+    slices: list[bytes] = found.tolist()
+    return slices
+
+
+def _pieces(data: bytes, size: int) -> npt.NDArray[np.void]:
+    """A view of overlapping pieces of that size, one from every byte on."""
+    return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
 # --- Headers ----------------------------------------------------------------------------------------------------------
