@@ -181,7 +181,8 @@ class _Decision:
         """Of every record whether it stays."""
         records, offset_map, counts = opened.records, self.rules.offset_map, self.rules.counts
         offsets = self.batches.base_offset[opened.first + records.list_number] + records.offset_delta
-        first_dirty, behind = np.searchsorted(offsets, (offset_map.first_dirty, offset_map.latest_offset + 1))
+        bounds = (offset_map.first_dirty, offset_map.latest_offset + 1)
+        first_dirty, behind = np.searchsorted(offsets, bounds).tolist()
         kept = np.ones(len(records), np.bool_)
         has_key = records.key_length[:behind] >= 0
         counts.keyless += behind - int(np.count_nonzero(has_key))

@@ -105,9 +105,7 @@ def _grow(log: Log, model: _Model, segments: list[list[_NewBatch]]) -> None:
         for new in batches:
             base = offset + new.gap
             offset = base + len(new.rows)
-            encoded.append(
-                encode_batch(new.rows, codec=new.codec, base_offset=base, log_append_time=new.append_time)
-            )
+            encoded.append(encode_batch(new.rows, codec=new.codec, base_offset=base, log_append_time=new.append_time))
             rows = [
                 Record(base + number, new.append_time or row[0], *row[1:3], tuple(row[3]))
                 for number, row in enumerate(new.rows)
@@ -122,7 +120,11 @@ def test_rounds_of_cleaning_leave_what_a_dict_says(data: st.DataObject) -> None:
     log, model = Log(), _Model()
     first_dirty, now = 0, NOW
     for _ in range(data.draw(st.integers(1, 4), "rounds")):
-        _grow(log, model, data.draw(st.lists(st.lists(_BATCH, min_size=1, max_size=4), min_size=1, max_size=3), "segments"))
+        _grow(
+            log,
+            model,
+            data.draw(st.lists(st.lists(_BATCH, min_size=1, max_size=4), min_size=1, max_size=3), "segments"),
+        )
         if data.draw(st.booleans(), "damage"):
             _damage(data, log, model)
         now += data.draw(st.sampled_from([0, 1, RETENTION - 1, RETENTION]), "time")
