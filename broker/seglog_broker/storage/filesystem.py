@@ -145,6 +145,10 @@ class FileSystem(Protocol):
         """Remove a directory and everything below it."""
         ...
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Give a file another time of last change."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Return when the names in this directory survive a power cut."""
         ...
@@ -344,6 +348,10 @@ class PosixFileSystem:
     def remove_tree(self, path: str) -> None:
         """Not atomic: what a crash leaves is removed by the next call."""
         shutil.rmtree(path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """The time of the last access becomes the same."""
+        os.utime(path, ns=(mtime_ms * 1_000_000,) * 2)
 
     def sync_directory(self, path: str) -> None:
         """As fsync(2) on the directory."""

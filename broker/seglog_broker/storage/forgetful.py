@@ -199,6 +199,12 @@ class ForgetfulFileSystem(Script):
                 self._remove("remove_tree", child)
         self._remove("remove_tree", path)
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Like all times of change, it survives everything."""
+        inode = self._inode(path)
+        self.begin("set_mtime", path, mtime_ms)
+        inode.mtime_ms = mtime_ms
+
     def sync_directory(self, path: str) -> None:
         """Names only: neither the bytes of files nor the names further down."""
         directory = self._directory(path)
