@@ -43,7 +43,6 @@ class Log:
             *(self.fs, HandlePool(self.fs), self.directory, base),
             index_bytes_max=INDEX_BYTES,
             index_interval=INDEX_INTERVAL,
-            created_ms=0,
             existing=present,
         )
         segment.damaged = list(self.damaged.get(base, ()))

@@ -41,6 +41,12 @@ class RecordCounts:
     keyless: int = 0
     tombstones_kept: int = 0
     tombstones_dropped: int = 0
+    tombstones_due_ms: int | None = None  # when the first of those that were kept, markers included, may go
+
+    def note_due(self, horizon: int) -> None:
+        """Something is kept until ``horizon`` (ms)."""
+        if self.tombstones_due_ms is None or horizon < self.tombstones_due_ms:
+            self.tombstones_due_ms = horizon
 
 
 class Filtered(NamedTuple):
@@ -133,8 +139,10 @@ class _Decision:
             return
         self.records_kept[number] = header.record_count
         if can_go and horizon is None:
-            new_horizon = rules.now_ms + rules.delete_retention_ms
-            self.changed[number] = compacted_batch(header, records, delete_horizon=new_horizon)
+            horizon = rules.now_ms + rules.delete_retention_ms
+            self.changed[number] = compacted_batch(header, records, delete_horizon=horizon)
+        if horizon is not None:
+            rules.counts.note_due(horizon)
 
     def _keep_header(self, number: int) -> None:
         """A batch without records that must stay: its header, unless it is nothing else already."""
@@ -160,12 +168,13 @@ class _Decision:
         tombstones = np.bincount(records.list_number[kept & is_tombstone], minlength=opened.last - first)
         self.rules.counts.tombstones_kept += int(tombstones.sum())
         needs_horizon = (tombstones > 0) & ~has_horizon
+        horizons = np.where(has_horizon, batches.base_timestamp[here], NO_HORIZON)
+        horizons[needs_horizon] = self.rules.now_ms + self.rules.delete_retention_ms
+        if tombstones.any():
+            self.rules.counts.note_due(int(horizons[tombstones > 0].min()))
         whole = (count == np.diff(records.first_record)) & ~needs_horizon
         to_rewrite = np.flatnonzero((count > 0) & ~whole & ~self.unreadable[here])
         if to_rewrite.size:
-            new_horizon = self.rules.now_ms + self.rules.delete_retention_ms
-            horizons = np.where(has_horizon, batches.base_timestamp[here], NO_HORIZON)
-            horizons[needs_horizon] = new_horizon
             self.changed.update(rewritten_batches(batches, opened, kept, to_rewrite, horizons))
 
     def _set_far_times_aside(self, opened: OpenedBatches) -> None:

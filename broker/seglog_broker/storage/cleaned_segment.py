@@ -23,7 +23,6 @@ class CleanedSegment:
         *,
         index_bytes_max: int,
         index_interval: int,
-        now_ms: int,
     ) -> None:
         self._fs = fs
         self._handles = HandlePool(fs, _HANDLES_MAX)
@@ -31,7 +30,6 @@ class CleanedSegment:
             *(fs, self._handles, directory, base_offset),
             index_bytes_max=index_bytes_max,
             index_interval=index_interval,
-            created_ms=now_ms,
             suffix=names.CLEANED_SUFFIX,
         )
         self._txn_index_path = (

@@ -118,6 +118,7 @@ class _Cleaning:
             keyless=counts.keyless,
             tombstones_kept=counts.tombstones_kept,
             tombstones_dropped=counts.tombstones_dropped,
+            tombstones_due_ms=counts.tombstones_due_ms,
         )
 
     def discard(self) -> None:
@@ -241,7 +242,6 @@ class _Cleaning:
                 *(self._fs, job.directory, group.base_offset),
                 index_bytes_max=job.segment_index_bytes,
                 index_interval=job.index_interval_bytes,
-                now_ms=job.now_ms,
             )
         for segment in group.sources:
             before = (group.size, group.records_read - group.records_kept)

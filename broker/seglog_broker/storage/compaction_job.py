@@ -106,7 +106,8 @@ class SegmentLoss:
 class CleaningResult:
     """What became of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
 
-    ``keyless`` records were dropped because nothing can tell what replaces them.
+    ``keyless`` records were dropped because nothing can tell what replaces them. ``tombstones_due_ms`` is when the
+    first of the tombstones and markers that were kept may go, None when there are none.
     """
 
     first_dirty: int
@@ -119,6 +120,7 @@ class CleaningResult:
     keyless: int
     tombstones_kept: int
     tombstones_dropped: int
+    tombstones_due_ms: int | None
 
     def to_json(self) -> str:
         """One line."""

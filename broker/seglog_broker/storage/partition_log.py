@@ -40,6 +40,7 @@ from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
 from seglog_broker.storage.swap import SegmentSwap
 from seglog_protocol import segment_files as names
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from seglog_broker.cleaner_process import CleanerError
 from seglog_broker.storage.cleanable import Cleanable
 from seglog_broker.storage.compaction_job import CleanedGroup, CleaningResult
 from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
@@ -105,7 +106,10 @@ class Rounds:
 
     async def _clean(self, partition: "Partition", cleanable: Cleanable) -> None:
         broker, partition_log = self._broker, partition.log
-        result = await broker.offload.clean(broker.fs, partition_log.plan_cleaning(cleanable, broker.config))
+        try:
+            result = await broker.offload.clean(broker.fs, partition_log.plan_cleaning(cleanable, broker.config))
+        except CleanerError as error:
+            raise StorageError(f"a round of compaction ended early: {error}") from error
         if "compact" not in partition_log.config.cleanup_policy:
             log.info("compaction_discarded", topic=partition.topic, partition=partition.number, reason="policy changed")
             return
