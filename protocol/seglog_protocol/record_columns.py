@@ -272,11 +272,9 @@ def _find_starts(octets: "_Octets", begins: Int64s, counts: Int64s, first_record
         row_starts = np.cumsum(widths) - widths
         to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
         found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
-        # A length of more than two bytes stops a list's walk where it is.
-        stopped = octets.is_long(found)
-        if stopped.any():
-            of = np.repeat(np.arange(len(counts)), counts)
-            unfinished[np.isin(order, of[stopped])] = True
+        # A length of more than two bytes stops a list's walk where it is: there its last record seems to begin.
+        walked = np.minimum(falling, steps)
+        unfinished |= (walked > 0) & octets.is_long(found[np.maximum(first_record[:-1][order] + walked - 1, 0)])
     for number in order[unfinished].tolist():
         start, count = int(first_record[number]), int(counts[number])
         starts = _walk(octets.data, int(begins[number]), count)
