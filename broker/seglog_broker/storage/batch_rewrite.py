@@ -61,7 +61,7 @@ class _Parts:
         records, data = opened.records, opened.records.data
         is_moved = moved[of]
         joins = np.zeros(len(which), np.bool_)  # the piece goes on where the one before it ended
-        joins[1:] = (which[1:] == which[:-1] + 1) & (of[1:] == of[:-1])
+        joins[1:] = (records.start[which[1:]] == records.end[which[:-1]]) & (of[1:] == of[:-1])
         begins = ~joins | is_moved
         self._piece_number = np.cumsum(np.where(is_moved, 2, begins.astype(np.int64)))
         run_starts = np.flatnonzero(begins)
