@@ -105,6 +105,7 @@ def open_batches(
     batches: BatchColumns,
     wanted: Bools | None = None,
     *,
+    only: Int64s | None = None,
     size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
     opened_bytes: int = OPENED_BYTES,
 ) -> Iterator[OpenedBatches]:
@@ -112,6 +113,9 @@ def open_batches(
 
     Compressed ones are opened first, each to at most ``size_limit`` bytes; as soon as what is open exceeds
     ``opened_bytes`` it is decoded and handed out. Their headers must be plausible and their checksums verified.
+
+    ``only``: the offsets, ascending, of the records that are read. Nothing is checked then: it is for batches that were
+    opened before, and have a record at every offset from their first to their last.
     """
     count = len(batches)
     starts, ends, record_counts = batches.position + HEADER_SIZE, batches.end.copy(), batches.record_count.copy()
@@ -148,7 +152,14 @@ def open_batches(
             base_timestamp=batches.base_timestamp[first:last],
             has_append_time=batches.attributes[first:last] & LOG_APPEND_TIME_BIT != 0,
         )
-        yield OpenedBatches(first, last, decode_record_lists(data, lists), errors)
+        chosen = None
+        if only is not None:
+            bounds = (batches.base_offset[first], batches.last_offset[last - 1] + 1)
+            offsets = only[slice(*np.searchsorted(only, bounds).tolist())]
+            of = np.searchsorted(batches.last_offset[first:last], offsets)
+            before = np.cumsum(lists.record_count) - lists.record_count
+            chosen = before[of] + offsets - batches.base_offset[first:last][of]
+        yield OpenedBatches(first, last, decode_record_lists(data, lists, chosen), errors)
         first = last
 
 
@@ -162,10 +173,11 @@ def _opened(batches: BatchColumns, number: int, stored: bytes, size_limit: int) 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode_record_lists(data: bytes, lists: RecordLists) -> RecordColumns:
+def decode_record_lists(data: bytes, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
     """The records of uncompressed ``lists``, which lie in ``data``.
 
-    A list is malformed exactly where ``records.iter_records`` would raise; the others are not affected by it.
+    A list is malformed exactly where ``records.iter_records`` would raise; the others are not affected by it. With
+    ``chosen``, numbers of records counted through all lists, ascending, only those are read and nothing is checked.
     """
     begins, ends = lists.start, lists.end
     # Seven bytes is the least a record takes: no count makes the walk longer than the bytes allow.
@@ -177,6 +189,8 @@ def decode_record_lists(data: bytes, lists: RecordLists) -> RecordColumns:
     octets = _Octets(data)
 
     start = _find_starts(octets, begins, counts, first_record)
+    if chosen is not None:
+        start, first_record = start[chosen], np.searchsorted(chosen, first_record)
     bad = np.zeros(len(start), np.bool_)
     length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
     end = position + (length >> 1)
@@ -189,24 +203,10 @@ def decode_record_lists(data: bytes, lists: RecordLists) -> RecordColumns:
     key_length, key_end = _length_and_end(raw, key_start)
     raw, value_start = octets.varints(key_end, _VARINT_BYTES_MAX, bad)
     value_length, value_end = _length_and_end(raw, value_start)
-    # Every field may run past its record: positions only grow, so the comparisons with ``end`` always find it.
-    has_more = octets.single.take(value_end, mode="clip") != 0
-    has_more |= value_end + 1 != end
-    if has_more.any():
-        _check_headers(octets, np.flatnonzero(has_more), value_end, end, bad)
-
-    # Each record ends where the next begins and lies above it, the last ends where its list does.
-    if len(start):
-        following, rises = np.append(start[1:], 0), np.append(True, offset_delta[:-1] < offset_delta[1:])
-        having = counts > 0
-        is_first, is_last = first_record[:-1][having], first_record[1:][having] - 1
-        following[is_last], rises[is_first] = ends[having], True
-        bad |= end != following
-        bad |= ~rises
-        bad[is_last] |= offset_delta[is_last] > lists.last_offset_delta[having]
-        _check_timestamps(lists, counts, timestamp_delta, bad)
-    of = np.repeat(np.arange(len(counts)), counts)
-    if bad.any():
+    if chosen is None:
+        _check(octets, lists, counts, first_record, (start, end, value_end, timestamp_delta, offset_delta), bad)
+    of = np.repeat(np.arange(len(counts)), np.diff(first_record))
+    if chosen is None and bad.any():
         malformed[of[bad]] = True
     columns = RecordColumns(
         data=data,
@@ -225,6 +225,35 @@ def decode_record_lists(data: bytes, lists: RecordLists) -> RecordColumns:
         malformed=tuple(np.flatnonzero(malformed).tolist()),
     )
     return _without_malformed(columns, malformed) if malformed.any() else columns
+
+
+def _check(
+    octets: "_Octets",
+    lists: RecordLists,
+    counts: Int64s,
+    first_record: Int64s,
+    fields: tuple[Int64s, Int64s, Int64s, Int64s, Int64s],
+    bad: Bools,
+) -> None:
+    """Mark the records that do not fill their length, are not where they should be, or do not rise."""
+    start, end, value_end, timestamp_delta, offset_delta = fields
+    if not len(start):
+        return
+    # Every field may run past its record: positions only grow, so the comparisons with ``end`` always find it.
+    has_more = octets.single.take(value_end, mode="clip") != 0
+    has_more |= value_end + 1 != end
+    if has_more.any():
+        _check_headers(octets, np.flatnonzero(has_more), value_end, end, bad)
+
+    # Each record ends where the next begins and lies above it, the last ends where its list does.
+    following, rises = np.append(start[1:], 0), np.append(True, offset_delta[:-1] < offset_delta[1:])
+    having = counts > 0
+    is_first, is_last = first_record[:-1][having], first_record[1:][having] - 1
+    following[is_last], rises[is_first] = lists.end[having], True
+    bad |= end != following
+    bad |= ~rises
+    bad[is_last] |= offset_delta[is_last] > lists.last_offset_delta[having]
+    _check_timestamps(lists, counts, timestamp_delta, bad)
 
 
 def _without_malformed(columns: RecordColumns, malformed: Bools) -> RecordColumns:
@@ -272,11 +301,9 @@ def _find_starts(octets: "_Octets", begins: Int64s, counts: Int64s, first_record
         row_starts = np.cumsum(widths) - widths
         to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
         found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
-        # A length of more than two bytes stops a list's walk where it is.
-        stopped = octets.is_long(found)
-        if stopped.any():
-            of = np.repeat(np.arange(len(counts)), counts)
-            unfinished[np.isin(order, of[stopped])] = True
+        # A length of more than two bytes stops a list's walk where it is: there its last record seems to begin.
+        walked = np.minimum(falling, steps)
+        unfinished |= (walked > 0) & octets.is_long(found[np.maximum(first_record[:-1][order] + walked - 1, 0)])
     for number in order[unfinished].tolist():
         start, count = int(first_record[number]), int(counts[number])
         starts = _walk(octets.data, int(begins[number]), count)

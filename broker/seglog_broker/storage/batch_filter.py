@@ -108,7 +108,8 @@ class _Decision:
         has_records = (batches.record_count > 0) | (batches.end - batches.position > HEADER_SIZE)
         wanted = has_records & ~(self.is_control | self.untouched | self.is_aborted)
         if wanted.any():
-            for opened in open_batches(batches, wanted, size_limit=self.rules.decompressed_batch_bytes_max):
+            limit = self.rules.decompressed_batch_bytes_max
+            for opened in open_batches(batches, wanted, size_limit=limit, only=self._known_to_stay(wanted)):
                 self._decide_records(opened, wanted)
         as_it_is = self.untouched | self.unreadable
         self.records_kept[as_it_is] = batches.record_count[as_it_is]
@@ -118,6 +119,24 @@ class _Decision:
         counts.read += int(batches.record_count.sum())
         counts.kept += int(self.records_kept.sum())
         return Filtered(np.flatnonzero(left), self.changed, self.records_kept, np.flatnonzero(self.unreadable))
+
+    def _known_to_stay(self, wanted: Bools) -> Int64s | None:
+        """The offsets of the records that can stay, where the map alone knows all of them; None where it does not.
+
+        That is so for dirty batches that no earlier round thinned out: then the others need not even be read.
+        """
+        batches, offset_map = self.batches, self.rules.offset_map
+        first, last = int(batches.base_offset[0]), int(batches.last_offset[-1])
+        is_dense = batches.record_count == batches.last_offset_delta + 1
+        if (
+            not offset_map.is_complete
+            or first < offset_map.first_dirty
+            or last > offset_map.latest_offset
+            or not is_dense[wanted].all()
+        ):
+            return None
+        offsets = offset_map.last_offsets(first, last)
+        return offsets if wanted.all() else offsets[wanted[np.searchsorted(batches.last_offset, offsets)]]
 
     def _decide_control(self, number: int) -> None:
         """Markers stay as long as a batch of their transaction does, and then until their delete horizon."""
@@ -172,7 +191,7 @@ class _Decision:
         horizons[needs_horizon] = self.rules.now_ms + self.rules.delete_retention_ms
         if tombstones.any():
             self.rules.counts.note_due(int(horizons[tombstones > 0].min()))
-        whole = (count == np.diff(records.first_record)) & ~needs_horizon
+        whole = (count == batches.record_count[here]) & ~needs_horizon
         to_rewrite = np.flatnonzero((count > 0) & ~whole & ~self.unreadable[here])
         if to_rewrite.size:
             self.changed.update(rewritten_batches(batches, opened, kept, to_rewrite, horizons))
@@ -202,5 +221,5 @@ class _Decision:
         late = np.flatnonzero(kept[:behind] & is_tombstone[:behind])
         late = late[is_due[records.list_number[late]]]
         kept[late] = False
-        counts.tombstones_dropped += int(np.count_nonzero(is_tombstone[:behind] & ~kept[:behind]))
+        counts.tombstones_dropped += len(late)
         return kept

@@ -4,21 +4,19 @@ Records are not encoded anew. Their timestamps count from the batch's base times
 record that stays; so of a record that moved, length and timestamp are written anew and the rest is copied.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
-from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
-from seglog_protocol.compression import compress
-from seglog_protocol.record_batch import CODEC_MASK, DELETE_HORIZON_BIT, LOG_APPEND_TIME_BIT, seal_batch
+from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, seal_batches
+from seglog_protocol.compression import Codec, compress
+from seglog_protocol.record_batch import CODEC_MASK, DELETE_HORIZON_BIT, LOG_APPEND_TIME_BIT
 from seglog_protocol.record_columns import OpenedBatches
 
 
 def rewritten_batches(
     batches: BatchColumns, opened: OpenedBatches, kept: Bools, lists: Int64s, horizons: Int64s
-) -> Iterator[tuple[int, bytes]]:
-    """(number in ``batches``, new bytes) of each of ``lists``, of which at least one record is ``kept``.
+) -> dict[int, bytes]:
+    """The new bytes of each of ``lists``, of which at least one record is ``kept``, by their number in ``batches``.
 
     ``lists`` count from the first opened batch; ``horizons`` has the delete horizon of every opened batch, -1 for none.
     """
@@ -41,22 +39,19 @@ def rewritten_batches(
     parts = _Parts(opened, which, new_delta, moved, of)
     last = np.append(first[1:], len(which))
     attributes = batches.attributes[numbers] & ~DELETE_HORIZON_BIT | np.where(horizon >= 0, DELETE_HORIZON_BIT, 0)
-    counts = last - first
-    rows = zip(
-        numbers.tolist(),
-        parts.ranges(first, last),
-        attributes.tolist(),
-        new_base.tolist(),
-        new_max.tolist(),
-        counts.tolist(),
-        strict=True,
+    bodies = [b"".join(parts.pieces[start:end]) for start, end in parts.ranges(first, last)]
+    for index in np.flatnonzero(attributes & CODEC_MASK).tolist():
+        bodies[index] = compress(Codec(int(attributes[index]) & CODEC_MASK), bodies[index])
+    sealed = seal_batches(
+        batches,
+        numbers,
+        bodies,
+        attributes=attributes,
+        base_timestamp=new_base,
+        max_timestamp=new_max,
+        record_count=last - first,
     )
-    for number, (start, end), attribute, base, maximum, count in rows:
-        header = batches.header(number)._replace(
-            attributes=attribute, base_timestamp=base, max_timestamp=maximum, record_count=count
-        )
-        body = b"".join(parts.pieces[start:end])
-        yield number, seal_batch(header, compress(header.codec, body) if attribute & CODEC_MASK else body)
+    return dict(zip(numbers.tolist(), sealed, strict=True))
 
 
 class _Parts:
@@ -66,7 +61,7 @@ class _Parts:
         records, data = opened.records, opened.records.data
         is_moved = moved[of]
         joins = np.zeros(len(which), np.bool_)  # the piece goes on where the one before it ended
-        joins[1:] = (which[1:] == which[:-1] + 1) & (of[1:] == of[:-1])
+        joins[1:] = (records.start[which[1:]] == records.end[which[:-1]]) & (of[1:] == of[:-1])
         begins = ~joins | is_moved
         self._piece_number = np.cumsum(np.where(is_moved, 2, begins.astype(np.int64)))
         run_starts = np.flatnonzero(begins)

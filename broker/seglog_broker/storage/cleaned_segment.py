@@ -35,7 +35,11 @@ class CleanedSegment:
         self._txn_index_path = (
             f"{directory}/{names.segment_file_name(base_offset, names.TXN_INDEX_SUFFIX)}{names.CLEANED_SUFFIX}"
         )
-        self._segment.create()
+        try:
+            self._segment.create()
+        except OSError:
+            self.discard()
+            raise
 
     def append(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
         """Write batches, of each of which (size, last offset, max timestamp) are given."""

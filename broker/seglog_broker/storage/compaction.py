@@ -193,7 +193,10 @@ class _Cleaning:
             records = opened.records
             numbers = opened.first + records.list_number
             offsets = batches.base_offset[numbers] + records.offset_delta
-            which = np.flatnonzero((records.key_length >= 0) & (offsets >= first_dirty))
+            is_dirty = offsets >= first_dirty
+            which = np.flatnonzero((records.key_length >= 0) & is_dirty)
+            if opened.errors or records.malformed or len(which) < np.count_nonzero(is_dirty):
+                offset_map.is_complete = False
             count = offset_map.put(records.keys(which), offsets[which].tolist())
             if offset_map.is_full:
                 refused = int(numbers[which[count]])

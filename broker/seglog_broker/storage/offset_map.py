@@ -27,6 +27,8 @@ class OffsetMap:
         self.first_dirty = first_dirty
         self.latest_offset = first_dirty - 1
         self.is_full = False
+        self.is_complete = True
+        """Whether every record of the dirty batches up to the latest offset could be read and has a key."""
         self.size = 0
         """Bytes, as ENTRY_BYTES counts them."""
         self._offsets: dict[bytes, int] = {}
@@ -66,15 +68,18 @@ class OffsetMap:
         # A dict keeps the order of insertion: the new ones are its last.
         self.size += added * ENTRY_BYTES + sum(map(len, islice(reversed(self._offsets), added)))
 
-    def are_last(self, offsets: Int64s) -> Bools:
-        """Which of these dirty records, ascending and noted here, are the last of their keys."""
+    def last_offsets(self, first: int, last: int) -> Int64s:
+        """The offsets in [first, last] of records that are the last of their keys, ascending; the map is finished."""
         if self._survivors is None:
             self._survivors = np.fromiter(self._offsets.values(), np.int64, len(self._offsets))
             self._survivors.sort()
+        return self._survivors[slice(*np.searchsorted(self._survivors, (first, last + 1)).tolist())]
+
+    def are_last(self, offsets: Int64s) -> Bools:
+        """Which of these dirty records, ascending and noted here, are the last of their keys."""
         found = np.zeros(len(offsets), np.bool_)
         if len(offsets):
-            first, last = np.searchsorted(self._survivors, (offsets[0], offsets[-1] + 1))
-            wanted = self._survivors[first:last]
+            wanted = self.last_offsets(int(offsets[0]), int(offsets[-1]))
             places = np.searchsorted(offsets, wanted)
             found[places[offsets.take(places, mode="clip") == wanted]] = True
         return found

@@ -262,6 +262,16 @@ def test_stat_gives_size_and_kind(place: Place) -> None:
     assert place.fs.stat(place.root).is_directory
 
 
+def test_a_file_gets_the_time_of_change_it_is_given_and_keeps_its_content(place: Place) -> None:
+    path = f"{place.root}/f"
+    write_file_atomically(place.fs, path, b"abc")
+    place.fs.set_mtime(path, 1_700_000_000_123)
+    assert place.fs.stat(path).mtime_ms == 1_700_000_000_123
+    assert read_file(place.fs, path) == b"abc"
+    with pytest.raises(FileNotFoundError):
+        place.fs.set_mtime(f"{place.root}/nothing", 1)
+
+
 def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
     mapped = place.fs.map(place.put("f", b"abcdef"), 4)
     assert bytes(mapped.data[:]) == b"abcd"
