@@ -400,11 +400,12 @@ def test_truncation_reads_nothing_when_no_producer_was_known() -> None:
 
 
 @pytest.mark.parametrize("policy", [POWER_LOSS, *map(RANDOM, range(8))])
-def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(policy: CrashPolicy) -> None:
+@pytest.mark.parametrize("offset", [3, 4])
+def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(offset: int, policy: CrashPolicy) -> None:
     """The log goes on behind the cut, and the snapshot would call batches repetitions that are there no more."""
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
-    partition.truncate(4)
+    partition.truncate(offset)
     left = {path for path in partition.fs.found_after(policy).snapshot() if path.endswith(SNAPSHOT_SUFFIX)}
     assert left <= {_path(3), _path(4)}
 
