@@ -4,6 +4,8 @@ Lives on the loop; the log itself knows nothing of waiting. Flushes of one log n
 runs it, everybody who comes meanwhile shares the next.
 """
 
+from typing import Final
+
 import structlog
 import trio
 
@@ -13,6 +15,9 @@ from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
 log = structlog.get_logger()
+
+DAMAGES_TOLD_MAX: Final = 3
+"""Of one partition: enough to make somebody look."""
 
 
 class Waiter:
@@ -59,6 +64,19 @@ class Partition:
         self._metrics.segments_rolled += 1
         base_offset = self.log.active.base_offset
         log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
+
+    def what_is_wrong(self) -> list[str]:
+        """A sentence for an operator about each thing that is wrong here; none when all is well."""
+        name, state = f"{self.topic}-{self.number}", self.log.state
+        problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
+        if self.append_failure is not None:
+            problems.append(f"{name} takes no records: {self.append_failure}")
+        problems += [f"{name}: {task} is held up: {why}" for task, why in self.problems.items()]
+        problems += [
+            f"{name}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+            for damage in state.damaged[:DAMAGES_TOLD_MAX]
+        ]
+        return problems
 
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.
