@@ -142,6 +142,8 @@ async def shorten(
 
     try:
         for partition in partitions:
+            if partition.is_being_cleaned:
+                continue
             try:
                 partition.maintenance.acquire_nowait()
             except trio.WouldBlock:
