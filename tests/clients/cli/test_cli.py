@@ -11,7 +11,6 @@ import pytest
 
 from seglog.cli import main
 from seglog.cli.consume import GapNotes
-from seglog.cli.ping import uptime
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidConfigError, PartitionReadOnlyError
@@ -304,13 +303,6 @@ def test_ping_says_who_answers_for_how_long_and_what_troubles_it(run: Run, broke
     code, out, _ = run("ping")
     assert (code, "t-0 is read-only" in out) == (0, True)
     assert json.loads(run("ping", "--json")[1])["problems"] == ["t-0 is read-only"]
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"), [(0, "0 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (200_000_000, "2 d 7 h")]
-)
-def test_uptime_in_its_two_largest_units(milliseconds: int, text: str) -> None:
-    assert uptime(milliseconds) == text
 
 
 # --- What can go wrong ------------------------------------------------------------------------------------------------
