@@ -228,7 +228,7 @@ class Broker:
         problems += [
             f"{p.topic}-{p.number}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
             for p in self.partitions.values()
-            for damage in p.log.state.damaged[:DAMAGES_TOLD_MAX]
+            for damage in [d for d in p.log.state.damaged if d.end_offset > p.log.log_start_offset][:DAMAGES_TOLD_MAX]
         ]
         return HelloReply(
             protocol=PROTOCOL_NAME,

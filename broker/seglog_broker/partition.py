@@ -82,9 +82,14 @@ class Partition:
                 await self._run(self.log.prepare_flush())
 
     async def checkpoint(self) -> int | None:
-        """Sync closed segments and their indexes; return the offset below which no start need read, None: it failed."""
+        """Sync closed segments and their indexes; return the offset below which no start need read.
+
+        None when that is not known, because the disk failed or the topic is gone.
+        """
         while self._flushed is not None:
             await self._flushed.wait()
+        if self.is_deleted:
+            return None  # its paths may be another topic's by now
         flush = self.log.prepare_checkpoint()
         await self._run(flush)
         return None if self.log.state.read_only else flush.end_offset

@@ -148,8 +148,8 @@ class TopicConfig:
             "retention.ms",
             Long(-1),
             Effect.NOW,
-            "Age in milliseconds at which a segment is deleted, counted from its newest record; -1 keeps segments of any age.",
-            "Set it to how long the events are of use; -1 to keep history. seglog explain segments says when each will go.",
+            "Age of its newest record in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
+            "Set it to how long the events are of use; -1 to keep history.",
             synonyms=(
                 Synonym("log.retention.ms", 1, Long(), off_below_zero=True),
                 Synonym("log.retention.minutes", 60_000, Int(), off_below_zero=True),

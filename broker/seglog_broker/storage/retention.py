@@ -16,7 +16,8 @@ last write instead, so that one bad record cannot shield a log for ever:
     a timestamp in the future   the last write; from the moment it no longer lies in the future, the timestamp
 
 The last write is the broker's own record for the active segment and the file's modification time for a closed one. One
-that lies in the future itself is useless: the retention task sets it to now, see ``Age.is_unknown``.
+that lies in the future itself is useless: the retention task sets it to now (see ``Age.is_unknown``) when it meets such
+a segment at the oldest end of what stays.
 """
 
 from collections.abc import Callable
@@ -177,6 +178,6 @@ class RetentionJudge:
             return None
         due = age.since_ms + self._retention_ms
         largest = segment.largest_timestamp
-        if largest > self._now_ms and max(due, self._now_ms) >= largest:
+        if largest > self._now_ms and due + 1 >= largest:
             return largest + self._retention_ms  # by then the timestamp no longer lies in the future, and counts
         return due

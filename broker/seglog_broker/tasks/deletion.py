@@ -28,7 +28,7 @@ class Deletion:
     """Something to be removed; ``remove`` runs in a thread, and again after an OSError."""
 
     what: str  # for the log
-    remove: Callable[[], object]
+    remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
     partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
 
 
@@ -72,15 +72,18 @@ async def run_deletions(broker: "Broker") -> None:
         deletion = await broker.deletions.next_due()
         try:
             if deletion.partition is None:
-                await broker.offload.maintenance(deletion.remove)
+                await _remove(broker, deletion)
             else:
                 async with deletion.partition.maintenance:  # the directory keeps its name as long as this is held
                     if not deletion.partition.is_deleted:
-                        await broker.offload.maintenance(deletion.remove)
+                        await _remove(broker, deletion)
         except OSError as error:
             log.warning("deletion_postponed", what=deletion.what, reason=str(error), seconds=RETRY_SECONDS)
             broker.deletions.add(deletion, RETRY_SECONDS)
         except Exception:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
-        else:
-            log.info("files_removed", what=deletion.what)
+
+
+async def _remove(broker: "Broker", deletion: Deletion) -> None:
+    freed = await broker.offload.maintenance(deletion.remove)
+    log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
