@@ -18,6 +18,7 @@ import trio
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
@@ -69,7 +70,6 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
-    Gap,
     HelloReply,
     Message,
     MetricsReply,
@@ -365,7 +365,7 @@ class Broker:
     # --- fetch --------------------------------------------------------------------------------------------------------
 
     async def fetch(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over."""
+        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over."""
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
@@ -430,7 +430,8 @@ class Broker:
     @staticmethod
     def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
         return found >= min(request.min_bytes, request.max_bytes) or any(
-            result.error is not None for result in answer.reply.partitions
+            result.error is not None or (result.gaps is not None and not result.size)
+            for result in answer.reply.partitions
         )
 
     def _collect(self, request: FetchRequest) -> FetchAnswer:
@@ -475,9 +476,7 @@ class Broker:
             assert item.offset is not None
             offset = item.offset
         found = partition_log.read(offset, bytes_max, min_one=min_one)
-        gaps = None
-        if found is not None and found.start_offset > offset:
-            gaps = [Gap(offset, found.start_offset, partition_log.why_missing(offset))]
+        gaps, compacted_before = gaps_to_tell(partition_log, offset, found, min_one=min_one)
         result = FetchResult(
             item.topic,
             item.partition,
@@ -488,6 +487,7 @@ class Broker:
             durable=partition_log.durable_end_offset,
             leader_epoch=partition_log.leader_epoch,
             gaps=gaps,
+            compacted_before=compacted_before,
         )
         return result, found
 
@@ -662,9 +662,15 @@ class Broker:
             topic = self._topic(request.topic)
             partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
             async with AsyncExitStack() as held:
-                for partition in partitions:  # no thread may be at work on names below a directory that gets another
+                for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                    await partition.stop_cleaning()
                     await held.enter_async_context(partition.maintenance)
-                doomed = self.directory.delete_topic(topic)
+                try:
+                    doomed = self.directory.delete_topic(topic)
+                except StorageError:
+                    for partition in partitions:
+                        partition.may_be_cleaned = True
+                    raise
                 for partition in partitions:
                     del self.partitions[partition.topic, partition.number]
                     partition.note_deleted()

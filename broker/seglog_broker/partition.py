@@ -4,6 +4,9 @@ Lives on the loop; the log itself knows nothing of waiting. Flushes of one log n
 runs it, everybody who comes meanwhile shares the next.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import structlog
 import trio
 
@@ -36,10 +39,12 @@ class Partition:
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
         self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
+        self.may_be_cleaned = True
         self.is_deleted = False
         self._offload = offload
         self._metrics = metrics
         self._flushed: trio.Event | None = None  # set when the flush under way has ended
+        self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
 
     def note_append(self, size: int) -> None:
         """Wake the fetches that now have enough."""
@@ -93,6 +98,41 @@ class Partition:
         flush = self.log.prepare_checkpoint()
         await self._run(flush)
         return None if self.log.state.read_only else flush.end_offset
+
+    @property
+    def can_be_cleaned(self) -> bool:
+        """Whether a round of compaction may begin."""
+        return (
+            self._cleaning is None
+            and self.may_be_cleaned
+            and not self.is_deleted
+            and self.log.state.read_only is None
+            and "compact" in self.log.config.cleanup_policy
+        )
+
+    @property
+    def is_being_cleaned(self) -> bool:
+        """Whether a round of compaction is under way; meanwhile the segments below the active one stay as they are."""
+        return self._cleaning is not None
+
+    @contextmanager
+    def clean(self) -> Iterator[trio.CancelScope]:
+        """Mark a round of compaction; the scope is cancelled when it is not wanted any more."""
+        scope, ended = trio.CancelScope(), trio.Event()
+        self._cleaning = scope, ended
+        try:
+            yield scope
+        finally:
+            self._cleaning = None
+            ended.set()
+
+    async def stop_cleaning(self) -> None:
+        """Let no round of compaction begin, end the one that is under way, and return when it has left."""
+        self.may_be_cleaned = False
+        if self._cleaning is not None:
+            scope, ended = self._cleaning
+            scope.cancel()
+            await ended.wait()
 
     async def save_state(self) -> None:
         """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""

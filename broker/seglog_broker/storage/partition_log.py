@@ -9,7 +9,7 @@ power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 """
 
 import errno
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import LocatedBatch
+from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filenames import (
@@ -35,6 +36,7 @@ from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
+from seglog_broker.storage.swap import SegmentSwap
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -138,6 +140,7 @@ class PartitionLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.durable_end_offset = 0
+        self.first_dirty_offset: int | None = None  # where the last round of compaction ended, None before the first
         self.state = PartitionState()
         self._fs = fs
         self._handles = handles
@@ -157,14 +160,17 @@ class PartitionLog:
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
-    def open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> OpenReport:
-        """Open what is in the directory.
+    def open(
+        self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, compacted_before: int = 0
+    ) -> OpenReport:
+        """Open what is in the directory; ``compacted_before`` is what the cleaner's checkpoint says, if anything.
 
         After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
         holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
         """
         found = tidy_directory(self._fs, self.directory)
         self.state = PartitionState.load(self._fs, self.directory)
+        self.state.compacted_before = max(self.state.compacted_before, compacted_before)
         self.epochs.load()
         epoch_before = self.epochs.latest
         for base in sorted(base for name in found if (base := _log_base(name)) is not None):
@@ -195,6 +201,7 @@ class PartitionLog:
             epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
         self.log_start_offset = max(log_start, self._bases[0])
+        self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
         self._forget_expired_damage()
         self._settle_epochs(epoch_before, clean=clean)
         self._settle_appends(clean=clean)
@@ -202,7 +209,7 @@ class PartitionLog:
 
     def _recover(self, recovery_point: int) -> RecoveryReport:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        recovery = LogRecovery(self.epochs, gaps_are_normal="compact" in self.config.cleanup_policy)
+        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before)
         report = recovery.run(self._segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
             # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.
@@ -668,17 +675,19 @@ class PartitionLog:
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            below = offset < self.log_start_offset
+            start, end = self.log_start_offset, self.log_end_offset
+            reason, words = "beyond_end", "beyond the end of the log"
+            if offset < start and self.state.log_start_reason == "truncated":
+                reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
+            elif offset < start:
+                reason, words = "expired", f"below the start of the log, the records before {start} have expired"
+            left = f"records {start} to {end - 1} can be read, and the next one will be {end}"
             raise OffsetOutOfRangeError(
-                f"offset {offset} is {'below the start' if below else 'beyond the end'} of the log: "
-                f"records {self.log_start_offset} to {self.log_end_offset - 1} can be read, "
-                f"and the next one will be {self.log_end_offset}"
-                if self.log_start_offset < self.log_end_offset
-                else f"offset {offset} is out of range: the log is empty, its end is {self.log_end_offset}",
+                f"offset {offset} is {words}: {left if start < end else f'the log is empty, its end is {end}'}",
                 requested=offset,
-                earliest=self.log_start_offset,
-                latest=self.log_end_offset,
-                reason="below_log_start" if below else "beyond_end",
+                earliest=start,
+                latest=end,
+                reason=reason,
             )
 
     def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
@@ -721,13 +730,6 @@ class PartitionLog:
             except CorruptRecordError as error:
                 self._measure(number, error, trace)  # from now on the scan steps over it
 
-    def why_missing(self, start: int) -> str:
-        """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
-        for damage in self.state.damaged:
-            if damage.start_offset <= start < damage.end_offset:
-                return damage.reason
-        return "compacted" if "compact" in self.config.cleanup_policy else "missing"
-
     def _measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
         """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
 
@@ -761,6 +763,49 @@ class PartitionLog:
                 if segment.base_offset == damage.segment:
                     segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
 
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    def find_cleanable(self) -> Cleanable:
+        """What a round of compaction could do now. May raise ColdReadError."""
+        return find_cleanable(
+            self._segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            checkpoint=self.first_dirty_offset,
+            tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        """
+        first = bisect_left(self._bases, swap.base_offset)
+        behind = first + len(swap.sources)
+        sources = self._segments[first:behind]
+        assert tuple(self._bases[first:behind]) == swap.sources, "the log has changed under a round of compaction"
+        for segment in sources:
+            segment.forget()
+        try:
+            swap.install()
+        except OSError as error:
+            raise StorageError(f"compacted files could not be put in place in {self.directory}: {error}") from error
+        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        cleaned = self._segment(swap.base_offset, existing)
+        self._segments[first:behind] = [cleaned]
+        self._bases[first:behind] = [swap.base_offset]
+        kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
+        self.state.damaged = [*kept, *damaged]
+        for damage in damaged:
+            self._take_note_of(damage)
+        for base in swap.sources:
+            self.state.rolls.pop(base, None)
+        self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
+        self._state_unsaved = True
+        return DoomedSegments(self._fs, self.directory, swap.sources)
+
     # --- Shortening ---------------------------------------------------------------------------------------------------
 
     def truncate_before(self, offset: int) -> int:
@@ -771,7 +816,9 @@ class PartitionLog:
         self.check_offset(max(offset, self.log_start_offset))
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.state.log_start_reason = "truncated"
+            if self.state.log_start_reason != "truncated":
+                self.state.log_start_reason = "truncated"
+                self._save_state()
             self.epochs.truncate_from_start(offset)
             self.epochs.save()
         return self.log_start_offset
@@ -868,6 +915,7 @@ class PartitionLog:
             self.log_end_offset = self.active.activate()
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
             self._directory_is_dirty = True
             self._settle_appends(clean=False)
             self.flush()

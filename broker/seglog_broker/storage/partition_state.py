@@ -45,6 +45,18 @@ class Roll(NamedTuple):
 
 
 @dataclass(slots=True)
+class CleanerState:
+    """How compaction of a partition went. Bytes are those of the segments that the last round went through."""
+
+    last_run_ms: int | None = None
+    bytes_before: int = 0
+    bytes_after: int = 0
+    keyless_dropped: int = 0  # records without a key, in all rounds: a compacted topic cannot keep them
+    tombstones_due_ms: int | None = None  # when the first tombstone that was kept may go
+    last_error: str | None = None  # of the last round, None if it went well
+
+
+@dataclass(slots=True)
 class PartitionState:
     """The remembered facts; times are wall clock milliseconds, None where unknown."""
 
@@ -54,7 +66,9 @@ class PartitionState:
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired"
+    compacted_before: int = 0  # below this offset compaction has been at work: holes there are no loss
     rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
+    cleaner: CleanerState = field(default_factory=CleanerState)
 
     def note_roll(self, base_offset: int, reason: str, at_ms: int) -> None:
         """Remember why a segment was closed; of very many only the newest."""
@@ -65,7 +79,7 @@ class PartitionState:
     def encode(self) -> bytes:
         """The file's content, on one line: Python's fast encoder knows no indentation."""
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
-        facts["damaged"] = [asdict(damage) for damage in self.damaged]
+        facts |= {"damaged": [asdict(damage) for damage in self.damaged], "cleaner": asdict(self.cleaner)}
         return json.dumps({"version": _VERSION} | facts).encode() + b"\n"
 
     def save(self, fs: FileSystem, directory: str) -> None:
@@ -87,6 +101,8 @@ class PartitionState:
                 first_append_ms=_optional(int, found.get("first_append_ms")),
                 last_append_ms=_optional(int, found.get("last_append_ms")),
                 log_start_reason=_optional(str, found.get("log_start_reason")),
+                compacted_before=_offset(found.get("compacted_before", 0)),
+                cleaner=_cleaner_state(found.get("cleaner", {})),
                 rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
             )
         except (ValueError, TypeError, AttributeError):
@@ -99,8 +115,18 @@ def _optional(kind: type[T], value: object) -> T | None:
     return value
 
 
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no offset")
+    return value
+
+
 def _damaged_range(item: dict[str, Any]) -> DamagedRange:
     damage = DamagedRange(**item)
     if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
         raise TypeError(f"{item} is no damaged range")
     return damage
+
+
+def _cleaner_state(found: dict[str, Any]) -> CleanerState:
+    return CleanerState(**{field.name: found[field.name] for field in fields(CleanerState) if field.name in found})

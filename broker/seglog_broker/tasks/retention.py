@@ -102,6 +102,8 @@ async def shorten(
 
     try:
         for partition in partitions:
+            if partition.is_being_cleaned:
+                continue
             if not await _acquire(partition.maintenance, patience_seconds):
                 busy.append(partition)
                 continue
