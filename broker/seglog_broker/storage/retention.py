@@ -130,8 +130,7 @@ class RetentionJudge:
         if next_base is None and not segment.size:
             return Verdict(None, Kept.EMPTY_ACTIVE, None, None)
         age = self._age(segment, last_write) if self._deletes and self._retention_ms > KEEP_FOR_EVER else None
-        own_due = self._own_due(segment, age)
-        self._due_ms = None if own_due is None or self._due_ms is None else max(self._due_ms, own_due)
+        self._due_ms = None if age is None or self._due_ms is None else self._due(segment, age, self._due_ms)
         if self._behind is not None:
             return Verdict(None, Kept.OLDER_SEGMENT, self._due_ms, age, self._behind)
         while self._rules:
@@ -172,12 +171,10 @@ class RetentionJudge:
             warning=f"{doubt}, and its {written.source} lies in the future: it ages from the next retention check",
         )
 
-    def _own_due(self, segment: Aging, age: Age | None) -> int | None:
-        """When the time rule would take this segment if it were the oldest."""
-        if age is None:
-            return None
-        due = age.since_ms + self._retention_ms
+    def _due(self, segment: Aging, age: Age, before_ms: int) -> int:
+        """When the time rule takes this segment, if that before it goes at ``before_ms``."""
+        due = max(before_ms, age.since_ms + self._retention_ms)
         largest = segment.largest_timestamp
         if largest > self._now_ms and due + 1 >= largest:
-            return largest + self._retention_ms  # by then the timestamp no longer lies in the future, and counts
+            return max(due, largest + self._retention_ms)  # by then it no longer lies in the future, and counts
         return due
