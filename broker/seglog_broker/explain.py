@@ -228,7 +228,7 @@ class _Telling:
             segment.size,
             "deleted",
             f"the {segment.rule} rule took it out of the log; its files wait for file.delete.delay.ms",
-            rule=str(segment.rule),
+            rule=segment.rule,
             gone_from_ms=at_ms,
             gone_by_ms=at_ms,
         )

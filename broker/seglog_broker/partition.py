@@ -78,7 +78,7 @@ class Partition:
         problems += [f"{name}: {task} is held up: {why}" for task, why in self.problems.items()]
         problems += [
             f"{name}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
-            for damage in state.damaged[:DAMAGES_TOLD_MAX]
+            for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]
         ]
         return problems
 
@@ -104,9 +104,14 @@ class Partition:
                 await self._run(self.log.prepare_flush())
 
     async def checkpoint(self) -> int | None:
-        """Sync closed segments and their indexes; return the offset below which no start need read, None: it failed."""
+        """Sync closed segments and their indexes; return the offset below which no start need read.
+
+        None when that is not known, because the disk failed or the topic is gone.
+        """
         while self._flushed is not None:
             await self._flushed.wait()
+        if self.is_deleted:
+            return None  # its paths may be another topic's by now
         flush = self.log.prepare_checkpoint()
         await self._run(flush)
         return None if self.log.state.read_only else flush.end_offset

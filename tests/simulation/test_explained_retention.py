@@ -1,7 +1,7 @@
-"""What ``explain segments`` says beforehand is what then happens: the real tasks, on the forgetful double, in mock time.
+"""What ``explain segments`` says beforehand is what happens: the real tasks, on the forgetful double, in mock time.
 
-The example: retention after 10 minutes, segments of 16,384 bytes that fill every 7 minutes, a check every 5 minutes, and
-a minute until what was deleted leaves the disk.
+The example: retention after 10 minutes, segments of 16,384 bytes that fill every 7 minutes, a check every 5 minutes,
+and a minute until what was deleted leaves the disk.
 """
 
 import math

@@ -121,6 +121,10 @@ class FileSystem(Protocol):
         """Size, time of last change, kind; FileNotFoundError when there is nothing."""
         ...
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         ...
@@ -320,6 +324,10 @@ class PosixFileSystem:
         """What stat says."""
         found = os.stat(path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """As utimensat(2), which Python cannot tell to leave the time of access alone: it is read first."""
+        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:
         """As stat(2) sees it."""

@@ -16,7 +16,8 @@ last write instead, so that one bad record cannot shield a log for ever:
     a timestamp in the future   the last write; from the moment it no longer lies in the future, the timestamp
 
 The last write is the broker's own record for the active segment and the file's modification time for a closed one. One
-that lies in the future itself is useless: the retention task sets it to now, see ``Age.is_unknown``.
+that lies in the future itself is useless: the retention task sets it to now (see ``Age.is_unknown``) when it meets such
+a segment at the oldest end of what stays.
 """
 
 from collections.abc import Callable
@@ -132,8 +133,7 @@ class RetentionJudge:
         if next_base is None and not segment.size:
             return Verdict(None, Kept.EMPTY_ACTIVE, None, None)
         age = self._age(segment, last_write) if self._deletes and self._retention_ms > KEEP_FOR_EVER else None
-        own_due = self._own_due(segment, age)
-        self._due_ms = None if own_due is None or self._due_ms is None else max(self._due_ms, own_due)
+        self._due_ms = None if age is None or self._due_ms is None else self._due(segment, age, self._due_ms)
         self._excess_if_all_go -= segment.size if self._limits_size else 0
         to_come = max(0, -self._excess_if_all_go) if self._limits_size and next_base is not None else None
         if self._behind is not None:
@@ -176,12 +176,10 @@ class RetentionJudge:
             warning=f"{doubt}, and its {written.source} lies in the future: it ages from the next retention check",
         )
 
-    def _own_due(self, segment: Aging, age: Age | None) -> int | None:
-        """When the time rule would take this segment if it were the oldest."""
-        if age is None:
-            return None
-        due = age.since_ms + self._retention_ms
+    def _due(self, segment: Aging, age: Age, before_ms: int) -> int:
+        """When the time rule takes this segment, if that before it goes at ``before_ms``."""
+        due = max(before_ms, age.since_ms + self._retention_ms)
         largest = segment.largest_timestamp
-        if largest > self._now_ms and max(due, self._now_ms) >= largest:
-            return largest + self._retention_ms  # by then the timestamp no longer lies in the future, and counts
+        if largest > self._now_ms and due + 1 >= largest:
+            return max(due, largest + self._retention_ms)  # by then it no longer lies in the future, and counts
         return due

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from seglog_broker.storage.retention import DeletionRule
-
 if TYPE_CHECKING:
     from seglog_broker.broker import Broker
     from seglog_broker.partition import Partition
@@ -31,7 +29,7 @@ class GoneSegment(NamedTuple):
     base_offset: int
     next_offset: int
     size: int
-    rule: DeletionRule
+    rule: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Deletion:
     """Something to be removed; ``remove`` runs in a thread, and again after an OSError."""
 
     what: str  # for the log
-    remove: Callable[[], object]
+    remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
     partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
     segments: tuple[GoneSegment, ...] = ()
 
@@ -88,15 +86,18 @@ async def run_deletions(broker: "Broker") -> None:
         deletion = await broker.deletions.next_due()
         try:
             if deletion.partition is None:
-                await broker.offload.maintenance(deletion.remove)
+                await _remove(broker, deletion)
             else:
                 async with deletion.partition.maintenance:  # the directory keeps its name as long as this is held
                     if not deletion.partition.is_deleted:
-                        await broker.offload.maintenance(deletion.remove)
+                        await _remove(broker, deletion)
         except OSError as error:
             log.warning("deletion_postponed", what=deletion.what, reason=str(error), seconds=RETRY_SECONDS)
             broker.deletions.add(deletion, RETRY_SECONDS)
         except Exception:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
-        else:
-            log.info("files_removed", what=deletion.what)
+
+
+async def _remove(broker: "Broker", deletion: Deletion) -> None:
+    freed = await broker.offload.maintenance(deletion.remove)
+    log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
