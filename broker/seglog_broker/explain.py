@@ -18,8 +18,9 @@ import trio
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.partition import Partition
+from seglog_broker.storage.cleanable import Cleanable
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.retention import KEEP_FOR_EVER, AgeSource, DeletionRule, Kept, Verdict
+from seglog_broker.storage.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.deletion import GoneSegment
@@ -34,6 +35,7 @@ from seglog_protocol.messages import (
     ExplainRequest,
     ExplainSegmentsReply,
     ExplainSegmentsRequest,
+    PartitionCompaction,
 )
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -161,6 +163,7 @@ class _Telling:
         self._config: TopicConfig = partition.log.config
         self._schedule = broker.retention_schedule
         self._now_ms = broker.clock.now_ms()
+        self._cleanable = self._log.find_cleanable() if "compact" in self._config.cleanup_policy else None
 
     def page(
         self, after: int, limit: int, first_timestamps: dict[int, int | None]
@@ -202,15 +205,41 @@ class _Telling:
             config=config,
             doubts=self._doubts(),
             problems=self._partition.what_is_wrong(),
+            compaction=self._compaction(),
         )
 
     def _doubts(self) -> list[str]:
-        leap = self._schedule.leap_ms
+        doubts, leap = [], self._schedule.leap_ms
         if leap > CLOCK_LEAP_MS_MAX:
-            return [f"the clock was set forward by {_span(leap)}: nothing expires by age at the next check"]
+            doubts.append(f"the clock was set forward by {_span(leap)}: nothing expires by age at the next check")
         if leap < -CLOCK_LEAP_MS_MAX:
-            return [f"the clock was set back by {_span(-leap)}: what is told here counts by the clock as it is now"]
-        return []
+            doubts.append(f"the clock was set back by {_span(-leap)}: moments count by the clock as it is now")
+        if self._partition.is_being_cleaned:
+            doubts.append("it is being compacted: nothing leaves the log before that is done")
+        return doubts
+
+    def _compaction(self) -> PartitionCompaction | None:
+        found, cleaner = self._cleanable, self._log.state.cleaner
+        if found is None:
+            return None
+        has_run = cleaner.last_run_ms is not None
+        return PartitionCompaction(
+            found.dirty_ratio,
+            found.first_dirty_offset,
+            found.until_offset,
+            cleaner.last_run_ms,
+            cleaner.bytes_before if has_run else None,
+            cleaner.bytes_after if has_run else None,
+            cleaner.last_error,
+            self._why_no_round(found),
+        )
+
+    def _why_no_round(self, found: Cleanable) -> str | None:
+        if self._partition.is_being_cleaned or found.is_worth_it(self._config):
+            return None
+        if not found.dirty_bytes:
+            return "no closed segment that is old enough has records that compaction has not seen"
+        return f"the dirty ratio is not above min.cleanable.dirty.ratio = {self._config.min_cleanable_dirty_ratio:g}"
 
     # --- Segments that have left the log
 
@@ -240,15 +269,22 @@ class _Telling:
         log = self._log
         ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
         told = []
+        is_age_known = True
         for (segment, verdict), end in zip(log.judge_segments(), ends, strict=False):
             if segment.base_offset > last:
                 break
+            if verdict.age is not None and verdict.age.is_unknown:
+                is_age_known = False  # nor when it goes, and what is behind it goes no sooner
             if segment.base_offset > after:
-                told.append(self._tell(segment, verdict, end, first_timestamps.get(segment.base_offset)))
+                known = verdict if is_age_known else verdict._replace(due_ms=None)
+                told.append(self._tell(segment, known, end, first_timestamps.get(segment.base_offset)))
         return told
 
     def _tell(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:
         is_active = segment is self._log.active
+        state = "active" if is_active else "closed"
+        if self._partition.is_being_cleaned and self._cleanable and segment.base_offset < self._cleanable.until_offset:
+            state = "compacting"
         roll = None if is_active else self._log.state.rolls.get(segment.base_offset)
         leaves = self._leaves(verdict)
         gone = leaves.later(self._config.file_delete_delay_ms)
@@ -260,7 +296,7 @@ class _Telling:
             segment.base_offset,
             end,
             segment.size,
-            "active" if is_active else "closed",
+            state,
             self._why(verdict, is_active=is_active),
             first_timestamp=first_timestamp,
             largest_timestamp=None if largest == NO_TIMESTAMP else largest,
@@ -292,6 +328,8 @@ class _Telling:
             return _Interval(None, None)
         interval = self._schedule.interval_ms
         soonest, latest = (self._now_ms + left for left in self._schedule.ms_to_next)
+        if self._cleanable is not None:
+            soonest = self._now_ms  # a round of compaction ends with a look, too
         if verdict.rule in {None, DeletionRule.TIME} and self._schedule.leap_ms > CLOCK_LEAP_MS_MAX:
             soonest, latest = soonest + interval, latest + interval
         if due_ms < soonest:
@@ -300,7 +338,7 @@ class _Telling:
 
     def _why(self, verdict: Verdict, *, is_active: bool) -> str:
         config, age = self._config, verdict.age
-        old = "" if age is None else _aged(age.source, self._now_ms - age.since_ms)
+        old = "" if age is None else _aged(age, self._now_ms)
         retention = f"retention.ms = {config.retention_ms} ({_span(config.retention_ms)})"
         match verdict.rule:
             case DeletionRule.LOG_START:
@@ -317,7 +355,7 @@ class _Telling:
         reasons = []
         if age is not None:
             left = age.since_ms + config.retention_ms - self._now_ms
-            reasons.append(f"{old}, {retention} keeps it" if left >= 0 else f"{old}, longer than {retention}")
+            reasons.append(f"{old} and {retention} keeps it" if left >= 0 else f"{old}, longer than {retention}")
             if is_active:
                 reasons.append("appends put that off")
             if verdict.due_ms is not None and verdict.due_ms - age.since_ms > config.retention_ms:
@@ -325,9 +363,7 @@ class _Telling:
         else:
             reasons.append("retention.ms = -1 lets it grow as old as it will")
         if verdict.bytes_to_come is not None:
-            reasons.append(
-                f"retention.bytes = {config.retention_bytes} takes it when {verdict.bytes_to_come} more come"
-            )
+            reasons.append(f"without it the log is smaller than retention.bytes = {config.retention_bytes}")
         elif age is None and config.retention_bytes == KEEP_FOR_EVER:
             reasons.append("retention.bytes = -1 sets no limit to the log")
         return "; ".join(reasons)
@@ -339,7 +375,10 @@ def _why_later(verdict: Verdict) -> str:
     return f"it must wait for segment {verdict.behind}, a log goes from its oldest end only"
 
 
-def _aged(source: AgeSource, age_ms: int) -> str:
+def _aged(age: Age, now_ms: int) -> str:
+    if age.is_unknown:
+        return "nobody can tell how old it is"
+    source, age_ms = age.source, now_ms - age.since_ms
     if source is AgeSource.LARGEST_TIMESTAMP:
         return f"its newest record is {_span(age_ms)} old"
     return f"its {source} was {_span(age_ms)} ago"

@@ -552,7 +552,7 @@ class SegmentCompaction(Message):
 class ExplainedSegment(Message):
     """One segment, offsets [``base_offset``, ``next_offset``); moments are ms of the broker's wall clock, ``now_ms``.
 
-    ``deletable_ms`` is the moment behind which a rule takes it, if nothing else changes; absent: none ever does. It
+    ``deletable_ms`` is the moment behind which a rule takes it, if nothing else changes; absent: none that is known. It
     leaves the log between ``leaves_from_ms`` and ``leaves_by_ms``, and the disk between ``gone_from_ms`` and
     ``gone_by_ms``; or sooner, where ``bytes_to_come`` is there: once so many are appended ``retention.bytes`` takes it.
     """

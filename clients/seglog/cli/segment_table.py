@@ -15,6 +15,7 @@ from seglog.words import count_of, duration_of
 from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
+_FATES: Final = {"expired": "have expired", "truncated": "were deleted"}
 _WIDTH_MIN: Final = 40
 
 
@@ -53,14 +54,13 @@ class _Table:
             waiting = f"{count_of(told.waiting, 'segment')}, {count_of(told.waiting_size, 'byte')}"
             yield from self._wrapped("  on disk  ", f"also {waiting} that left the log")
         if told.earliest and told.earliest_reason:
-            yield from self._wrapped(
-                "  begins   ", f"at {told.earliest:,}: what was before it is {told.earliest_reason}"
-            )
+            fate = _FATES.get(told.earliest_reason, f"are gone: {told.earliest_reason}")
+            yield from self._wrapped("  begins   ", f"at {told.earliest:,}, the records before it {fate}")
         settings = ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in told.config.items())
         yield from self._wrapped("  settings ", settings)
         yield from self._wrapped("  now      ", format_time(self._now, self._zone))
         check = f"{self._when(told.next_check_ms)}; every {duration_of(told.check_interval_ms)}"
-        yield from self._wrapped("  checked  ", check)
+        yield from self._wrapped("  check    ", check)
         if told.compaction is not None:
             yield from self._wrapped("  cleaner  ", self._cleaner(told.compaction))
         for doubt in told.doubts:
@@ -89,6 +89,8 @@ class _Table:
         disk = self._in(segment.gone_from_ms, segment.gone_by_ms)
         if segment.state == "deleted":
             log = "has left"
+        elif segment.leaves_by_ms is None and segment.bytes_to_come is not None:
+            log = f"after {count_of(segment.bytes_to_come, 'byte')}"
         return segment.base_offset, segment.next_offset, segment.size, segment.state, log, disk
 
     def _details(self, segment: ExplainedSegment) -> Iterator[tuple[str, str]]:
@@ -102,12 +104,15 @@ class _Table:
         elif segment.idle_roll_ms is not None:
             yield "rolls", f"{self._when(segment.idle_roll_ms)}, by the idle timer, if nothing closes it before"
         yield "why", segment.why
+        label = "leaves"
         if segment.leaves_from_ms is not None and segment.leaves_by_ms is not None:
-            yield "log", self._span(segment.leaves_from_ms, segment.leaves_by_ms)
+            yield label, f"the log {self._span(segment.leaves_from_ms, segment.leaves_by_ms)}"
+            label = ""
         if segment.gone_from_ms is not None and segment.gone_by_ms is not None:
-            yield "disk", self._span(segment.gone_from_ms, segment.gone_by_ms)
+            yield label, f"the disk {self._span(segment.gone_from_ms, segment.gone_by_ms)}"
+            label = "or"
         if segment.bytes_to_come is not None and segment.rule is None:
-            yield "or", f"at the check after {count_of(segment.bytes_to_come, 'more byte')} came"
+            yield label, f"by the check after {count_of(segment.bytes_to_come, 'more byte')}"
         if segment.compaction is not None:
             dropped = f"{count_of(segment.compaction.records, 'record')}, {count_of(segment.compaction.size, 'byte')}"
             yield "cleaner", f"would drop {dropped}"
