@@ -179,8 +179,10 @@ async def test_each_segment_goes_within_the_interval_that_was_told_before(
 
     assert set(left) == set(gone) == {0, 16, 32, 48, 64}, "all had the time to go, the active one too"
     for said in told:
-        base = said.segment.base_offset
-        check_interval(said, left[base], gone[base])
+        if said.segment.size:
+            check_interval(said, left[said.segment.base_offset], gone[said.segment.base_offset])
+        else:
+            assert said.segment.deletable_ms is None, "an empty segment is never taken"
     assert {said.segment.state for said in told} == {"active", "closed", "deleted"}
 
 
@@ -206,7 +208,7 @@ async def test_a_slow_producers_segment_stays_until_its_newest_record_is_old_and
                 segment.kept,
             )
             assert minutes_of(segment.idle_roll_ms) == week_ms / 60_000
-        assert "its newest record is 30 s old, retention.ms = 600000 (10 min) keeps it" in at_12.why
+        assert "its newest record is 30 s old and retention.ms = 600000 (10 min) keeps it" in at_12.why
         assert "appends put that off" in at_12.why
         assert [minutes_of(segment.deletable_ms) for segment in said.values()] == [22, 40, 40]
         assert (minutes_of(at_30.leaves_from_ms), minutes_of(at_30.leaves_by_ms)) == (40, 45)
