@@ -520,7 +520,7 @@ class ExplainSegmentsRequest(Request):
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
     after: int | None = _integer(default=None)
-    limit: int = _integer(1, default=500, maximum=10_000)
+    limit: int = _integer(1, default=200, maximum=10_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC
 from typing import Final, NamedTuple
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from seglog.cli.segment_table import lines_of
+from seglog.explaining import PartitionExplanation
 from seglog_broker.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.offload import InlineOffload
@@ -29,6 +32,7 @@ from seglog_protocol.messages import (
     decode_segments,
 )
 from tests.logs import batch_of_size
+from tests.support import REPOSITORY
 
 EPOCH_MS: Final = 1_700_000_000_000
 MINUTE: Final = 60.0
@@ -85,13 +89,13 @@ class Running(NamedTuple):
     async def append(self) -> None:
         """A batch of 1,024 bytes, of now."""
         encoded = batch_of_size(1024, self.broker.clock.now_ms())
-        request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
+        request = AppendRequest([AppendPartition("commits", 0, len(encoded))], "os")
         reply = await self.broker.append(request, memoryview(bytearray(encoded))).wait()
         assert reply.partitions[0].error is None
 
     async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
         """The whole partition."""
-        reply, payload = await self.broker.answer(ExplainSegmentsRequest("t", 0))
+        reply, payload = await self.broker.answer(ExplainSegmentsRequest("commits", 0))
         assert isinstance(reply, ExplainSegmentsReply)
         return reply, decode_segments(payload)
 
@@ -106,7 +110,7 @@ async def running(phase_ms: int, **topic: int) -> AsyncGenerator[Running, None]:
     config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
     fs = WatchedFileSystem()
     broker = Broker.open(config, fs, LoopClock(), InlineOffload())
-    await broker.create_topic(CreateTopicRequest("t", 1, {**TOPIC, **topic}))
+    await broker.create_topic(CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
     async with trio.open_nursery() as nursery:
         for task in TASKS:
             nursery.start_soon(task, broker)
@@ -225,3 +229,15 @@ async def test_a_slow_producers_segment_stays_until_its_newest_record_is_old_and
         await trio.sleep_until(42.5 * MINUTE)
         assert run.fs.gone == {0: pytest.approx(42)}
         assert (await run.explain())[0].waiting == 0
+
+
+async def test_the_operations_page_shows_what_is_printed(autojump_clock: MockClock) -> None:
+    """At minute 17.5, with checks at minutes 2.25, 7.25 and so on."""
+    async with running(phase_ms=135_000) as run:
+        moments = [7.0 * (number + k / (BATCHES - 1)) for number in range(4) for k in range(BATCHES)]
+        await at_minutes([moment for moment in moments if moment < 17.5], run.append)
+        await trio.sleep_until(17.5 * MINUTE)
+        printed = lines_of(PartitionExplanation(*await run.explain()), UTC, 100)
+    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```text\n\$ seglog explain segments commits\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert shown.splitlines() == list(printed)

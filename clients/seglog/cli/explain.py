@@ -90,9 +90,8 @@ def _segments(client: Client, options: Options) -> int:
         print_json([partition.to_wire() for partition in told])
         return code
     width = shutil.get_terminal_size((_WIDTH_ELSEWHERE, 0)).columns
-    for partition in told:
-        for line in lines_of(partition, zone_of(options), width):
-            print(line)
+    for number, partition in enumerate(told):
+        print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
     return code
 
 

@@ -38,6 +38,7 @@ class _Table:
         rows = list(aligned(_TITLES, [self._row(segment) for segment in self._segments]))
         if max(map(len, rows)) > self._width:  # each segment has the last column again below
             rows = list(aligned(_TITLES[:-1], [self._row(segment)[:-1] for segment in self._segments]))
+        yield ""
         yield rows[0]
         for row, segment in zip(rows[1:], self._segments, strict=True):
             yield row
@@ -141,7 +142,7 @@ class _Table:
             return "-"
         near, far = duration_of(max(0, first - self._now)), duration_of(max(0, last - self._now))
         if near == far:
-            return f"in {far}"
+            return "now" if far == "0 s" else f"in {far}"
         return f"in {near} to {far}" if first > self._now else f"within {far}"
 
     def _when(self, moment: int) -> str:

@@ -79,6 +79,7 @@ commits-0: offsets 16 to 50, 3 segments, 35,840 bytes, next offset 51
   doubt    the clock was set forward by 1 h: nothing expires by age at the next
            check
   problem  commits-0: retention is held up: the disk is full
+
 SEGMENT  NEXT  BYTES   STATE    LEAVES THE LOG      LEAVES THE DISK
       0    16  16,384  deleted  has left            in 40 s
     why      the time rule took it out of the log; its files wait for
@@ -128,4 +129,4 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_a_machines_own_zone_is_shown_with_its_times() -> None:
     for line in lines_of(PartitionExplanation(PARTITION, SEGMENTS), None, 120):
-        assert "Z" not in line.replace("ZONE", ""), line
+        assert "Z" not in line
