@@ -467,6 +467,8 @@ class LogDirectory:
         except OSError as error:
             self.registry.topics[topic.name] = topic
             self.registry.deleting.remove(topic.id)
+            with contextlib.suppress(OSError):
+                self.registry.save()  # the new one may be in its place already, and only not be synced
             raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
         doomed = []
         for partition in range(topic.partitions):
