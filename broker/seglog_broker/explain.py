@@ -10,7 +10,7 @@ size rule waits for; how many these are is told beside the moments, which are th
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.deletion import GoneSegment
 from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX
-from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError
+from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     ConfigEntry,
@@ -112,7 +112,7 @@ async def explain_segments(
 ) -> tuple[ExplainSegmentsReply, bytes]:
     """The partition, and a page of its segments as the payload: those on their way off the disk, then the log's own.
 
-    Raises OSError and StorageError where a segment cannot be looked into.
+    Raises OSError and StorageError where a segment cannot be looked into, UnknownTopicError if the topic is deleted.
     """
     after = -1 if request.after is None else request.after
     log = partition.log
@@ -124,10 +124,12 @@ async def explain_segments(
         try:
             first = await broker.warmed(partial(_look_into, segment, is_told=number >= first_told))
         except OSError:
-            if segment in log.segments:
+            if segment in log.segments and not partition.is_deleted:
                 raise
-            continue  # it expired meanwhile
+            continue  # it is gone meanwhile
         first_timestamps[segment.base_offset] = first
+    if partition.is_deleted:
+        raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
     return await broker.warmed(lambda: _Telling(broker, partition).page(after, request.limit, first_timestamps))
 
 
@@ -243,11 +245,11 @@ class _Telling:
 
     # --- Segments that have left the log
 
-    def _gone(self) -> Iterator[tuple[float, GoneSegment]]:
-        """(time of the loop, segment), the first to go first: that is also the order of their offsets."""
-        for due, deletion in self._broker.deletions.waiting_in(self._partition):
-            for segment in deletion.segments:
-                yield due, segment
+    def _gone(self) -> list[tuple[float, GoneSegment]]:
+        """(time of the loop when it goes, segment), in the order of their offsets."""
+        waiting = self._broker.deletions.waiting_in(self._partition)
+        gone = [(due, segment) for due, deletion in waiting for segment in deletion.segments]
+        return sorted(gone, key=lambda going: going[1].base_offset)
 
     def _tell_gone(self, due: float, segment: GoneSegment) -> ExplainedSegment:
         at_ms = self._now_ms + max(0, round((due - trio.current_time()) * 1000))

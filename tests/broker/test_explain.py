@@ -1,6 +1,6 @@
 """Why segments are still there and when they go, asked of a broker on the forgetful double."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
     CreateTopicRequest,
+    DeleteTopicRequest,
     ExplainedSegment,
     ExplainSegmentsReply,
     ExplainSegmentsRequest,
@@ -365,29 +366,43 @@ async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
 
 
 class Meddling(InlineOffload):
-    """Takes the oldest segment out of the log while somebody waits for the disk."""
+    """Lets something happen while somebody waits for the disk for the first time."""
 
-    scene: Scene | None = None
+    meddle: Callable[[], Awaitable[object]] | None = None
 
-    async def cold_read(self, fn: Any, *args: *Arguments) -> T:
-        if self.scene is not None:
-            scene, self.scene = self.scene, None
-            scene.log.drop_oldest(1).set_aside()
+    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle()
         return await super().cold_read(fn, *args)
 
 
-async def test_a_segment_that_expires_while_the_disk_is_waited_for_is_not_told_of() -> None:
-    offload = Meddling()
+async def cold_scene(offload: Meddling) -> Scene:
+    """Three segments, just opened, with nothing of them in memory."""
     scene = Scene(offload)
-    await scene.create(retention_ms=-1)
-    scene.append(NOW, NOW, NOW)
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE, NOW, NOW)
     scene.broker.close()
     scene.open()
     for path in scene.fs.snapshot():
         if "/t-0/" in path and not path.endswith("/"):
             scene.fs.evict(path)
-    offload.scene = scene
-    assert [s.base_offset for s in await scene.segments()] == [1, 2]
+    return scene
+
+
+async def test_a_segment_that_expires_while_the_disk_is_waited_for_is_told_of_as_deleted() -> None:
+    offload = Meddling()
+    scene = await cold_scene(offload)
+    offload.meddle = scene.check
+    assert [(s.base_offset, s.state) for s in await scene.segments()] == [(0, "deleted"), (1, "closed"), (2, "active")]
+
+
+async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown() -> None:
+    offload = Meddling()
+    scene = await cold_scene(offload)
+    offload.meddle = lambda: scene.broker.delete_topic(DeleteTopicRequest("t"))
+    with pytest.raises(errors.UnknownTopicError, match="was deleted"):
+        await scene.explain()
 
 
 async def test_what_there_is_not_is_refused_as_everywhere() -> None:

@@ -60,8 +60,8 @@ class Deletions:
         self._changed.set()
 
     def waiting_in(self, partition: "Partition") -> list[tuple[float, Deletion]]:
-        """What waits in a partition's directory, and the time of the loop when it goes; the first to go first."""
-        return [(due, deletion) for due, _, deletion in sorted(self._waiting) if deletion.partition is partition]
+        """What waits in a partition's directory, and the time of the loop when it goes."""
+        return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 
     def forget(self, partition: "Partition") -> None:
         """Its whole directory goes: nothing in it needs to be removed by name, which may soon be another file's."""
