@@ -25,6 +25,8 @@ class Metrics:
         self.fsyncs = 0
         self.fsync_seconds_max = 0.0
         self.segments_rolled = 0
+        self.segments_expired = 0
+        self.expired_bytes = 0  # of their .log files
         self.connections_total = 0
         self.connections_open = 0
         self.loop_stall_seconds_max = 0.0
@@ -39,6 +41,8 @@ class Metrics:
             "fsyncs_total": self.fsyncs,
             "fsync_seconds_max": round(self.fsync_seconds_max, 6),
             "segments_rolled_total": self.segments_rolled,
+            "segments_expired_total": self.segments_expired,
+            "expired_bytes_total": self.expired_bytes,
             "connections_total": self.connections_total,
             "connections_open": self.connections_open,
             "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),

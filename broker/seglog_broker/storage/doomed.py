@@ -13,17 +13,31 @@ from seglog_protocol import segment_files as names
 class DoomedSegments:
     """Files of some segments of one directory; both methods may be called in a thread, and again after an error."""
 
-    def __init__(self, fs: FileSystem, directory: str, base_offsets: Sequence[int]) -> None:
-        """``base_offsets`` in the order in which the names are to change; nobody opens the files by name any more."""
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offsets: Sequence[int], *, sync_survivors: bool = False
+    ) -> None:
+        """``base_offsets`` in the order in which the names are to change; nobody opens the files by name any more.
+
+        With ``sync_survivors`` the names of those that stay are on the disk before any of these changes, so that no
+        power cut leaves a directory without a segment.
+        """
         self.directory = directory
         self.base_offsets = tuple(base_offsets)
+        self.is_set_aside = False  # a start cannot find them under their names any more, not even after a power cut
         self._fs = fs
+        self._sync_survivors = sync_survivors
 
     def set_aside(self) -> None:
-        """Give every file the suffix ``.deleted``, the ``.log`` of a segment first."""
+        """Give every file the suffix ``.deleted``, a segment's ``.log`` first; returns when that is on the disk."""
+        if self.is_set_aside:
+            return
+        if self._sync_survivors:
+            self._fs.sync_directory(self.directory)
         for path in self._paths():
             if self._fs.exists(path):
                 self._fs.rename(path, f"{path}{names.DELETED_SUFFIX}")
+        self._fs.sync_directory(self.directory)
+        self.is_set_aside = True
 
     def remove(self) -> int:
         """Remove what was set aside; return the bytes that were in it."""

@@ -121,6 +121,10 @@ class FileSystem(Protocol):
         """Size, time of last change, kind; FileNotFoundError when there is nothing."""
         ...
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         ...
@@ -143,10 +147,6 @@ class FileSystem(Protocol):
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory and everything below it."""
-        ...
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Give a file another time of last change."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -329,6 +329,10 @@ class PosixFileSystem:
         found = os.stat(path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """As utimensat(2), which Python cannot tell to leave the time of access alone: it is read first."""
+        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
+
     def exists(self, path: str) -> bool:
         """As stat(2) sees it."""
         return os.path.exists(path)
@@ -352,10 +356,6 @@ class PosixFileSystem:
     def remove_tree(self, path: str) -> None:
         """Not atomic: what a crash leaves is removed by the next call."""
         shutil.rmtree(path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """The time of the last access becomes the same."""
-        os.utime(path, ns=(mtime_ms * 1_000_000,) * 2)
 
     def sync_directory(self, path: str) -> None:
         """As fsync(2) on the directory."""

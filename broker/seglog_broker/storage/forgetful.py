@@ -144,6 +144,12 @@ class ForgetfulFileSystem(Script):
             return FileStat(0, node.mtime_ms, is_directory=True)
         return FileStat(len(node.content), node.mtime_ms, is_directory=False)
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """An operation; like all times of change, it survives every crash."""
+        node = self._find(path)
+        self.begin("set_mtime", path, mtime_ms)
+        node.mtime_ms = mtime_ms
+
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         self.look("exists", path)
@@ -198,12 +204,6 @@ class ForgetfulFileSystem(Script):
             else:
                 self._remove("remove_tree", child)
         self._remove("remove_tree", path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Like all times of change, it survives everything."""
-        inode = self._inode(path)
-        self.begin("set_mtime", path, mtime_ms)
-        inode.mtime_ms = mtime_ms
 
     def sync_directory(self, path: str) -> None:
         """Names only: neither the bytes of files nor the names further down."""

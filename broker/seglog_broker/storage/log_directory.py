@@ -457,8 +457,8 @@ class LogDirectory:
     def delete_topic(self, topic: Topic) -> list[str]:
         """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
 
-        The registry is written first: after a crash the start removes what is left. Whoever still reads from the
-        topic's files holds a lease and finishes undisturbed.
+        The registry is written first: after a crash, or where a directory could not be renamed, the next start removes
+        what is left. Whoever still reads from the topic's files holds a lease and finishes undisturbed.
         """
         del self.registry.topics[topic.name]
         self.registry.deleting.append(topic.id)
@@ -467,6 +467,8 @@ class LogDirectory:
         except OSError as error:
             self.registry.topics[topic.name] = topic
             self.registry.deleting.remove(topic.id)
+            with contextlib.suppress(OSError):
+                self.registry.save()  # the new one may be in its place already, and only not be synced
             raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
         doomed = []
         for partition in range(topic.partitions):
@@ -480,12 +482,11 @@ class LogDirectory:
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
             marked = self._file(name)
-            try:
+            with contextlib.suppress(OSError):
                 self._fs.rename(path, marked)
                 doomed.append(marked)
-            except FileNotFoundError:
-                continue
-        self._fs.sync_directory(self.path)
+        with contextlib.suppress(OSError):
+            self._fs.sync_directory(self.path)
         return doomed
 
     def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:

@@ -158,7 +158,7 @@ class PartitionLog:
         self._state_unsaved = False  # something in ``state`` is newer than its file; the next checkpoint writes it
         self._state_is_urgent = False  # and is not to wait that long
         self._state_being_saved: StateWrite | None = None
-        self._first_base_on_disk: int | None = None  # of segments that left the log while their files keep their names
+        self._leaving: list[DoomedSegments] = []  # out of the log; some may still be found by a start
         self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
 
     # --- Opening ------------------------------------------------------------------------------------------------------
@@ -205,6 +205,7 @@ class PartitionLog:
             self._restart_at(log_start)
         self.log_start_offset = max(log_start, self._bases[0])
         self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
+        self._forget_expired_damage()
         self._settle_epochs(epoch_before, clean=clean)
         self._settle_appends(clean=clean)
         return OpenReport(recovery, rebuilt, self.epochs.problem)
@@ -232,12 +233,13 @@ class PartitionLog:
         Its first timestamp is a good one if it can be true: not before the segment existed, not after its last write.
         """
         state, active = self.state, self.active
+        closed = set(self._bases[:-1])
+        state.rolls = {base: roll for base, roll in state.rolls.items() if base in closed}
         if not clean:
             state.last_append_ms = None  # the file's modification time knows better
-        if state.active_segment == active.base_offset and state.first_append_ms is not None:
-            return
-        state.first_append_ms = None
-        if active.size:
+        if not active.size:
+            state.first_append_ms = None  # what had been appended is gone
+        elif state.active_segment != active.base_offset or state.first_append_ms is None:
             begun = f"{self.directory}/{PARTITION_METADATA_FILE}"
             not_before = self._segments[-2].modified_ms if len(self._segments) > 1 else self._fs.stat(begun).mtime_ms
             state.first_append_ms = min(max(not_before, active.first_timestamp), active.modified_ms)
@@ -892,22 +894,29 @@ class PartitionLog:
             return LastWrite(self.state.last_append_ms, AgeSource.LAST_APPEND)
         return LastWrite(segment.modified_ms, AgeSource.MODIFICATION_TIME)
 
+    def forget_last_append(self) -> None:
+        """What is remembered of it cannot be true: the file's modification time tells of the active segment as well."""
+        self.state.last_append_ms = None
+        self._state_unsaved = True
+
     def drop_oldest(self, count: int) -> DoomedSegments:
         """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
 
-        If none would be left, a new active one is begun first; the log end never changes. From now on nobody finds the
-        segments. Have the log start checkpoint written, then set the result's files aside and call ``note_set_aside``:
-        in this order a crash at any moment leaves a log without a hole. StorageError: nothing has changed.
+        If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
+        on a full disk, the active segment stays and the others make room. From now on nobody finds the segments. Have
+        the log start checkpoint written, then set the result's files aside: in this order a crash at any moment leaves
+        a log without a hole. StorageError: nothing has changed.
         """
         if count == len(self._segments):
+            assert self.active.size, "an empty active segment is not dropped"
             try:
                 self._roll(self.log_end_offset, RollReason.RETENTION)
             except OSError as error:
                 self._unfinished_roll = RollReason.RETENTION
-                raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+                count -= 1
+                if not count:
+                    raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         going = self._segments[:count]
-        if self._first_base_on_disk is None:
-            self._first_base_on_disk = going[0].base_offset
         del self._segments[:count], self._bases[:count]
         for segment in going:
             segment.forget()
@@ -916,18 +925,24 @@ class PartitionLog:
             self.log_start_offset = self._bases[0]
             self.state.log_start_reason = "expired"
             self.epochs.truncate_from_start(self.log_start_offset)
-        self.state.damaged = [d for d in self.state.damaged if d.end_offset > self.log_start_offset]
+        self._forget_expired_damage()
         self._state_unsaved = True
-        return DoomedSegments(self._fs, self.directory, [segment.base_offset for segment in going])
+        doomed = DoomedSegments(
+            self._fs,
+            self.directory,
+            [segment.base_offset for segment in going],
+            sync_survivors=self._directory_is_dirty,
+        )
+        self._leaving = [*(d for d in self._leaving if not d.is_set_aside), doomed]
+        return doomed
 
-    def note_set_aside(self) -> None:
-        """The files of what was dropped no longer bear their names: a start cannot find them."""
-        self._first_base_on_disk = None
+    def _forget_expired_damage(self) -> None:
+        self.state.damaged = [damage for damage in self.state.damaged if damage.end_offset > self._bases[0]]
 
     @property
     def first_base_on_disk(self) -> int:
         """Where a start would find the log beginning, were it not told otherwise."""
-        return self._bases[0] if self._first_base_on_disk is None else self._first_base_on_disk
+        return next((d.base_offsets[0] for d in self._leaving if not d.is_set_aside), self._bases[0])
 
     def truncate_to(self, offset: int) -> None:
         """Drop every record at or above ``offset``; batches are not split, so the log may end below it.
@@ -951,6 +966,7 @@ class PartitionLog:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
             self._directory_is_dirty = True
+            self._settle_appends(clean=False)
             self.flush()
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)

@@ -26,6 +26,7 @@ async def run_flushes(broker: "Broker") -> None:
     boundary = TaskBoundary("flush")
     since: dict[Partition, float] = {}  # when a partition was first seen with something to be synced
     while True:
+        broker.flush_wanted = trio.Event()  # before the look: what is appended while it syncs wants the next one
         now = trio.current_time()
         shortest = LONG_MAX
         due = []
@@ -45,7 +46,6 @@ async def run_flushes(broker: "Broker") -> None:
                 nursery.start_soon(boundary.run, partition, _flush)
         for partition in [partition for partition in since if partition.is_deleted]:
             del since[partition]
-        broker.flush_wanted = trio.Event()
         wait = min(max(shortest / 1000 / 2, LOOK_SECONDS_MIN), LOOK_SECONDS_MAX)
         with trio.move_on_after(wait):
             await broker.flush_wanted.wait()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from seglog_broker.storage.rolling import RollReason
 from seglog_broker.tasks.boundary import TaskBoundary
 
 if TYPE_CHECKING:
@@ -43,4 +44,4 @@ async def roll_if_idle(partition: "Partition") -> None:
     """Close the active segment if it is due."""
     await trio.lowlevel.checkpoint()
     if not partition.is_deleted and partition.log.roll_if_idle():
-        partition.note_rolled("idle timer")
+        partition.note_rolled(str(RollReason.IDLE))

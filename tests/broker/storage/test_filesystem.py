@@ -262,14 +262,24 @@ def test_stat_gives_size_and_kind(place: Place) -> None:
     assert place.fs.stat(place.root).is_directory
 
 
-def test_a_file_gets_the_time_of_change_it_is_given_and_keeps_its_content(place: Place) -> None:
-    path = f"{place.root}/f"
-    write_file_atomically(place.fs, path, b"abc")
-    place.fs.set_mtime(path, 1_700_000_000_123)
-    assert place.fs.stat(path).mtime_ms == 1_700_000_000_123
+def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) -> None:
+    path = place.put("file", b"abc")
+    for mtime_ms in (1_700_000_000_123, 0, 4_102_444_800_000):
+        place.fs.set_mtime(path, mtime_ms)
+        assert place.fs.stat(path) == (3, mtime_ms, False)
     assert read_file(place.fs, path) == b"abc"
-    with pytest.raises(FileNotFoundError):
-        place.fs.set_mtime(f"{place.root}/nothing", 1)
+    with opened(place.fs, path, writable=True) as file:
+        file.pwritev([b"d"], 3)
+    assert read_file(place.fs, path) == b"abcd"
+    assert code_of(lambda: place.fs.set_mtime(place.at("nothing"), 0)) == errno.ENOENT
+
+
+def test_setting_the_time_of_change_leaves_the_time_of_access_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    os.utime(path, ns=(1_234_567_890, 0))
+    PosixFileSystem().set_mtime(str(path), 99)
+    assert (path.stat().st_atime_ns, path.stat().st_mtime_ns) == (1_234_567_890, 99_000_000)
 
 
 def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
