@@ -18,6 +18,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
@@ -438,9 +439,11 @@ class PartitionLog:
 
     @property
     def idle_roll_ms(self) -> int | None:
-        """The wall time (ms) at which the idle timer closes the active segment, None while nothing is in it."""
+        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
         first = self.state.first_append_ms
-        return None if first is None or not self.active.size else first + self._segment_ms_max
+        if first is None or not self.active.size or first + self._segment_ms_max > LONG_MAX:
+            return None
+        return first + self._segment_ms_max
 
     def _add_segment(self, base_offset: int) -> None:
         segment = self._segment(base_offset, ())
