@@ -41,7 +41,7 @@ from seglog_protocol.transaction_files import TXN_INDEX_ENTRY, AbortedTransactio
 def clean(fs: FileSystem, job: CleaningJob, throttle: Throttle) -> CleaningResult:
     """Do one round. With ``job.dry_run`` nothing is written.
 
-    Raises OSError with no ``.cleaned`` file left, as far as the file system lets them be removed.
+    Raises OSError with no ``.cleaned`` file left, as far as the file system lets them be removed; so does a bug.
     """
     cleaning = _Cleaning(fs, job, throttle)
     if job.dry_run:
@@ -49,9 +49,10 @@ def clean(fs: FileSystem, job: CleaningJob, throttle: Throttle) -> CleaningResul
     remove_cleaned(fs, job.directory)
     try:
         return cleaning.run()
-    except OSError:
+    except Exception:
         cleaning.discard()
-        remove_cleaned(fs, job.directory)
+        with suppress(OSError):
+            remove_cleaned(fs, job.directory)
         raise
 
 

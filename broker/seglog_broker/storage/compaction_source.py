@@ -16,7 +16,7 @@ from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, why_implausible
 
-PIECE_BYTES: Final = 8 * 1024 * 1024
+PIECE_BYTES: Final = 16 * 1024 * 1024
 """Bytes read at a time, unless a batch is larger: enough batches for arrays to pay, little enough for caches."""
 
 
