@@ -131,6 +131,14 @@ class _DirectoryCheck:
     # --- The whole ----------------------------------------------------------------------------------------------------
 
     def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+        for name in found:
+            if name in directories or name in _REPLACED_FILES or name == filenames.LOCK_FILE:
+                continue
+            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
+                # Before anything is replaced, which goes by way of such a file.
+                yield from self._left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
+            else:
+                yield self._note(Code.UNKNOWN_FILE, name, "has no name that seglog or Kafka gives")
         yield from self._identity(found)
         yield from self._registry(found, directories)
         yield from self._checkpoints(found)
@@ -140,13 +148,6 @@ class _DirectoryCheck:
             for partition in range(topic.partitions):
                 if filenames.partition_directory_name(topic.name, partition) not in directories:
                     yield from self._absent((topic.name, partition))
-        for name in found:
-            if name in directories or name in _REPLACED_FILES or name == filenames.LOCK_FILE:
-                continue
-            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
-                yield from self._left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
-            else:
-                yield self._note(Code.UNKNOWN_FILE, name, "has no name that seglog or Kafka gives")
 
     def _identity(self, found: Sequence[str]) -> Iterator[Told]:
         name = filenames.META_PROPERTIES_FILE

@@ -5,6 +5,7 @@ is not in the directory is the ``index.interval.bytes`` an index was made with; 
 the same bytes, the only other that could is read off the entries themselves.
 """
 
+from copy import deepcopy
 from typing import Final, NamedTuple
 
 from seglog_protocol import segment_files as names
@@ -43,6 +44,10 @@ class ExpectedIndexes:
             self._times += self._time_entry()
             self._last_time = max(self._last_time, self._largest[0])
             self._indexed = position
+
+    def copy(self) -> "ExpectedIndexes":
+        """Another one that has the same batches so far."""
+        return deepcopy(self)
 
     def live(self) -> IndexBytes:
         """As a segment has them that is appended to."""

@@ -58,20 +58,36 @@ class IndexJudge:
         other = interval_of(_without_padding(offsets or b"", names.OFFSET_ENTRY.size))
         return [configured] if other in {None, configured} else [configured, other or 0]
 
-    def judge(self, models: Sequence[ExpectedIndexes], log_size: int) -> tuple[list[Finding], list[Replacement]]:
-        """What is wrong, and what to replace. ``models`` are of the ``intervals``."""
+    def judge(
+        self, models: Sequence[ExpectedIndexes], with_spoilt: Sequence[ExpectedIndexes], log_size: int
+    ) -> tuple[list[Finding], list[Replacement]]:
+        """What is wrong, and what to replace. ``models`` are of the ``intervals``, in their order.
+
+        So are ``with_spoilt``, if there are any: of the log as it was before batches in it were damaged. Indexes of that
+        log are not wrong, but are made anew with the repair of the damage.
+        """
         fitting = next((model for model in models if self._may_be_of(model)), None)
-        kinds = self._kinds(fitting or models[0])
+        before = next((number for number, model in enumerate(with_spoilt) if self._may_be_of(model)), None)
+        if fitting is None and before is not None:
+            of_spoilt = self._kinds(with_spoilt[before])
+            if all(self._is_right(kind) for kind in of_spoilt):
+                return [], self._replacements(models[before])
+        fitting = fitting or (models[before] if before is not None else None)
         findings = [
             finding
-            for kind in kinds
+            for kind in self._kinds(fitting or models[0])
             if (finding := self._judge(kind, log_size, is_interval_known=fitting is not None)) is not None
         ]
         if all(finding.severity == Severity.NOTE for finding in findings):
             return findings, []
-        # Both, for they are of one interval.
-        return findings, [
-            Replacement(self._path(kind.suffix), kind.closed, _MADE_ANEW) for kind in kinds if kind.found != kind.closed
+        return findings, self._replacements(fitting or models[0])
+
+    def _replacements(self, model: ExpectedIndexes) -> list[Replacement]:
+        """Both files, for they are of one interval."""
+        return [
+            Replacement(self._path(kind.suffix), kind.closed, _MADE_ANEW)
+            for kind in self._kinds(model)
+            if kind.found != kind.closed
         ]
 
     def _kinds(self, model: ExpectedIndexes) -> tuple[_Kind, _Kind]:

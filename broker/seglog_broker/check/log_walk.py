@@ -4,7 +4,7 @@ The rules are recovery's (``LogRecovery``), so that what a check calls damaged i
 nothing is changed: no index is made, no tail is cut. A test holds the two against each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,9 +36,17 @@ class LogWalk:
         self.tails: list[Stretch] = []
         self._fs = fs
         self._directory = directory
+        self._on_spoilt: Callable[[LocatedBatch], None] = _ignore
 
-    def batches(self, base_offset: int, highest: int) -> Iterator[LocatedBatch]:
-        """The valid batches of a segment whose offsets may reach up to ``highest``. Raises OSError."""
+    def batches(
+        self, base_offset: int, highest: int, on_spoilt: Callable[[LocatedBatch], None] | None = None
+    ) -> Iterator[LocatedBatch]:
+        """The valid batches of a segment whose offsets may reach up to ``highest``. Raises OSError.
+
+        ``on_spoilt`` is told, in its place between them, of each damaged stretch that is one whole batch but for its
+        checksum: the indexes may know it from before it was damaged.
+        """
+        self._on_spoilt = on_spoilt or _ignore
         if self.next_offset is not None and not self.tails and self.next_offset < base_offset:
             self.holes.append(DamagedRange(self.next_offset, base_offset, base_offset, 0, 0, reason="missing"))
         file = self._open(base_offset)
@@ -56,7 +64,7 @@ class LogWalk:
             found = verifier.batch_at(position, lowest, highest) or verifier.next_batch(position, lowest, highest)
             if found is None:
                 lost = DamagedRange(lowest, lowest, base_offset, position, size)
-                self.tails.append(Stretch(lost, self._why(file, verifier, position, lowest)))
+                self.tails.append(Stretch(lost, self._why(file, verifier, lost, highest)))
                 return
             while found.header.base_offset > lowest:
                 # Checksums leave out the offset. When the next batch lies below this one, it is this one that is wrong.
@@ -68,7 +76,7 @@ class LogWalk:
             first = found.header.base_offset
             if found.position > position:
                 lost = DamagedRange(lowest, first, base_offset, position, found.position)
-                self.damaged.append(Stretch(lost, self._why(file, verifier, position, lowest)))
+                self.damaged.append(Stretch(lost, self._why(file, verifier, lost, highest)))
             elif first > lowest and not self.tails:
                 self.holes.append(DamagedRange(lowest, first, base_offset, position, position, reason="missing"))
             for tail, why in self.tails:  # a valid batch follows: they were none
@@ -97,13 +105,20 @@ class LogWalk:
         finally:
             file.close()
 
-    @staticmethod
-    def _why(file: File, verifier: BatchVerifier, position: int, lowest: int) -> str:
-        found = verifier.batch_at(position)
-        if found is None:
-            return judge_stretch(file, position, verifier.size)[0]
-        first, last = found.header.base_offset, found.header.last_offset
-        return f"a batch with a right checksum says offsets {first} to {last}, which cannot be here ({lowest} follows)"
+    def _why(self, file: File, verifier: BatchVerifier, lost: DamagedRange, highest: int) -> str:
+        found = verifier.batch_at(lost.position)
+        if found is not None:
+            first, last = found.header.base_offset, found.header.last_offset
+            return f"a batch with a right checksum says offsets {first} to {last}, but {lost.start_offset} follows here"
+        why, header = judge_stretch(file, lost.position, verifier.size)
+        if header is not None and lost.position + header.size == lost.end_position:
+            if lost.start_offset <= header.base_offset <= header.last_offset <= highest:
+                self._on_spoilt(LocatedBatch(lost.position, header))
+        return why
 
     def _open(self, base_offset: int) -> File:
         return self._fs.open(f"{self._directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}")
+
+
+def _ignore(_found: LocatedBatch) -> None:
+    """Nobody wants to know."""

@@ -132,24 +132,33 @@ class _PartitionCheck:
             highest = min(highest, following - 1)
         judge = IndexJudge(self._fs, self._path, base, self._known, is_live=is_last and not self._known.is_clean)
         models = [ExpectedIndexes(base, each, self._known.index_bytes_max) for each in judge.intervals()]
-        for found in self._batches(base, highest):
+        with_spoilt: list[ExpectedIndexes] = []  # of the log as it was when the indexes were written
+
+        def add_spoilt(found: LocatedBatch) -> None:
+            with_spoilt.extend([model.copy() for model in models] if not with_spoilt else ())
+            for model in with_spoilt:
+                model.add(*found)
+
+        for found in self._batches(base, highest, add_spoilt):
             counts.batches += 1
             counts.records += found.header.record_count
             self._epochs.add(base, found)
-            for model in models:
+            for model in (*models, *with_spoilt):
                 model.add(*found)
-        findings, replacements = judge.judge(models, size)
+        findings, replacements = judge.judge(models, with_spoilt, size)
         self.out.findings += findings
         self.out.plan.replace += replacements
 
-    def _batches(self, base: int, highest: int) -> Iterator[LocatedBatch]:
+    def _batches(
+        self, base: int, highest: int, on_spoilt: Callable[[LocatedBatch], None]
+    ) -> Iterator[LocatedBatch]:
         if not self._known.deep:
-            yield from self._walk.batches(base, highest)
+            yield from self._walk.batches(base, highest, on_spoilt)
             return
         path = self._file(base, names.LOG_SUFFIX)
         file = self._fs.open(path)
         try:
-            for found in self._walk.batches(base, highest):
+            for found in self._walk.batches(base, highest, on_spoilt):
                 header = found.header
                 try:
                     for _ in iter_records(header, file.pread(header.size, found.position)):
