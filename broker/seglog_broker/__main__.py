@@ -1,7 +1,7 @@
 """``seglogd``: the daemon's command line, signals and exit codes. Nothing else in the broker touches signals.
 
-Without a command it serves; ``seglogd dump`` and ``seglogd check`` work offline on what lies on disk, and have exit codes
-of their own.
+Without a command it serves; ``seglogd check`` and ``seglogd dump`` work offline on what lies on disk, and have exit
+codes of their own.
 
 Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration.
 """

@@ -113,18 +113,22 @@ class _DirectoryCheck:
         self._is_registered = False
         self._offsets: dict[str, dict[Key, int]] = {}
         self._is_clean = False
+        self._open: list[Finding] = []  # findings about the whole that no repair has settled
 
     def run(self) -> Iterator[Told]:
         found = self._fs.list_directory(self._path)
         directories = [name for name in found if self._fs.stat(self._file(name)).is_directory]
         self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in found
         yield from self._of_the_whole(found, directories)
+        if self._wish.repair:
+            yield from (Left(finding) for finding in self._open if finding.severity != Severity.NOTE)
         for name in directories:
             try:
                 parsed = filenames.parse_partition_directory(name)
             except ValueError:
                 continue
-            if not parsed.marker and name not in filenames.SKIPPED_DIRECTORIES:
+            is_partition = not parsed.marker and name not in filenames.SKIPPED_DIRECTORIES
+            if is_partition and not self._is_doomed(name) and not filenames.why_invalid_topic(parsed.topic):
                 yield from self._partition(name, (parsed.topic, parsed.partition))
         yield self._totals
 
@@ -194,12 +198,23 @@ class _DirectoryCheck:
             topic, partition, marker, problem = "", 0, "", str(error)
         if problem is not None:
             yield self._finding(Severity.DAMAGE, Code.FOREIGN_DIRECTORY, name, f"is no partition: {problem}")
-        elif marker == filenames.DELETE_MARKER:
+        elif marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
             yield from self._left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
             yield self._note(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
         elif self._is_registered and not self._is_known((topic, partition)):
             yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}")
+
+    def _is_doomed(self, name: str) -> bool:
+        """Whether its topic has been deleted, and it is left only because of a crash."""
+        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
+        try:
+            return (
+                bool(self._deleting)
+                and filenames.decode_partition_metadata(read_file(self._fs, path)) in self._deleting
+            )
+        except (FileNotFoundError, ValueError):
+            return False
 
     def _is_known(self, key: Key) -> bool:
         topic = self._topics.get(key[0])
@@ -284,18 +299,17 @@ class _DirectoryCheck:
         if plan.lower_recovery_point is not None:
             yield self._repaired(self._lower_recovery_point(key, plan.lower_recovery_point))
             known = replace(known, is_clean=False, recovery_point=plan.lower_recovery_point)
-        left = checked
+        left = replace(checked, findings=list(checked.findings))
         if self._totals.repairs > before:
             left = check_partition(self._fs, path, known, self._progress)
-        faults = left.faults
-        if plan.write_anew is not None and all(finding.code == Code.READ_ONLY for finding in faults):
+        if plan.write_anew is not None and all(finding.code == Code.READ_ONLY for finding in left.faults):
             yield self._repaired(lift_read_only(self._fs, path, left.counts.batches))
-            faults = []
-        for finding in checked.faults:
+            left.findings = [finding for finding in left.findings if finding.code != Code.READ_ONLY]
+        for finding in checked.findings:
             self._totals.findings[finding.severity] -= 1
-        for finding in faults:
-            self._totals.findings[finding.severity] += 1
-            yield Left(finding)
+        for finding in left.findings:
+            self._count(finding)
+        yield from map(Left, left.faults)
         return left
 
     def _lower_recovery_point(self, key: Key, offset: int) -> Repaired:
@@ -314,7 +328,9 @@ class _DirectoryCheck:
     # --- Counting -----------------------------------------------------------------------------------------------------
 
     def _finding(self, severity: Severity, code: Code, name: str, what: str) -> Finding:
-        return self._count(Finding(severity, code, self._file(name), what))
+        finding = self._count(Finding(severity, code, self._file(name), what))
+        self._open.append(finding)
+        return finding
 
     def _note(self, code: Code, name: str, what: str) -> Finding:
         return self._finding(Severity.NOTE, code, name, what)
@@ -328,6 +344,7 @@ class _DirectoryCheck:
         self._totals.repairs += 1
         if finding is not None:
             self._totals.findings[finding.severity] -= 1
+            self._open.remove(finding)
         return done
 
     def _file(self, name: str) -> str:

@@ -6,12 +6,10 @@ the same bytes, the only other that could is read off the entries themselves.
 """
 
 from copy import deepcopy
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from seglog_protocol import segment_files as names
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
-
-_FIRST_POSITION: Final = 0
 
 
 class IndexBytes(NamedTuple):
@@ -31,7 +29,7 @@ class ExpectedIndexes:
         self._times_max = bytes_max // names.TIME_ENTRY.size
         self._offsets = bytearray()
         self._times = bytearray()
-        self._indexed = _FIRST_POSITION
+        self._indexed = 0
         self._largest = (NO_TIMESTAMP, base_offset)
         self._last_time = NO_TIMESTAMP
 
@@ -74,7 +72,7 @@ class ExpectedIndexes:
 
 def interval_of(offsets: bytes) -> int | None:
     """The largest interval that could have made these entries of an offset index, None when there is none."""
-    before, smallest = _FIRST_POSITION, None
+    before, smallest = 0, None
     for entry in names.offset_entries(offsets):
         gap = entry.position - before
         if gap <= 0:

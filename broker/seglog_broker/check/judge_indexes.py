@@ -25,15 +25,14 @@ class _Kind(NamedTuple):
     suffix: str
     entry_size: int
     found: bytes | None
+    stripped: bytes  # what was found, without entries of zeros at its end
     closed: bytes
     live: bytes
 
     @property
     def entries(self) -> bytes:
-        """What was found, without the zeros at its end."""
-        if self.found is None or self.found == self.live:  # an only entry may be all zeros: the first offset, at 1970
-            return self.found or b""
-        return _without_padding(self.found, self.entry_size)
+        """What was found, without padding; but an only entry may be all zeros: the first offset, at 1970."""
+        return self.stripped if self.found != self.live else self.live
 
 
 class IndexJudge:
@@ -48,14 +47,18 @@ class IndexJudge:
         self._known = circumstances
         self._is_live = is_live
         self.found = FoundIndexes(self._read(names.OFFSET_INDEX_SUFFIX), self._read(names.TIME_INDEX_SUFFIX))
+        self._stripped = (
+            _without_padding(self.found.offsets or b"", names.OFFSET_ENTRY.size),
+            _without_padding(self.found.times or b"", names.TIME_ENTRY.size),
+        )
 
     def intervals(self) -> list[int]:
         """Values of ``index.interval.bytes`` that these files may have been made with, the one configured first."""
         configured = self._known.index_interval
         offsets = self.found.offsets
-        if offsets == b"" and self._known.is_adopted:
-            return [configured, names.OFFSET_MAX]  # Kafka's was larger than the segment
-        other = interval_of(_without_padding(offsets or b"", names.OFFSET_ENTRY.size))
+        if offsets == b"":
+            return [configured, names.OFFSET_MAX]  # any that is larger than the segment
+        other = interval_of(self._stripped[0])
         return [configured] if other in {None, configured} else [configured, other or 0]
 
     def judge(
@@ -63,8 +66,8 @@ class IndexJudge:
     ) -> tuple[list[Finding], list[Replacement]]:
         """What is wrong, and what to replace. ``models`` are of the ``intervals``, in their order.
 
-        So are ``with_spoilt``, if there are any: of the log as it was before batches in it were damaged. Indexes of that
-        log are not wrong, but are made anew with the repair of the damage.
+        So are ``with_spoilt``, if there are any: of the log as it was before batches in it were damaged. Indexes of
+        that log are not wrong, but are made anew with the repair of the damage.
         """
         fitting = next((model for model in models if self._may_be_of(model)), None)
         before = next((number for number, model in enumerate(with_spoilt) if self._may_be_of(model)), None)
@@ -92,14 +95,16 @@ class IndexJudge:
 
     def _kinds(self, model: ExpectedIndexes) -> tuple[_Kind, _Kind]:
         closed, live = model.closed(), model.live()
-        return (
-            _Kind(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size, self.found.offsets, closed.offsets, live.offsets),
-            _Kind(names.TIME_INDEX_SUFFIX, names.TIME_ENTRY.size, self.found.times, closed.times, live.times),
-        )
+        suffixes = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+        sizes = (names.OFFSET_ENTRY.size, names.TIME_ENTRY.size)
+        offsets, times = map(_Kind, suffixes, sizes, self.found, self._stripped, closed, live)
+        return offsets, times
 
     def _may_be_of(self, model: ExpectedIndexes) -> bool:
         offsets, times = self._kinds(model)
-        return self._is_right(offsets) and (bool(offsets.found) or model.interval < names.OFFSET_MAX or self._is_right(times))
+        return self._is_right(offsets) and (
+            bool(offsets.found) or model.interval < names.OFFSET_MAX or self._is_right(times)
+        )
 
     def _is_right(self, kind: _Kind) -> bool:
         if kind.found is None:

@@ -111,9 +111,12 @@ class LogWalk:
             first, last = found.header.base_offset, found.header.last_offset
             return f"a batch with a right checksum says offsets {first} to {last}, but {lost.start_offset} follows here"
         why, header = judge_stretch(file, lost.position, verifier.size)
-        if header is not None and lost.position + header.size == lost.end_position:
-            if lost.start_offset <= header.base_offset <= header.last_offset <= highest:
-                self._on_spoilt(LocatedBatch(lost.position, header))
+        if (
+            header is not None
+            and lost.position + header.size == lost.end_position
+            and lost.start_offset <= header.base_offset <= header.last_offset <= highest
+        ):
+            self._on_spoilt(LocatedBatch(lost.position, header))
         return why
 
     def _open(self, base_offset: int) -> File:

@@ -149,9 +149,7 @@ class _PartitionCheck:
         self.out.findings += findings
         self.out.plan.replace += replacements
 
-    def _batches(
-        self, base: int, highest: int, on_spoilt: Callable[[LocatedBatch], None]
-    ) -> Iterator[LocatedBatch]:
+    def _batches(self, base: int, highest: int, on_spoilt: Callable[[LocatedBatch], None]) -> Iterator[LocatedBatch]:
         if not self._known.deep:
             yield from self._walk.batches(base, highest, on_spoilt)
             return
@@ -279,7 +277,9 @@ class _PartitionCheck:
                     self._mismatch(base, said, measured)
                 continue
             if said is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
-                self._add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "speaks of the log without its known damage")
+                self._add(
+                    Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "speaks of the log without its known damage"
+                )
             content = encode_segment_checksum(measured)
             self.out.plan.replace.append(Replacement(path, content, "written for the log as it is now"))
 
@@ -288,8 +288,8 @@ class _PartitionCheck:
         what = (
             f"it has {measured.size} bytes and had {said.size} when it was closed"
             if said.size != measured.size
-            else f"its checksum is {measured.crc:08x}, it was {said.crc:08x} when the segment was closed; every batch's "
-            "own checksum is right, so an offset or a leader epoch has changed"
+            else f"its checksum is {measured.crc:08x}, it was {said.crc:08x} when the segment was closed; every "
+            "batch's own checksum is right, so an offset or a leader epoch has changed"
         )
         self._add(Severity.DAMAGE, Code.CHECKSUM_MISMATCH, path, what)
 
@@ -300,9 +300,7 @@ class _PartitionCheck:
             return
         damage = {finding.code for finding in self.out.findings if finding.severity == Severity.DAMAGE}
         if damage <= _REPAIRABLE_BEFORE_LIFTING:
-            below = [base for base in self._bases if base <= self._known.recovery_point]
-            first = below[-1] if below else 0
-            plan.write_anew = [base for base in self._bases if base >= first]
+            plan.write_anew = list(self._bases)  # all: after a failed fsync no recovery point is to be trusted
 
     def _add(
         self,

@@ -46,17 +46,18 @@ def _partition(counts: PartitionCounts) -> str:
         else "no records"
     )
     closed = max(0, counts.segments - 1)
+    covered = f", checksums for {counts.covered} of {closed} closed" if closed else ""
     return (
         f"{printable(counts.path)}: {offsets}, {counted(counts.batches, 'batch', 'batches')} in "
-        f"{counted(counts.segments, 'segment')}, {size_text(counts.bytes)}, checksums for {counts.covered} of {closed} closed"
+        f"{counted(counts.segments, 'segment')}, {size_text(counts.bytes)}{covered}"
     )
 
 
 def _counts(totals: Totals) -> str:
     return (
         f"{counted(totals.partitions, 'partition')}, {counted(totals.segments, 'segment')}, "
-        f"{counted(totals.batches, 'batch', 'batches')}, {counted(totals.records, 'record')}, {size_text(totals.bytes)} read"
-        + (f", {counted(totals.repairs, 'repair')}" if totals.repairs else "")
+        f"{counted(totals.batches, 'batch', 'batches')}, {counted(totals.records, 'record')}, "
+        f"{size_text(totals.bytes)} read" + (f", {counted(totals.repairs, 'repair')}" if totals.repairs else "")
     )
 
 
@@ -69,5 +70,9 @@ def _verdict(totals: Totals) -> str:
     if damage:
         parts.append(f"damaged in {counted(damage, 'place')}")
     if derived:
-        parts.append(f"has {counted(derived, 'file')} to be made anew" if not damage else f"{counted(derived, 'file')} to be made anew")
+        parts.append(
+            f"has {counted(derived, 'file')} to be made anew"
+            if not damage
+            else f"{counted(derived, 'file')} to be made anew"
+        )
     return f"{printable(totals.path)} is not sound: " + ", ".join(parts) + beside + "."

@@ -1,5 +1,7 @@
-"""Doing what a check decided for one partition. Each step is whole or not there, and a repair that was cut short is
-taken up by the next one, because that begins with a check of its own.
+"""Doing what a check decided for one partition.
+
+Each step is whole or not there, and a repair that was cut short is taken up by the next one, because that begins with a
+check of its own.
 
 The log's bytes are never changed. Damaged stretches are copied into plain files beside their segment, which survive
 when the segment goes, and are noted in ``seglog-partition.json``, by which the broker serves around them. The order

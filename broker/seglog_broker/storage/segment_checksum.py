@@ -40,7 +40,7 @@ class RunningChecksum:
 
     __slots__ = ("_crc", "_size")
 
-    def __init__(self, so_far: SegmentChecksum = SegmentChecksum(0, 0)) -> None:  # noqa: B008 - frozen
+    def __init__(self, so_far: SegmentChecksum = SegmentChecksum(0, 0)) -> None:
         """``so_far`` is what an earlier one had reached."""
         self._size, self._crc = so_far.size, so_far.crc
 

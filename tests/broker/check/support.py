@@ -1,6 +1,7 @@
 """Log directories to be checked, on the forgetful disk."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from seglog_broker.check.directory import Wish, check_directory
 from seglog_broker.check.findings import Code, Finding, Left, Repaired, Severity, Told, Totals
@@ -19,7 +20,7 @@ SMALL = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "
 """Ten batches of 100 bytes a segment, an index entry for every second one."""
 
 
-def configured(**keys: str) -> BrokerConfig:
+def configured(keys: Mapping[str, str] = MappingProxyType({})) -> BrokerConfig:
     config, _ = load_config(None, "", {}, [f"log.dir={DATA}", *(f"{key}={value}" for key, value in keys.items())])
     return config
 
@@ -62,8 +63,10 @@ def path_of(base: int, suffix: str = ".log") -> str:
     return f"{PARTITION}/{base:020d}{suffix}"
 
 
-def check(fs: FileSystem, *, repair: bool = False, deep: bool = False, **keys: str) -> list[Told]:
-    return list(check_directory(fs, DATA, configured(**keys), Wish(deep=deep, repair=repair)))
+def check(
+    fs: FileSystem, *, repair: bool = False, deep: bool = False, keys: Mapping[str, str] = MappingProxyType({})
+) -> list[Told]:
+    return list(check_directory(fs, DATA, configured(keys), Wish(deep=deep, repair=repair)))
 
 
 def findings(told: list[Told]) -> list[Finding]:

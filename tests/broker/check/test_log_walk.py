@@ -6,6 +6,7 @@ import pytest
 
 from seglog_broker.check.log_walk import LogWalk
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.filesystem import Buffer
 from seglog_broker.storage.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import PartitionLog
@@ -51,7 +52,7 @@ def _hurt(fs: ForgetfulFileSystem, rng: random.Random) -> None:
         _overwrite(fs, path, rng.randrange(0, 1000, 100), stray)
 
 
-def _overwrite(fs: ForgetfulFileSystem, path: str, position: int, data: bytes) -> None:
+def _overwrite(fs: ForgetfulFileSystem, path: str, position: int, data: Buffer) -> None:
     file = fs.open(path, writable=True)
     file.pwritev([data], position)
     file.close()

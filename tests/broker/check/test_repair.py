@@ -288,7 +288,10 @@ def test_what_follows_from_the_log_is_made_anew(hurt: Callable[[ForgetfulFileSys
 def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not() -> None:
     fs = written()
     assert totals(check(fs)).covered == 0
-    assert [done.path for done in repairs(check(fs, repair=True))] == [path_of(0, ".checksum"), path_of(10, ".checksum")]
+    assert [done.path for done in repairs(check(fs, repair=True))] == [
+        path_of(0, ".checksum"),
+        path_of(10, ".checksum"),
+    ]
     assert totals(check(fs)).covered == 2
     flip_bit(fs, path_of(10), 3)
     assert not totals(check(fs)).is_sound
