@@ -113,6 +113,7 @@ class _DirectoryCheck:
         self._is_registered = False
         self._offsets: dict[str, dict[Key, int]] = {}
         self._is_clean = False
+        self._partitions: dict[str, Key] = {}  # directories that are partitions of live topics, or may be
         self._open: list[Finding] = []  # findings about the whole that no repair has settled
 
     def run(self) -> Iterator[Told]:
@@ -122,14 +123,8 @@ class _DirectoryCheck:
         yield from self._of_the_whole(found, directories)
         if self._wish.repair:
             yield from (Left(finding) for finding in self._open if finding.severity != Severity.NOTE)
-        for name in directories:
-            try:
-                parsed = filenames.parse_partition_directory(name)
-            except ValueError:
-                continue
-            is_partition = not parsed.marker and name not in filenames.SKIPPED_DIRECTORIES
-            if is_partition and not self._is_doomed(name) and not filenames.why_invalid_topic(parsed.topic):
-                yield from self._partition(name, (parsed.topic, parsed.partition))
+        for name, key in self._partitions.items():
+            yield from self._partition(name, key)
         yield self._totals
 
     # --- The whole ----------------------------------------------------------------------------------------------------
@@ -202,8 +197,10 @@ class _DirectoryCheck:
             yield from self._left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
             yield self._note(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
-        elif self._is_registered and not self._is_known((topic, partition)):
-            yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}")
+        else:
+            self._partitions[name] = (topic, partition)
+            if self._is_registered and not self._is_known((topic, partition)):
+                yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}")
 
     def _is_doomed(self, name: str) -> bool:
         """Whether its topic has been deleted, and it is left only because of a crash."""
