@@ -20,7 +20,7 @@ def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
             flip_bit(fs, path, position, bit)
 
 
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".checksum"])
+@pytest.mark.parametrize("suffix", [pytest.param(".log", marks=pytest.mark.slow), ".index", ".timeindex", ".checksum"])
 def test_every_bit_of_a_closed_segment_is_watched(suffix: str) -> None:
     fs = written(11, covered=True)
     assert findings(check(fs)) == []
