@@ -7,6 +7,8 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -16,8 +18,9 @@ import trio
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.index_density import why_index_fills_first
-from seglog_broker.metrics import Metrics, StallWatch
+from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition, Waiter
 from seglog_broker.storage.clock import Clock
@@ -28,7 +31,8 @@ from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
-from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
+from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.tasks.deletion import Deletion, Deletions
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -66,7 +70,6 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
-    Gap,
     HelloReply,
     Message,
     MetricsReply,
@@ -161,6 +164,8 @@ class Broker:
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
         self._topics_lock = trio.Lock()
+        self.deletions = Deletions()
+        self.flush_wanted = trio.Event()  # some partition has flush.messages records to be synced
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
 
@@ -194,16 +199,6 @@ class Broker:
                 )
         return cls(config, directory, fs, clock, offload)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The broker's own tasks; a child of the one nursery in ``serve``."""
-        watch = StallWatch(self.metrics)
-        trio.lowlevel.add_instrument(watch)
-        try:
-            task_status.started()
-            await run_checkpoints(self)
-        finally:
-            trio.lowlevel.remove_instrument(watch)
-
     def close(self) -> None:
         """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended."""
         for problem in self.directory.close():
@@ -224,6 +219,11 @@ class Broker:
             f"{p.topic}-{p.number} takes no records: {p.append_failure}"
             for p in self.partitions.values()
             if p.append_failure is not None
+        ]
+        problems += [
+            f"{p.topic}-{p.number}: {task} is held up: {why}"
+            for p in self.partitions.values()
+            for task, why in p.problems.items()
         ]
         problems += [
             f"{p.topic}-{p.number}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
@@ -251,7 +251,7 @@ class Broker:
         """The reply, and its payload, to any request but hello, append and fetch."""
         match request:
             case OffsetsRequest():
-                return await self._warmed(lambda: self.offsets(request)), b""
+                return await self.warmed(lambda: self.offsets(request)), b""
             case TopicsRequest():
                 return self.topics(request)
             case CreateTopicRequest():
@@ -263,7 +263,7 @@ class Broker:
             case TruncateRequest():
                 return await self.truncate(request), b""
             case ExplainRequest():
-                return await self._warmed(lambda: self.explain(request)), b""
+                return await self.warmed(lambda: self.explain(request)), b""
             case MetricsRequest():
                 return self.read_metrics(), b""
         raise NotImplementedError(request.api)
@@ -347,14 +347,9 @@ class Broker:
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size
         if appended.rolled is not None:
-            self.metrics.segments_rolled += 1
-            log.info(
-                "segment_rolled",
-                topic=partition.topic,
-                partition=partition.number,
-                base_offset=partition.log.active.base_offset,
-                reason=str(appended.rolled),
-            )
+            partition.note_rolled(str(appended.rolled))
+        if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
+            self.flush_wanted.set()
         if partition.waiters:
             partition.note_append(header.size)
         result = AppendResult(
@@ -370,11 +365,11 @@ class Broker:
     # --- fetch --------------------------------------------------------------------------------------------------------
 
     async def fetch(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over."""
+        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over."""
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
-            answer = await self._warmed(lambda: self._collect(request))
+            answer = await self.warmed(lambda: self._collect(request))
             found = sum(slice_.size for slice_ in answer.slices)
             if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
                 return answer
@@ -407,7 +402,7 @@ class Broker:
         answer.close()
         return None
 
-    async def _warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
+    async def warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
         """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
 
         ``ask`` must have changed nothing when it raises ColdReadError.
@@ -435,7 +430,8 @@ class Broker:
     @staticmethod
     def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
         return found >= min(request.min_bytes, request.max_bytes) or any(
-            result.error is not None for result in answer.reply.partitions
+            result.error is not None or (result.gaps is not None and not result.size)
+            for result in answer.reply.partitions
         )
 
     def _collect(self, request: FetchRequest) -> FetchAnswer:
@@ -480,9 +476,7 @@ class Broker:
             assert item.offset is not None
             offset = item.offset
         found = partition_log.read(offset, bytes_max, min_one=min_one)
-        gaps = None
-        if found is not None and found.start_offset > offset:
-            gaps = [Gap(offset, found.start_offset, partition_log.why_missing(offset))]
+        gaps, compacted_before = gaps_to_tell(partition_log, offset, found, min_one=min_one)
         result = FetchResult(
             item.topic,
             item.partition,
@@ -493,6 +487,7 @@ class Broker:
             durable=partition_log.durable_end_offset,
             leader_epoch=partition_log.leader_epoch,
             gaps=gaps,
+            compacted_before=compacted_before,
         )
         return result, found
 
@@ -665,20 +660,32 @@ class Broker:
             raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._topics_lock:
             topic = self._topic(request.topic)
-            doomed = self.directory.delete_topic(topic)
-            for number in range(topic.partitions):
-                partition = self.partitions.pop((topic.name, number), None)
-                if partition is not None:
+            partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
+            async with AsyncExitStack() as held:
+                for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                    await partition.stop_cleaning()
+                    await held.enter_async_context(partition.maintenance)
+                try:
+                    doomed = self.directory.delete_topic(topic)
+                except StorageError:
+                    for partition in partitions:
+                        partition.may_be_cleaned = True
+                    raise
+                for partition in partitions:
+                    del self.partitions[partition.topic, partition.number]
                     partition.note_deleted()
+                    self.deletions.forget(partition)
             log.info("topic_deleted", topic=topic.name)
+            self.remove_later(doomed)
             # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
             await write_checkpoints(self)
-            for path in doomed:
-                try:
-                    await self.offload.maintenance(self.fs.remove_tree, path)
-                except OSError as error:
-                    log.warning("deletion_postponed", path=path, reason=str(error), until="the next start")
         return DeleteTopicReply(topic.name)
+
+    def remove_later(self, directories: Iterable[str]) -> None:
+        """Have the directories of deleted topics removed after the broker's ``file.delete.delay.ms``."""
+        for path in directories:
+            removal = Deletion(path, partial(self.fs.remove_tree, path), None)
+            self.deletions.add(removal, self.config.topic_defaults.file_delete_delay_ms / 1000)
 
     # --- explain and metrics ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and 
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 import trio
@@ -66,3 +68,14 @@ class StallWatch(trio.abc.Instrument):
         if self._awake_since is not None:
             longest = self._metrics.loop_stall_seconds_max
             self._metrics.loop_stall_seconds_max = max(longest, perf_counter() - self._awake_since)
+
+
+@contextmanager
+def watch_stalls(metrics: Metrics) -> Iterator[None]:
+    """Measure the loop's stalls within this block."""
+    watch = StallWatch(metrics)
+    trio.lowlevel.add_instrument(watch)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(watch)

@@ -4,12 +4,18 @@ Lives on the loop; the log itself knows nothing of waiting. Flushes of one log n
 runs it, everybody who comes meanwhile shares the next.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
 import trio
 
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
+
+log = structlog.get_logger()
 
 
 class Waiter:
@@ -31,10 +37,14 @@ class Partition:
         self.log = log
         self.waiters: set[Waiter] = set()
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
+        self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
+        self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
+        self.may_be_cleaned = True
+        self.is_deleted = False
         self._offload = offload
         self._metrics = metrics
         self._flushed: trio.Event | None = None  # set when the flush under way has ended
-        self._is_deleted = False
+        self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
 
     def note_append(self, size: int) -> None:
         """Wake the fetches that now have enough."""
@@ -45,9 +55,15 @@ class Partition:
 
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""
-        self._is_deleted = True
+        self.is_deleted = True
         for waiter in self.waiters:
             waiter.event.set()
+
+    def note_rolled(self, reason: str) -> None:
+        """Count and tell that a new segment was begun."""
+        self._metrics.segments_rolled += 1
+        base_offset = self.log.active.base_offset
+        log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
 
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.
@@ -56,7 +72,7 @@ class Partition:
         disk failed, UnknownTopicError when the topic was deleted meanwhile.
         """
         while self.log.durable_end_offset < offset:
-            if self._is_deleted:
+            if self.is_deleted:
                 raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
             if self.log.state.read_only is not None:
                 raise PartitionReadOnlyError(
@@ -78,6 +94,54 @@ class Partition:
         await self._run(flush)
         return None if self.log.state.read_only else flush.end_offset
 
+    @property
+    def can_be_cleaned(self) -> bool:
+        """Whether a round of compaction may begin."""
+        return (
+            self._cleaning is None
+            and self.may_be_cleaned
+            and not self.is_deleted
+            and self.log.state.read_only is None
+            and "compact" in self.log.config.cleanup_policy
+        )
+
+    @property
+    def is_being_cleaned(self) -> bool:
+        """Whether a round of compaction is under way; meanwhile the segments below the active one stay as they are."""
+        return self._cleaning is not None
+
+    @contextmanager
+    def clean(self) -> Iterator[trio.CancelScope]:
+        """Mark a round of compaction; the scope is cancelled when it is not wanted any more."""
+        scope, ended = trio.CancelScope(), trio.Event()
+        self._cleaning = scope, ended
+        try:
+            yield scope
+        finally:
+            self._cleaning = None
+            ended.set()
+
+    async def stop_cleaning(self) -> None:
+        """Let no round of compaction begin, end the one that is under way, and return when it has left."""
+        self.may_be_cleaned = False
+        if self._cleaning is not None:
+            scope, ended = self._cleaning
+            scope.cancel()
+            await ended.wait()
+
+    async def save_state(self) -> None:
+        """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""
+        async with self.maintenance:
+            write = None if self.is_deleted else self.log.prepare_state()
+            if write is None:
+                return
+            written = False
+            try:
+                await self._offload.maintenance(write.run)
+                written = True
+            finally:
+                self.log.finish_state(written=written)
+
     async def _run(self, flush: Flush) -> None:
         self._flushed = trio.Event()
         error: OSError | None = None
@@ -91,13 +155,13 @@ class Partition:
             finally:
                 self._metrics.fsyncs += 1
                 self._metrics.fsync_seconds_max = max(self._metrics.fsync_seconds_max, trio.current_time() - began)
-                if self._is_deleted:
+                if self.is_deleted:
                     flush.release()
                 else:
                     self.log.finish_flush(flush, error)
                 self._flushed.set()
                 self._flushed = None
-        if error is not None and self.log.state.read_only is None and not self._is_deleted:
+        if error is not None and self.log.state.read_only is None and not self.is_deleted:
             failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
             failed.retriable = True
             raise failed from error

@@ -217,8 +217,10 @@ class Client:
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
         a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
         "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
-        now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
-        fetch_bytes, partition_bytes.
+        now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset that is not
+        in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record before the
+        record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
+        partition_bytes.
         """
         from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
         from seglog.consuming import ConsumerOptions  # noqa: PLC0415

@@ -176,7 +176,7 @@ class PolicyViolationError(RequestError):
 class OffsetOutOfRangeError(RequestError):
     """The offset lies outside [earliest, latest]; ``latest`` is the end, where the next record will go.
 
-    ``reason`` says why: "below_log_start" or "beyond_end".
+    ``reason`` says why: "expired" or "truncated" for records that were there once, else "beyond_end".
     """
 
     code = "OFFSET_OUT_OF_RANGE"

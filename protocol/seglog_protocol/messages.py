@@ -222,7 +222,8 @@ class FetchResult(Message):
     """``size`` bytes of whole batches in the payload, the first of which contains or follows ``offset``.
 
     ``offset`` is the one asked for, or the one the timestamp led to. [``earliest``, ``latest``) is what can be read;
-    everything below ``durable`` survives a power cut.
+    everything below ``durable`` survives a power cut. ``gaps`` names offsets that hold no record; any other hole
+    between two batches was left by compaction where it lies below ``compacted_before``, else it is missing.
     """
 
     topic: str
@@ -234,6 +235,7 @@ class FetchResult(Message):
     durable: int | None = None
     leader_epoch: int | None = None
     gaps: list[Gap] | None = None
+    compacted_before: int | None = None
     error: SeglogError | None = None
 
 

@@ -295,8 +295,6 @@ async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> N
     with await broker.fetch(fetch_request()) as answer:
         await broker.delete_topic(DeleteTopicRequest("t"))
         assert [record.value for record in _records(answer.slices)] == [b"still readable"]
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    assert not [path for path in broker.fs.snapshot() if "t-0" in path]
 
 
 # --- What bad input is answered ---------------------------------------------------------------------------------------

@@ -362,7 +362,7 @@ async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why(broker: Br
     assert stored(broker) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(broker, 3)).error
     assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "below_log_start")
+    assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
     assert (await fetch(broker, 4)).error is None
     [ends] = broker.offsets(OffsetsRequest([OffsetsPartition("t", 0)])).partitions
     assert (ends.earliest, ends.latest) == (4, 10)
@@ -431,7 +431,7 @@ async def test_when_it_is_answered_it_survives_a_power_cut(broker: Broker) -> No
     assert stored(found) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(found, 3)).error
     assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert error.reason == "below_log_start"
+    assert error.reason == "truncated"
     found.close()
 
 

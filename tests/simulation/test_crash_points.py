@@ -160,6 +160,8 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
         "replication-offset-checkpoint",
     }
     partitions = {filenames.partition_directory_name(*key) for key in directory.logs}
+    for path in directory.report.doomed:
+        fs.remove_tree(path)
     assert set(fs.list_directory("/data")) - own == partitions
     for key, log in directory.logs.items():
         expected = {

@@ -259,11 +259,11 @@ class _DirectoryCheck:
         topic = self._topics.get(key[0]) if self._is_known(key) else None
         config = self._topic_config(topic)
         is_adopted = topic is None or bool(topic.notes)
-        is_compacted = "compact" in config.cleanup_policy or key in self._offsets[checkpoints.CLEANER_CHECKPOINT]
         return Circumstances(
             is_clean=self._is_clean,
             is_adopted=is_adopted,
-            gaps=Gaps.NORMAL if is_compacted else Gaps.UNKNOWN if is_adopted else Gaps.NEVER,
+            gaps=Gaps.UNKNOWN if is_adopted else Gaps.NEVER,
+            compacted_before=self._offsets[checkpoints.CLEANER_CHECKPOINT].get(key, 0),
             topic_id=None if topic is None else topic.id,
             recovery_point=self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0),
             log_start=self._offsets[checkpoints.LOG_START_CHECKPOINT].get(key, 0),

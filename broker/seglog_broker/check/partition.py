@@ -197,7 +197,12 @@ class _PartitionCheck:
             offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
             self._judge_stretch(Stretch(lost, why), recorded, Code.BATCH_DAMAGED, offsets)
         unknown = []
-        for hole in self._walk.holes:
+        state = self.out.plan.state
+        compacted_before = max(self._known.compacted_before, state.compacted_before if state is not None else 0)
+        for found in self._walk.holes:
+            hole = replace(found, start_offset=max(found.start_offset, compacted_before))
+            if hole.start_offset >= hole.end_offset:
+                continue
             offsets = (hole.start_offset, hole.end_offset)
             path = self._file(hole.segment, names.LOG_SUFFIX)
             what = f"offsets {_span(offsets)} are in no batch"
@@ -206,7 +211,7 @@ class _PartitionCheck:
             elif self._known.gaps == Gaps.NEVER:
                 self._add(Severity.DAMAGE, Code.OFFSETS_MISSING, path, what, None, offsets)
                 self._remember(hole)
-            elif self._known.gaps == Gaps.UNKNOWN:
+            else:
                 unknown.append(offsets)
         if unknown:
             count = sum(end - start for start, end in unknown)

@@ -7,11 +7,10 @@ from seglog_broker.storage.partition_state import DamagedRange, PartitionState
 
 
 class Gaps(Enum):
-    """What offsets without a record mean in a partition."""
+    """What offsets without a record mean in a partition, where compaction is not known to have been at work."""
 
     NEVER = auto()  # nothing removes single records from it: they are lost
     UNKNOWN = auto()  # Kafka wrote it, and whether it was compacted is not in the directory
-    NORMAL = auto()  # it is compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +20,7 @@ class Circumstances:
     is_clean: bool = True  # the marker of a stop in order is there
     is_adopted: bool = False  # Kafka wrote it, or part of it
     gaps: Gaps = Gaps.NEVER
+    compacted_before: int = 0  # by the cleaner's checkpoint; the partition's state may know more
     topic_id: str | None = None
     recovery_point: int = 0
     log_start: int = 0

@@ -18,7 +18,7 @@ from seglog_broker.config.keys import (
     Synonym,
     keys_of,
 )
-from seglog_broker.config.topic_config import NO_CLEANER, NO_FLUSHER, NO_REPLICAS, TOPIC_KEYS, TopicConfig
+from seglog_broker.config.topic_config import NO_CLEANER, NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
 from seglog_broker.config.values import (
     LONG_MAX,
@@ -215,9 +215,10 @@ class BrokerConfig:
         Key(
             "log.flush.start.offset.checkpoint.interval.ms",
             Int(0),
-            Effect.NOT_YET,
+            Effect.NEVER,
             "Milliseconds between two checkpoints of the log start offsets.",
-            "Seldom.",
+            "Never here.",
+            note="log starts are written with the other checkpoints, and at once when records are deleted",
         ),
     ] = 60_000
     log_flush_scheduler_interval_ms: Annotated[
@@ -225,11 +226,9 @@ class BrokerConfig:
         Key(
             "log.flush.scheduler.interval.ms",
             Long(0),
-            Effect.NOT_YET,
-            "Milliseconds between two looks for partitions whose flush.ms has passed; also a default of flush.ms.",
+            Effect.NOW,
+            "Another default of flush.ms; when to look for partitions whose time has come is found out by itself.",
             "Together with flush.ms.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
         ),
     ] = LONG_MAX
     log_retention_check_interval_ms: Annotated[
@@ -237,10 +236,9 @@ class BrokerConfig:
         Key(
             "log.retention.check.interval.ms",
             Long(1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds between two looks for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
-            note="nothing is deleted by age or size yet",
         ),
     ] = 300_000
     num_recovery_threads_per_data_dir: Annotated[

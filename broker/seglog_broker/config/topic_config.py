@@ -23,9 +23,7 @@ from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Te
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
 
-NO_RETENTION: Final = "nothing is deleted by age or size yet"
 NO_CLEANER: Final = "compaction does not run yet"
-NO_FLUSHER: Final = "there is no flush by count or time yet; produce with ack=disk to have records on disk"
 NO_RECOMPRESSION: Final = "batches are stored as they were sent"
 NO_REPLICAS: Final = "one node has no replicas"
 NO_TIERS: Final = "there is no remote storage"
@@ -127,11 +125,9 @@ class TopicConfig:
         Key(
             "flush.messages",
             Long(1),
-            Effect.NOT_YET,
-            "Records after which a partition is flushed to disk.",
+            Effect.NOW,
+            "Records after which a partition is flushed to disk, in the background.",
             "Seldom; acks at level disk are the better tool.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
             synonyms=(Synonym("log.flush.interval.messages"),),
         ),
     ] = LONG_MAX
@@ -140,11 +136,9 @@ class TopicConfig:
         Key(
             "flush.ms",
             Long(0),
-            Effect.NOT_YET,
-            "Milliseconds after which a partition is flushed to disk.",
+            Effect.NOW,
+            "Milliseconds after which a partition is flushed to disk, in the background.",
             "To bound what a power loss takes from producers that do not ask for ack=disk.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
         ),
     ] = LONG_MAX
@@ -153,11 +147,9 @@ class TopicConfig:
         Key(
             "retention.ms",
             Long(-1),
-            Effect.NOT_YET,
-            "Age in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
+            Effect.NOW,
+            "Age of its newest record in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
             "Set it to how long the events are of use; -1 to keep history.",
-            note=NO_RETENTION,
-            holds=-1,
             synonyms=(
                 Synonym("log.retention.ms", 1, Long(), off_below_zero=True),
                 Synonym("log.retention.minutes", 60_000, Int(), off_below_zero=True),
@@ -170,11 +162,9 @@ class TopicConfig:
         Key(
             "retention.bytes",
             Long(),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Size in bytes of a partition above which its oldest segments are deleted; -1 sets no limit.",
             "Set it to bound the disk: partitions times this number, and a segment each.",
-            note=NO_RETENTION,
-            holds=-1,
             synonyms=(Synonym("log.retention.bytes"),),
         ),
     ] = -1
@@ -183,11 +173,9 @@ class TopicConfig:
         Key(
             "file.delete.delay.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds between taking a file out of the log and removing it from the disk.",
             "Seldom; raise it to have time for second thoughts.",
-            note="files of a deleted topic are removed at once",
-            holds=0,
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
     ] = 60_000

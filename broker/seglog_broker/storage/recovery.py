@@ -96,10 +96,10 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 class LogRecovery:
     """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
 
-    def __init__(self, epochs: LeaderEpochs, *, gaps_are_normal: bool) -> None:
-        """``gaps_are_normal``: compaction leaves gaps between segments, so one is no sign of loss."""
+    def __init__(self, epochs: LeaderEpochs, *, compacted_before: int = 0) -> None:
+        """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss."""
         self._epochs = epochs
-        self._gaps_are_normal = gaps_are_normal
+        self._compacted_before = compacted_before
         self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
         self.report = RecoveryReport()
 
@@ -178,7 +178,8 @@ class LogRecovery:
 
     def _note_hole(self, start: int, end: int) -> None:
         """Offsets that were handed out and whose bytes never reached the disk; they are not handed out again."""
-        if start < end and not self._gaps_are_normal:
+        start = max(start, self._compacted_before)
+        if start < end:
             self.report.damaged.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
 
 

@@ -47,14 +47,12 @@ class Segment:
         *,
         index_bytes_max: int,
         index_interval: int,
-        created_ms: int,
         existing: Sequence[str] = (),
     ) -> None:
         """``existing`` are the names in ``directory``: what is not among them is created when first written."""
         self.base_offset = base_offset
         self.directory = directory
         self.index_interval = index_interval
-        self.created_ms = created_ms  # when this object was made: the wall clock reference of a timestamp-less segment
         self.damaged: list[DamagedRange] = []
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
         self._fs = fs
@@ -116,6 +114,16 @@ class Segment:
                 trace.touch(self.time_index.path)
             self._max = self.time_index.last
         return self._max
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The ``timestamp`` of ``max_timestamp``."""
+        return self.max_timestamp.timestamp
+
+    @property
+    def modified_ms(self) -> int:
+        """When the ``.log`` was last written to, as its file system says (wall time, ms)."""
+        return self._fs.stat(self.log_path).mtime_ms
 
     @property
     def first_timestamp(self) -> int:
@@ -494,21 +502,11 @@ class Segment:
             self.time_index.truncate_to(offset)
             self._max = None
 
-    def rename_deleted(self) -> None:
-        """Give every file the suffix ``.deleted``; those who hold a lease read on undisturbed."""
+    def forget(self) -> None:
+        """Let go of every file: their names are about to change. Those who hold a lease read on undisturbed."""
         self.release()
         for suffix in names.SEGMENT_SUFFIXES:
-            path = self._path(suffix)
-            self._handles.forget(path)
-            if self._fs.exists(path):
-                self._fs.rename(path, f"{path}{names.DELETED_SUFFIX}")
-
-    def unlink_deleted(self) -> None:
-        """Remove the files that ``rename_deleted`` set aside."""
-        for suffix in names.SEGMENT_SUFFIXES:
-            path = f"{self._path(suffix)}{names.DELETED_SUFFIX}"
-            if self._fs.exists(path):
-                self._fs.unlink(path)
+            self._handles.forget(self._path(suffix))
 
     def release(self) -> None:
         """Give the writer's handle back, if there is one."""

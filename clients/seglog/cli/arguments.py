@@ -204,6 +204,12 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
     consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
     consume.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
     consume.add_argument(
+        "--on-out-of-range",
+        choices=("error", "earliest", "latest"),
+        default="error",
+        help="where to go on when the next offset is not in the log, for instance because it has expired meanwhile",
+    )
+    consume.add_argument(
         "--format",
         choices=("text", "json", "raw"),
         default="text",

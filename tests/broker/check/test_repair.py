@@ -196,7 +196,7 @@ def test_a_hole_between_two_segments_is_noted_for_readers() -> None:
     check(fs, repair=True)
     assert faults(check(fs)) == []
     logs = opened(fs)
-    assert logs.logs["commits", 0].why_missing(12) == "missing"
+    assert logs.logs["commits", 0].state.damaged == [DamagedRange(10, 20, 20, 0, 0, "missing")]
     logs.close()
 
 

@@ -19,6 +19,7 @@ def test_everything_is_read_back_after_a_power_cut() -> None:
         first_append_ms=1,
         last_append_ms=2,
         log_start_reason="truncated",
+        compacted_before=9,
     )
     state.save(fs, "/t-0")
     assert PartitionState.load(fs.found_after(POWER_LOSS), "/t-0") == state
@@ -41,6 +42,9 @@ def test_without_a_file_nothing_is_known() -> None:
         b"\xff",
         b'{"damaged": [{"start": 1}]}',
         b'{"damaged": 5}',
+        b'{"compacted_before": "9"}',
+        b'{"compacted_before": -1}',
+        b'{"compacted_before": null}',
         b'{"damaged": [[1, 2]]}',
         b'{"damaged": [{"start_offset": "3", "end_offset": 5, "segment": 0, "position": 1, "end_position": 2}]}',
     ],

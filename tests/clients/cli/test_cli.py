@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from seglog.cli import main
+from seglog.cli.consume import GapNotes
 from seglog.cli.ping import uptime
+from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidConfigError, PartitionReadOnlyError
 from seglog_protocol.messages import (
@@ -22,6 +24,7 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
+    Gap,
     HelloReply,
     HelloRequest,
 )
@@ -181,6 +184,54 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
     )
     code, _, said = run("consume", "t", "--partition", "0")
     assert (code, said) == (1, "seglog: offsets 0 to 2 of t-0 cannot be read\n")
+
+
+def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: Run, broker: FakeBroker) -> None:
+    gaps = [Gap(0, 2, "damaged"), Gap(2, 3, "damaged"), Gap(10, 13, "missing")]
+    batches = b"".join(encode_batch([(0, None, b"v%d" % base, ())], base_offset=base) for base in (5, 9, 14))
+    broker.logs["t"][0].latest = 20
+    broker.script = lambda request, _: (
+        (FetchReply([FetchResult("t", 0, len(batches), latest=20, gaps=gaps, compacted_before=10)]), batches)
+        if isinstance(request, FetchRequest) and request.partitions[0].offset == 0
+        else None
+    )
+    code, out, error = run("consume", "t", "--partition", "0")
+    assert (code, out) == (0, "v5\nv9\nv14\n")
+    assert error.splitlines() == [
+        "seglog: warning: offsets 0 to 2 of t-0 hold no record (damaged)",
+        "seglog: warning: offsets 10 to 13 of t-0 hold no record (missing)",
+        "seglog: warning: offsets 15 to 19 of t-0 hold no record (missing)",
+        "seglog: note: 5 offsets without a record (compacted)",
+    ]
+
+
+def test_a_loss_is_told_once_when_its_end_is_known_or_nothing_more_comes(capfd: pytest.CaptureFixture[str]) -> None:
+    notes = GapNotes()
+    notes.met(ConsumerGap("t", 0, 0, 5, "expired"))
+    notes.met(ConsumerGap("t", 1, 0, 1, "truncated"))
+    notes.met(ConsumerGap("t", 0, 5, 6, "compacted"))
+    notes.tell(0)
+    assert capfd.readouterr().err == "seglog: warning: offsets 0 to 4 of t-0 hold no record (expired)\n"
+    notes.finish()
+    assert capfd.readouterr().err.splitlines() == [
+        "seglog: warning: offsets 0 to 0 of t-1 hold no record (truncated)",
+        "seglog: note: 1 offset without a record (compacted)",
+    ]
+
+
+def test_an_offset_that_is_gone_is_an_error_unless_told_where_to_go_on(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    log = broker.logs["t"][0]
+    del log.batches[0]
+    log.batches.append(encode_batch([(0, None, b"kept", ())], base_offset=3))
+    log.earliest, log.latest = 3, 4
+    wanted = ("consume", "t", "--partition", "0", "--from", "0")
+    assert run(*wanted)[:2] == (4, "")
+    assert run(*wanted, "--on-out-of-range", "earliest") == (
+        0,
+        "kept\n",
+        "seglog: warning: offsets 0 to 2 of t-0 hold no record (expired)\n",
+    )
 
 
 def test_whoever_has_read_enough_ends_it_quietly(broker: FakeBroker) -> None:
