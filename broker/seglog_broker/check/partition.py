@@ -18,7 +18,6 @@ from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment_checksum import (
-    CHECKSUM_SUFFIX,
     MalformedChecksumError,
     SegmentChecksum,
     checksum_path,
@@ -175,7 +174,7 @@ class _PartitionCheck:
             file.close()
 
     def _checksum(self, base: int) -> _Covered | None:
-        if names.segment_file_name(base, CHECKSUM_SUFFIX) not in self._names:
+        if names.segment_file_name(base, names.CHECKSUM_SUFFIX) not in self._names:
             return None
         measured = measure_segment(self._fs, self._path, base)
         try:
@@ -275,7 +274,7 @@ class _PartitionCheck:
             path = checksum_path(self._path, base)
             if said is not None and base not in hurt:
                 if base == self._bases[-1] and said.size != measured.size:
-                    what = f"speaks of {said.size} bytes, the segment has grown to {measured.size} since"
+                    what = f"speaks of {said.size} bytes, the active segment has {measured.size} by now"
                     self._add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, what)
                     self.out.plan.remove.append(path)
                 else:

@@ -26,7 +26,6 @@ from seglog_broker.storage.filenames import (
 from seglog_broker.storage.filesystem import FileSystem, read_file
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
-from seglog_broker.storage.segment_checksum import CHECKSUM_SUFFIX
 from seglog_protocol import segment_files as names
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ LEFT_OVER_SUFFIXES: Final = {
 """What ``tidy_directory`` takes care of."""
 
 _OWN_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, PARTITION_STATE_FILE})
-_SEGMENT_SUFFIXES: Final = (*names.SEGMENT_SUFFIXES, CHECKSUM_SUFFIX)
 
 
 class SmallFiles:
@@ -205,11 +203,9 @@ class SmallFiles:
                 self._note(Code.LEFT_OVER, path, left_over)
             elif parsed is not None and parsed[1].startswith(SET_ASIDE_SUFFIX):
                 self._note(Code.SET_ASIDE, path, "is a copy of damaged bytes")
-            elif parsed is not None and parsed[1] in _SEGMENT_SUFFIXES:
+            elif parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES:
                 if parsed[0] not in self._bases:
                     self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
-                    if parsed[1] == CHECKSUM_SUFFIX:
-                        self._out.plan.remove.append(path)
             elif name not in _OWN_FILES and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX):
                 self._note(Code.UNKNOWN_FILE, path, "has no name that seglog or Kafka gives")
 

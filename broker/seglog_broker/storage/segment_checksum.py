@@ -15,9 +15,7 @@ from typing import Final
 
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_protocol.checksum import Buffer, crc32c
-from seglog_protocol.segment_files import LOG_SUFFIX, segment_file_name
-
-CHECKSUM_SUFFIX: Final = ".checksum"
+from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, segment_file_name
 
 _VERSION: Final = "0"
 _READ_BYTES: Final = 1024 * 1024

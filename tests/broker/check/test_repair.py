@@ -295,3 +295,24 @@ def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not(
     assert totals(check(fs)).covered == 2
     flip_bit(fs, path_of(10), 3)
     assert not totals(check(fs)).is_sound
+
+
+def test_a_checksum_goes_with_its_segment() -> None:
+    fs = written(covered=True)
+    logs = opened(fs)
+    logs.logs["commits", 0].truncate_to(5)
+    logs.close()
+    assert not fs.exists(path_of(10, ".checksum"))
+    create(fs, path_of(99, ".checksum"))
+    opened(fs).close()
+    assert not fs.exists(path_of(99, ".checksum")), "without its log it is a left-over"
+
+
+def test_a_checksum_of_a_segment_that_is_appended_to_again_is_of_no_use() -> None:
+    fs = written(covered=True)
+    logs = opened(fs)
+    logs.logs["commits", 0].truncate_to(5)
+    logs.close()
+    assert codes(check(fs)) == [(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG)]
+    assert totals(check(fs, repair=True)).is_sound
+    assert not fs.exists(path_of(0, ".checksum"))
