@@ -1,6 +1,7 @@
 """``seglogd``: the daemon's command line, signals and exit codes. Nothing else in the broker touches signals.
 
-Without a command it serves; ``seglogd dump`` works offline on what lies on disk, and has exit codes of its own.
+Without a command it serves; ``seglogd check`` and ``seglogd dump`` work offline on what lies on disk, and have exit
+codes of their own.
 
 Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration.
 """
@@ -27,7 +28,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 
-COMMANDS: Final = {"dump": "seglog_broker.dump.command"}
+COMMANDS: Final = {"check": "seglog_broker.check.command", "dump": "seglog_broker.dump.command"}
 """Modules of the offline commands; each has ``main(arguments) -> exit code`` and is imported when it is called."""
 
 PLATFORMS: Final = ("linux", "darwin")
@@ -81,7 +82,8 @@ def _raise_descriptor_limit(handles_max: int) -> list[str]:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="seglogd",
-        description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows what lies on disk.",
+        description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows what lies on disk, "
+        "`seglogd check DIRECTORY` whether it is sound.",
         epilog="Keys and their defaults are in docs/CONFIG.md. A flag is stronger than the environment (SEGLOG_...), "
         "and that is stronger than the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,

@@ -191,7 +191,7 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
     directory = path.rpartition("/")[0] or "."
     content = read_file(fs, path)
     state = PartitionState.load(fs, directory)
-    if state == PartitionState() and not _says_nothing(content):
+    if state == PartitionState() and not says_nothing(content):
         yield Damage(path, None, None, "it cannot be understood; a start takes it for absent")
         return
     yield StateFound(
@@ -212,7 +212,7 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
         )
 
 
-def _says_nothing(content: bytes) -> bool:
+def says_nothing(content: bytes) -> bool:
     """Whether this is a state with nothing in it, as the broker itself writes it, rather than no state at all."""
     try:
         found: Any = json.loads(content)
