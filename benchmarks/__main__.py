@@ -16,6 +16,7 @@ from benchmarks import (
     append,
     clients,
     cold,
+    compaction,
     density,
     fetch,
     idle,
@@ -42,6 +43,7 @@ BENCHMARKS: Final = (
     record_codecs.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
+    compaction.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5

@@ -18,6 +18,7 @@ import trio
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.explain import explain_seek, explain_segments
 from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
@@ -29,10 +30,10 @@ from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
 from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
-from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, Deletions
+from seglog_broker.tasks.retention import RetentionSchedule
 from seglog_broker.version import VERSION
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -63,9 +64,10 @@ from seglog_protocol.messages import (
     CreateTopicRequest,
     DeleteTopicReply,
     DeleteTopicRequest,
-    ExplainedLookup,
     ExplainReply,
     ExplainRequest,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
     FetchPartition,
     FetchReply,
     FetchRequest,
@@ -94,9 +96,6 @@ _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 
 COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
-
-DAMAGES_TOLD_MAX: Final = 3
-"""Of one partition, in ``hello``: enough to make somebody look."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -165,6 +164,9 @@ class Broker:
         self._started_ms = clock.now_ms()
         self._topics_lock = trio.Lock()
         self.deletions = Deletions()
+        self.retention_schedule = RetentionSchedule(
+            interval_ms=config.log_retention_check_interval_ms, first_ms=config.log_initial_task_delay_ms
+        )
         self.flush_wanted = trio.Event()  # some partition has flush.messages records to be synced
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
@@ -210,26 +212,7 @@ class Broker:
         """Who answers, what it speaks, and what is wrong with it."""
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {why}" for (topic, partition), why in offline.items()]
-        problems += [
-            f"{p.topic}-{p.number} is read-only because {p.log.state.read_only}"
-            for p in self.partitions.values()
-            if p.log.state.read_only is not None
-        ]
-        problems += [
-            f"{p.topic}-{p.number} takes no records: {p.append_failure}"
-            for p in self.partitions.values()
-            if p.append_failure is not None
-        ]
-        problems += [
-            f"{p.topic}-{p.number}: {task} is held up: {why}"
-            for p in self.partitions.values()
-            for task, why in p.problems.items()
-        ]
-        problems += [
-            f"{p.topic}-{p.number}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
-            for p in self.partitions.values()
-            for damage in [d for d in p.log.state.damaged if d.end_offset > p.log.log_start_offset][:DAMAGES_TOLD_MAX]
-        ]
+        problems += [problem for partition in self.partitions.values() for problem in partition.what_is_wrong()]
         return HelloReply(
             protocol=PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
@@ -264,6 +247,8 @@ class Broker:
                 return await self.truncate(request), b""
             case ExplainRequest():
                 return await self.warmed(lambda: self.explain(request)), b""
+            case ExplainSegmentsRequest():
+                return await self.explain_segments(request)
             case MetricsRequest():
                 return self.read_metrics(), b""
         raise NotImplementedError(request.api)
@@ -691,52 +676,11 @@ class Broker:
 
     def explain(self, request: ExplainRequest) -> ExplainReply:
         """Seek as a fetch does, and tell how it went."""
-        partition = self._partition(request.topic, request.partition)
-        if (request.offset is None) == (request.timestamp is None):
-            raise InvalidRequestError("a seek goes either to an offset or to a timestamp", field="offset")
-        trace = SeekTrace()
-        try:
-            if request.timestamp is not None:
-                partition.log.find_timestamp(request.timestamp, trace)
-            elif request.offset is not None:
-                partition.log.seek(request.offset, trace)
-        except SeglogError as error:
-            raise partition.placed(error) from error
-        return self._explained(request, trace)
+        return explain_seek(self._partition(request.topic, request.partition), request, self.directory.path)
 
-    def _explained(self, request: ExplainRequest, trace: SeekTrace) -> ExplainReply:
-        below = f"{self.directory.path}/"
-        lookups = [
-            ExplainedLookup(
-                found.index,
-                found.path.removeprefix(below),
-                found.entries,
-                found.wanted,
-                found.probes,
-                *(found.entry or (None, None)),
-            )
-            for found in trace.lookups
-        ]
-        return ExplainReply(
-            request.topic,
-            request.partition,
-            trace.segments,
-            trace.why_segment,
-            segment=trace.segment,
-            passed_over=trace.passed_over,
-            lookups=lookups,
-            scan_start=trace.scan_start,
-            scanned_bytes=trace.scanned_bytes,
-            scanned_batches=trace.scanned_batches,
-            read_bytes=trace.read_bytes,
-            position=trace.position,
-            base_offset=trace.base_offset,
-            last_offset=trace.last_offset,
-            record_offset=trace.record_offset,
-            record_timestamp=trace.record_timestamp,
-            rebuilt_indexes=trace.rebuilt_indexes,
-            files=[path.removeprefix(below) for path in trace.files],
-        )
+    async def explain_segments(self, request: ExplainSegmentsRequest) -> tuple[ExplainSegmentsReply, bytes]:
+        """Tell of a page of segments, the payload, a msgpack list, why they are still there and when they go."""
+        return await explain_segments(self, self._partition(request.topic, request.partition), request)
 
     def read_metrics(self) -> MetricsReply:
         """The counters, and what can be counted right now."""

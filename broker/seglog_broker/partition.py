@@ -6,6 +6,7 @@ runs it, everybody who comes meanwhile shares the next.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import structlog
 import trio
@@ -16,6 +17,9 @@ from seglog_broker.storage.partition_log import Flush, PartitionLog
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
 log = structlog.get_logger()
+
+DAMAGES_TOLD_MAX: Final = 3
+"""Of one partition: enough to make somebody look."""
 
 
 class Waiter:
@@ -64,6 +68,19 @@ class Partition:
         self._metrics.segments_rolled += 1
         base_offset = self.log.active.base_offset
         log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
+
+    def what_is_wrong(self) -> list[str]:
+        """A sentence for an operator about each thing that is wrong here; none when all is well."""
+        name, state = f"{self.topic}-{self.number}", self.log.state
+        problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
+        if self.append_failure is not None:
+            problems.append(f"{name} takes no records: {self.append_failure}")
+        problems += [f"{name}: {task} is held up: {why}" for task, why in self.problems.items()]
+        problems += [
+            f"{name}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+            for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]
+        ]
+        return problems
 
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.

@@ -17,13 +17,14 @@ from seglog_broker.offload import Offload
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.tasks.checkpoint import run_checkpoints
+from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
 from seglog_broker.version import VERSION
 
-TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_deletions, run_flushes)
+TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_compaction, run_deletions, run_flushes)
 """What works in the background, each until it is cancelled."""
 
 log = structlog.get_logger()

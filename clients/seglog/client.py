@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from seglog.consumer import Consumer
+    from seglog.explaining import PartitionExplanation
     from seglog.fetching import OutOfRange
     from seglog.gaps import ConsumerGap
     from seglog.moments import Moment
@@ -349,6 +350,12 @@ class Explain:
         from seglog.explaining import explain_seek  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_seek(topic, partition, at))
+
+    def segments(self, topic: str, partition: int) -> "PartitionExplanation":
+        """Why each segment of a partition is still there, and from when to when it can go."""
+        from seglog.explaining import explain_segments  # noqa: PLC0415 - seldom asked
+
+        return self._client.converse(explain_segments(topic, partition))
 
     def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""

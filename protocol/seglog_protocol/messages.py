@@ -509,6 +509,106 @@ class ExplainReply(Message):
     files: list[str] = field(default_factory=list)
 
 
+# --- explain_segments -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSegmentsRequest(Request):
+    """Why segments of a partition are still there and when they go; ``limit`` a time, behind base offset ``after``."""
+
+    api: ClassVar[str] = "explain_segments"
+    topic: str
+    partition: int = _integer(maximum=_INT32_MAX)
+    after: int | None = _integer(default=None)
+    limit: int = _integer(1, default=200, maximum=10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompaction(Message):
+    """How a partition is compacted: bytes, offsets and moments (ms) of the next and of the last run.
+
+    ``why_not_now`` is a sentence; absent: it is due, or under way.
+    """
+
+    dirty_ratio: float | None = None
+    first_dirty_offset: int | None = None
+    cleanable_until: int | None = None
+    last_run_ms: int | None = None
+    last_bytes_before: int | None = None
+    last_bytes_after: int | None = None
+    last_error: str | None = None
+    why_not_now: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCompaction(Message):
+    """What compaction would drop of a segment as things stand."""
+
+    records: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSegment(Message):
+    """One segment, offsets [``base_offset``, ``next_offset``); moments are ms of the broker's wall clock, ``now_ms``.
+
+    ``deletable_ms`` is the moment behind which a rule takes it, if nothing else changes; absent: none that is known. It
+    leaves the log between ``leaves_from_ms`` and ``leaves_by_ms``, and the disk between ``gone_from_ms`` and
+    ``gone_by_ms``; or sooner, where ``bytes_to_come`` is there: once so many are appended ``retention.bytes`` takes it.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    state: str
+    why: str
+    first_timestamp: int | None = None
+    largest_timestamp: int | None = None
+    rolled: str | None = None
+    rolled_ms: int | None = None
+    rule: str | None = None
+    kept: str | None = None
+    behind: int | None = None
+    age_since_ms: int | None = None
+    age_source: str | None = None
+    deletable_ms: int | None = None
+    leaves_from_ms: int | None = None
+    leaves_by_ms: int | None = None
+    gone_from_ms: int | None = None
+    gone_by_ms: int | None = None
+    bytes_to_come: int | None = None
+    idle_roll_ms: int | None = None
+    warnings: list[str] = field(default_factory=list)
+    compaction: SegmentCompaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSegmentsReply(Message):
+    """The partition at ``now_ms`` of the broker's wall clock; the segments travel as a msgpack list in the payload.
+
+    ``more`` says whether more follow behind the last. ``doubts`` are about the clock, ``problems`` what keeps the
+    broker from its work on this partition: sentences, none when all is well.
+    """
+
+    topic: str
+    partition: int
+    now_ms: int
+    earliest: int
+    latest: int
+    segments: int
+    size: int
+    waiting: int
+    waiting_size: int
+    check_interval_ms: int
+    next_check_ms: int
+    earliest_reason: str | None = None
+    more: bool = False
+    config: dict[str, ConfigEntry] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    compaction: PartitionCompaction | None = None
+
+
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
@@ -540,6 +640,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         TruncateRequest,
         CancelRequest,
         ExplainRequest,
+        ExplainSegmentsRequest,
         MetricsRequest,
     )
 }
@@ -614,12 +715,21 @@ def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
 
 def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
     """The page of topics in the payload of a TopicsReply; RemoteProtocolError when it is none."""
-    page = decode_value(payload, "list of topics")
+    return _decode_page(payload, TopicDescription, "topics")
+
+
+def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
+    """The page of segments in the payload of an ExplainSegmentsReply; RemoteProtocolError when it is none."""
+    return _decode_page(payload, ExplainedSegment, "segments")
+
+
+def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:
+    page = decode_value(payload, f"list of {of}")
     try:
-        descriptions: list[TopicDescription] = _list(_nested(TopicDescription))(page, "topics", False)
+        found: list[MessageT] = _list(_nested(cls))(page, of, False)
     except InvalidRequestError as bad:
-        raise RemoteProtocolError(f"the broker's list of topics is not understood: {bad.message}") from bad
-    return descriptions
+        raise RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from bad
+    return found
 
 
 # --- From types to decoders -------------------------------------------------------------------------------------------

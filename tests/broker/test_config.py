@@ -762,14 +762,6 @@ def test_a_warning_names_the_setting_and_its_origin() -> None:
     )
 
 
-def test_compact_refuses_records_without_a_key_and_says_what_is_missing() -> None:
-    (warning,) = validate_topic_config({"cleanup.policy": "compact"})[1]
-    assert warning == (
-        "cleanup.policy takes effect in part only: compact refuses records without a key, but nothing is compacted or "
-        "deleted yet."
-    )
-
-
 # --- Documents --------------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ from seglog_protocol.messages import (
     AppendResult,
     CreateTopicRequest,
     DeleteTopicReply,
+    ExplainedSegment,
     FetchPartition,
     FetchReply,
     FetchRequest,
@@ -47,6 +48,7 @@ from seglog_protocol.messages import (
     decode_descriptions,
     decode_reply,
     decode_request,
+    decode_segments,
     reply_header,
     request_header,
     request_id_of,
@@ -416,15 +418,22 @@ def test_a_page_of_topics_comes_back_as_it_was(page: list[TopicDescription]) -> 
     assert decode_descriptions(encode_value([entry.to_wire() for entry in page])) == page
 
 
+@given(page=st.lists(of_type(ExplainedSegment), max_size=3))
+def test_a_page_of_segments_comes_back_as_it_was(page: list[ExplainedSegment]) -> None:
+    assert decode_segments(encode_value([entry.to_wire() for entry in page])) == page
+
+
 def test_unknown_fields_of_a_description_are_ignored() -> None:
     known = TopicDescription("t", "id", 1, 2, 3)
     assert decode_descriptions(encode_value([known.to_wire() | {"newer": 1}])) == [known]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x80", b"\x91\x01", b"\x91\x80", b"\x91\x81\x01\x01", b"\xc1"])
-def test_a_payload_that_is_no_page_of_topics_is_the_brokers_error(payload: bytes) -> None:
+def test_a_payload_that_is_no_page_is_the_brokers_error(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="list of topics"):
         decode_descriptions(payload)
+    with pytest.raises(RemoteProtocolError, match="list of segments"):
+        decode_segments(payload)
 
 
 # --- Any map at all ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Te
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
 
-NO_CLEANER: Final = "compaction does not run yet"
 NO_RECOMPRESSION: Final = "batches are stored as they were sent"
 NO_REPLICAS: Final = "one node has no replicas"
 NO_TIERS: Final = "there is no remote storage"
@@ -46,8 +45,6 @@ class TopicConfig:
             "What happens to old segments: deleted when they expire, compacted to the last record of each key, or both;"
             " with compact, a record without a key is refused.",
             "Choose compact for topics that hold the latest state of each key.",
-            note="compact refuses records without a key, but nothing is compacted or deleted yet",
-            holds=(),
             synonyms=(Synonym("log.cleanup.policy"),),
         ),
     ] = ("delete",)
@@ -277,10 +274,9 @@ class TopicConfig:
         Key(
             "min.cleanable.dirty.ratio",
             Double(0, 1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Share of a compacted partition that must be new before it is compacted again.",
             "Lower it to waste less disk, raise it to compact less often.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
         ),
     ] = 0.5
@@ -289,10 +285,9 @@ class TopicConfig:
         Key(
             "min.compaction.lag.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds a record stays untouched by compaction; at most max.compaction.lag.ms.",
             "Raise it when readers must see every change within that time.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
         ),
     ] = 0
@@ -304,8 +299,6 @@ class TopicConfig:
             Effect.NOW,
             "Milliseconds after which a replaced record should be gone from a compacted topic.",
             "Lower it where old values must disappear by a certain time.",
-            note="it shortens segment.ms of a compacted topic, but nothing is compacted yet",
-            holds=LONG_MAX,
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
         ),
     ] = LONG_MAX
@@ -314,10 +307,9 @@ class TopicConfig:
         Key(
             "delete.retention.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds a tombstone stays in a compacted topic for readers that are behind.",
             "Raise it when readers of the whole topic may take longer than that.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
         ),
     ] = 86_400_000

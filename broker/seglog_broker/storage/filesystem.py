@@ -196,21 +196,25 @@ def read_file(fs: FileSystem, path: str) -> bytes:
         file.close()
 
 
-def write_file_atomically(fs: FileSystem, path: str, content: bytes) -> None:
+def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
     """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
 
     ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten.
+    Without ``sync`` this is true of a crash of the process only: after a power cut the path may hold anything or be
+    absent, which is for content that carries a checksum and can be done without.
     """
     temporary = f"{path}.tmp"
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)
         write_all(file, [content], 0)
-        file.fdatasync()
+        if sync:
+            file.fdatasync()
     finally:
         file.close()
     fs.rename(temporary, path)
-    fs.sync_directory(parent(path))
+    if sync:
+        fs.sync_directory(parent(path))
 
 
 def parent(path: str) -> str:

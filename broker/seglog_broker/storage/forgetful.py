@@ -145,7 +145,7 @@ class ForgetfulFileSystem(Script):
         return FileStat(len(node.content), node.mtime_ms, is_directory=False)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """An operation, although no crash undoes it."""
+        """An operation; like all times of change, it survives every crash."""
         node = self._find(path)
         self.begin("set_mtime", path, mtime_ms)
         node.mtime_ms = mtime_ms

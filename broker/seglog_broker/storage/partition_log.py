@@ -9,6 +9,7 @@ power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 """
 
 import errno
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from seglog_broker.config import TopicConfig
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filenames import (
     PARTITION_METADATA_FILE,
@@ -38,6 +41,7 @@ from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
 from seglog_broker.storage.swap import SegmentSwap
 from seglog_protocol import segment_files as names
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -435,9 +439,11 @@ class PartitionLog:
 
     @property
     def idle_roll_ms(self) -> int | None:
-        """The wall time (ms) at which the idle timer closes the active segment, None while nothing is in it."""
+        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
         first = self.state.first_append_ms
-        return None if first is None or not self.active.size else first + self._segment_ms_max
+        if first is None or not self.active.size or first + self._segment_ms_max > LONG_MAX:
+            return None
+        return first + self._segment_ms_max
 
     def _add_segment(self, base_offset: int) -> None:
         segment = self._segment(base_offset, ())
@@ -776,6 +782,52 @@ class PartitionLog:
             tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
             now_ms=self._clock.now_ms(),
         )
+
+    def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
+        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        below = bisect_left(self._bases, cleanable.until_offset)
+        threads = max(1, broker.log_cleaner_threads)
+        rate = broker.log_cleaner_io_max_bytes_per_second / threads
+        return CleaningJob(
+            self.directory,
+            tuple(SourceSegment(segment.base_offset, tuple(segment.damaged)) for segment in self._segments[:below]),
+            tuple(self._bases[below:]),
+            first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
+            upper_bound=cleanable.until_offset,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=self.config.delete_retention_ms,
+            segment_bytes=self.config.segment_bytes,
+            segment_index_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            map_bytes=broker.log_cleaner_dedupe_buffer_size // threads,
+            map_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            decompressed_batch_bytes_max=DECOMPRESSED_BATCH_BYTES_MAX,
+            producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            bytes_per_second=rate if rate < sys.float_info.max / threads else None,
+            dry_run=dry_run,
+        )
+
+    def note_compacted(self, before: int) -> None:
+        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        self.state.compacted_before = max(self.state.compacted_before, before)
+        self._state_unsaved = True
+
+    def finish_cleaning(self, result: CleaningResult) -> None:
+        """Take note of a round whose segments are all in their places."""
+        self.first_dirty_offset = result.first_dirty
+        cleaner = self.state.cleaner
+        cleaner.last_run_ms = self._clock.now_ms()
+        cleaner.bytes_before = sum(group.bytes_before for group in result.groups)
+        cleaner.bytes_after = sum(group.bytes_after for group in result.groups)
+        cleaner.keyless_dropped += result.keyless
+        cleaner.tombstones_due_ms = result.tombstones_due_ms
+        self._state_unsaved = True
+
+    def note_cleaner_error(self, reason: str | None) -> None:
+        """Remember how the last round ended: why it failed, None if it did not."""
+        if self.state.cleaner.last_error != reason:
+            self.state.cleaner.last_error = reason
+            self._state_unsaved = True
 
     def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
         """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.

@@ -97,7 +97,8 @@ class Verdict(NamedTuple):
 
     ``rule`` says by which rule it goes, None that it stays, and ``kept`` why. ``due_ms`` is the moment behind which the
     time rule takes it if nothing else changes, None if it never does. ``behind`` is the base offset of the oldest
-    segment that stays, when that is what keeps this one.
+    segment that stays, when that is what keeps this one. ``bytes_to_come`` is what must still be appended until the
+    size rule takes it with all before it, None if that rule never does: it is off, or the appends go to this segment.
     """
 
     rule: DeletionRule | None
@@ -105,6 +106,7 @@ class Verdict(NamedTuple):
     due_ms: int | None
     age: Age | None
     behind: int | None = None
+    bytes_to_come: int | None = None
 
 
 class RetentionJudge:
@@ -118,6 +120,7 @@ class RetentionJudge:
         self._now_ms = now_ms
         self._limits_size = self._deletes and config.retention_bytes > KEEP_FOR_EVER
         self._excess = total_size - config.retention_bytes
+        self._excess_if_all_go = self._excess  # were everything seen so far gone
         self._rules = [DeletionRule.LOG_START, DeletionRule.SIZE, DeletionRule.TIME]
         self._behind: int | None = None  # the oldest segment that stays
         self._due_ms: int | None = 0  # of everything seen so far: a segment goes when all before it have gone
@@ -131,8 +134,10 @@ class RetentionJudge:
             return Verdict(None, Kept.EMPTY_ACTIVE, None, None)
         age = self._age(segment, last_write) if self._deletes and self._retention_ms > KEEP_FOR_EVER else None
         self._due_ms = None if age is None or self._due_ms is None else self._due(segment, age, self._due_ms)
+        self._excess_if_all_go -= segment.size if self._limits_size else 0
+        to_come = max(0, -self._excess_if_all_go) if self._limits_size and next_base is not None else None
         if self._behind is not None:
-            return Verdict(None, Kept.OLDER_SEGMENT, self._due_ms, age, self._behind)
+            return Verdict(None, Kept.OLDER_SEGMENT, self._due_ms, age, self._behind, to_come)
         while self._rules:
             if self._takes(self._rules[0], segment, next_base, age):
                 if self._rules[0] is not DeletionRule.TIME:
@@ -143,7 +148,7 @@ class RetentionJudge:
         self._behind = segment.base_offset
         if not self._deletes:
             return Verdict(None, Kept.POLICY, None, age)
-        return Verdict(None, Kept.NO_LIMIT if age is None else Kept.AGE, self._due_ms, age)
+        return Verdict(None, Kept.NO_LIMIT if age is None else Kept.AGE, self._due_ms, age, bytes_to_come=to_come)
 
     def _takes(self, rule: DeletionRule, segment: Aging, next_base: int | None, age: Age | None) -> bool:
         if rule is DeletionRule.LOG_START:

@@ -48,13 +48,18 @@ class Segment:
         index_bytes_max: int,
         index_interval: int,
         existing: Sequence[str] = (),
+        suffix: str = "",
     ) -> None:
-        """``existing`` are the names in ``directory``: what is not among them is created when first written."""
+        """``existing`` are the names in ``directory``: what is not among them is created when first written.
+
+        ``suffix`` stands behind all names: compaction writes a segment as ``.cleaned`` files.
+        """
         self.base_offset = base_offset
         self.directory = directory
         self.index_interval = index_interval
         self.damaged: list[DamagedRange] = []
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
+        self._suffix = suffix
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -71,7 +76,7 @@ class Segment:
             self._path(names.OFFSET_INDEX_SUFFIX),
             base_offset,
             bytes_max=index_bytes_max,
-            exists=names.segment_file_name(base_offset, names.OFFSET_INDEX_SUFFIX) in present,
+            exists=self._name(names.OFFSET_INDEX_SUFFIX) in present,
         )
         self.time_index = TimeIndex(
             fs,
@@ -79,7 +84,7 @@ class Segment:
             self._path(names.TIME_INDEX_SUFFIX),
             base_offset,
             bytes_max=index_bytes_max,
-            exists=names.segment_file_name(base_offset, names.TIME_INDEX_SUFFIX) in present,
+            exists=self._name(names.TIME_INDEX_SUFFIX) in present,
         )
         self._offset_index_checked = False  # looked at since this object was made
         self._time_index_checked = False
@@ -213,6 +218,27 @@ class Segment:
         self._size = position + size
         self._index(position, size, last_offset, max_timestamp)
         return position
+
+    def append_many(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
+        """Write many batches at the end, as ``append`` does one by one.
+
+        ``buffers`` are their bytes, cut in any way; of each batch (size, last offset, max timestamp) are given. OSError
+        leaves a segment that is of no more use.
+        """
+        assert self._writer is not None, "append to a segment that is not active"
+        self.is_dirty = True
+        position = self.size
+        self._size = position + write_all(self._writer.resource, buffers, position)
+        for size, last_offset, max_timestamp in batches:
+            self._index(position, size, last_offset, max_timestamp)
+            position += size
+
+    def append_damaged(self, data: Buffer) -> None:
+        """Write bytes that are no batch at the end: they count towards the next index entry, and get none."""
+        assert self._writer is not None, "append to a segment that is not active"
+        self.is_dirty = True
+        self._size = self.size + write_all(self._writer.resource, (data,), self.size)
+        self._bytes_since_index += len(data)
 
     def cut_back(self) -> None:
         """Remove what a failed append left behind the end. OSError: the file cannot be trusted with another append."""
@@ -515,7 +541,10 @@ class Segment:
             self._writer = None
 
     def _path(self, suffix: str) -> str:
-        return f"{self.directory}/{names.segment_file_name(self.base_offset, suffix)}"
+        return f"{self.directory}/{self._name(suffix)}"
+
+    def _name(self, suffix: str) -> str:
+        return names.segment_file_name(self.base_offset, suffix) + self._suffix
 
 
 def _first_at(header: BatchHeader, data: bytes, timestamp: int, offset_min: int) -> FoundTimestamp | None:

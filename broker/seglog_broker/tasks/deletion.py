@@ -8,7 +8,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import trio
@@ -23,6 +23,15 @@ RETRY_SECONDS: Final = 60.0
 """After which a deletion that failed is tried again."""
 
 
+class GoneSegment(NamedTuple):
+    """A segment that has left its log by a rule of retention and is still on the disk."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    rule: str
+
+
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """Something to be removed; ``remove`` runs in a thread, and again after an OSError."""
@@ -30,6 +39,7 @@ class Deletion:
     what: str  # for the log
     remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
     partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
+    segments: tuple[GoneSegment, ...] = ()
 
 
 class Deletions:
@@ -48,6 +58,10 @@ class Deletions:
         due = trio.current_time() + delay_seconds
         heapq.heappush(self._waiting, (due, next(self._numbers), deletion))
         self._changed.set()
+
+    def waiting_in(self, partition: "Partition") -> list[tuple[float, Deletion]]:
+        """What waits in a partition's directory, and the time of the loop when it goes."""
+        return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 
     def forget(self, partition: "Partition") -> None:
         """Its whole directory goes: nothing in it needs to be removed by name, which may soon be another file's."""

@@ -5,7 +5,9 @@ leaves a log without a hole: out of memory (from now on its offsets are out of r
 and after ``file.delete.delay.ms`` the disk.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -17,7 +19,7 @@ from seglog_broker.storage.rolling import RollReason
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.boundary import TaskBoundary
 from seglog_broker.tasks.checkpoint import write_checkpoints
-from seglog_broker.tasks.deletion import Deletion
+from seglog_broker.tasks.deletion import Deletion, GoneSegment
 
 if TYPE_CHECKING:
     from seglog_broker.broker import Broker
@@ -39,17 +41,60 @@ _PARTITIONS_AT_A_TIME: Final = 64
 async def run_retention(broker: "Broker") -> None:
     """Check at a fixed rhythm, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("retention")
-    interval = broker.config.log_retention_check_interval_ms / 1000
     watch = ClockWatch(broker)
-    next_check = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
+    schedule = broker.retention_schedule
+    schedule.begin(watch)
     while True:
-        await trio.sleep_until(next_check)
+        await trio.sleep_until(schedule.next_check)
         leap = watch.leap_ms()
         if leap > CLOCK_LEAP_MS_MAX:
             log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")
-        await check_retention(broker, boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)
-        while next_check <= trio.current_time():  # the rhythm is kept: explain counts on it
-            next_check += interval
+        with schedule.checking():
+            await check_retention(broker, boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)
+
+
+class RetentionSchedule:
+    """When retention checks, for the task that does it and for whoever tells what it will do.
+
+    ``next_check`` is a time of the loop, infinite until the task has begun.
+    """
+
+    def __init__(self, *, interval_ms: int, first_ms: int) -> None:
+        """``first_ms`` is how long the first check comes after the task has begun."""
+        self.interval_ms = interval_ms
+        self.next_check = math.inf
+        self._first_ms = first_ms
+        self._is_checking = False
+        self._watch: ClockWatch | None = None
+
+    def begin(self, watch: "ClockWatch") -> None:
+        """The task begins now."""
+        self._watch = watch
+        self.next_check = trio.current_time() + self._first_ms / 1000
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """A check is under way; what follows keeps the rhythm, however long it took: explain counts on that."""
+        self._is_checking = True
+        try:
+            yield
+        finally:
+            self._is_checking = False
+            while self.next_check <= trio.current_time():
+                self.next_check += self.interval_ms / 1000
+
+    @property
+    def ms_to_next(self) -> tuple[int, int]:
+        """In how many ms a partition is looked at next: at the earliest, and at the latest if a check is under way."""
+        if self._watch is None:
+            return self._first_ms, self._first_ms
+        left = round((self.next_check - trio.current_time()) * 1000)
+        return max(0, left), max(0, left) + (self.interval_ms if self._is_checking else 0)
+
+    @property
+    def leap_ms(self) -> int:
+        """By how much the wall clock has run ahead of the loop's since the last check; negative when it fell behind."""
+        return 0 if self._watch is None else self._watch.leap_so_far_ms()
 
 
 class ClockWatch:
@@ -62,10 +107,13 @@ class ClockWatch:
 
     def leap_ms(self) -> int:
         """Milliseconds by which the wall clock ran ahead since the last call; negative when it fell behind."""
-        wall_ms, loop = self._clock.now_ms(), trio.current_time()
-        leap = wall_ms - self._wall_ms - round((loop - self._loop) * 1000)
-        self._wall_ms, self._loop = wall_ms, loop
+        leap = self.leap_so_far_ms()
+        self._wall_ms, self._loop = self._clock.now_ms(), trio.current_time()
         return leap
+
+    def leap_so_far_ms(self) -> int:
+        """What ``leap_ms`` would say, which then counts from the same moment as before."""
+        return self._clock.now_ms() - self._wall_ms - round((trio.current_time() - self._loop) * 1000)
 
 
 async def check_retention(broker: "Broker", boundary: TaskBoundary, *, by_age: bool = True) -> None:
@@ -91,7 +139,7 @@ async def shorten(
     Busy is one whose files somebody else is at work on, and still is after ``patience_seconds``. Those that are being
     compacted are passed over.
     """
-    shortened: dict[Partition, DoomedSegments] = {}
+    shortened: dict[Partition, _Dropped] = {}
     busy: list[Partition] = []
 
     async def look(partition: "Partition") -> None:
@@ -117,8 +165,8 @@ async def shorten(
             # Where it cannot be written, a power cut between two changes of names leaves a hole below the log start:
             # no reason to keep what is to go, least of all on a full disk.
             await write_checkpoints(broker)
-            for partition, doomed in shortened.items():
-                await _set_aside(broker, boundary, partition, doomed)
+            for partition, dropped in shortened.items():
+                await _set_aside(broker, boundary, partition, dropped)
     finally:
         for partition in shortened:
             partition.maintenance.release()
@@ -154,7 +202,12 @@ def _look(partition: "Partition", *, by_age: bool) -> _Found:
     return found
 
 
-def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, Verdict]]) -> DoomedSegments:
+class _Dropped(NamedTuple):
+    doomed: DoomedSegments
+    segments: tuple[GoneSegment, ...]  # the same ones, as they are told of
+
+
+def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, Verdict]]) -> _Dropped:
     active = partition.log.active
     doomed = partition.log.drop_oldest(len(going))
     if partition.log.active is not active:
@@ -163,7 +216,14 @@ def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, V
         broker.metrics.segments_expired += 1
         broker.metrics.expired_bytes += segment.size
         _tell(partition, segment, verdict)
-    return doomed
+    bases = [*doomed.base_offsets, partition.log.segments[0].base_offset]
+    return _Dropped(
+        doomed,
+        tuple(
+            GoneSegment(segment.base_offset, end, segment.size, str(verdict.rule))
+            for (segment, verdict), end in zip(going, bases[1:], strict=False)
+        ),
+    )
 
 
 def _tell(partition: "Partition", segment: Segment, verdict: Verdict) -> None:
@@ -192,11 +252,15 @@ async def _date(broker: "Broker", partition: "Partition", segment: Segment) -> N
     )
 
 
-async def _set_aside(broker: "Broker", boundary: TaskBoundary, partition: "Partition", doomed: DoomedSegments) -> None:
+async def _set_aside(broker: "Broker", boundary: TaskBoundary, partition: "Partition", dropped: _Dropped) -> None:
+    doomed = dropped.doomed
+
     def remove() -> int:
         doomed.set_aside()  # again, if it failed the first time
         return doomed.remove()
 
     await boundary.run(partition, lambda _: broker.offload.maintenance(doomed.set_aside))
     what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
-    broker.deletions.add(Deletion(what, remove, partition), partition.log.config.file_delete_delay_ms / 1000)
+    broker.deletions.add(
+        Deletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
+    )

@@ -13,7 +13,7 @@ from seglog.connection import Reply
 from seglog.consuming import ConsumerOptions
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.explaining import explain_config, explain_seek
+from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.fetching import OutOfRange
 from seglog.gaps import ConsumerGap
 from seglog.moments import Moment
@@ -408,6 +408,10 @@ class Explain:
     async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> ExplainReply:
         """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
         return await self._client.converse(explain_seek(topic, partition, at))
+
+    async def segments(self, topic: str, partition: int) -> PartitionExplanation:
+        """Why each segment of a partition is still there, and from when to when it can go."""
+        return await self._client.converse(explain_segments(topic, partition))
 
     async def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""

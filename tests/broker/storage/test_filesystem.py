@@ -446,5 +446,20 @@ def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(
     assert crashes == 5  # truncate, write, sync, rename, sync of the directory
 
 
+def test_a_file_written_without_sync_is_old_or_new_after_the_process_was_killed_at_any_operation() -> None:
+    for crashes in range(3):  # truncate, write, rename
+        fs = ForgetfulFileSystem()
+        fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
+        fs.crash_after(crashes, torn_bytes=2)
+        with pytest.raises(SimulatedCrash):
+            write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+        assert read_file(fs.crash(PROCESS_KILL), "/data/f") == b"old"
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/f": b"old"})
+    write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+    assert [operation.name for operation in fs.operations] == ["open", "truncate", "pwritev", "rename"]
+    assert fs.crash(PROCESS_KILL).snapshot() == {"/data/f": b"brand new"}
+
+
 def test_parent_is_the_directory_a_path_lies_in() -> None:
     assert [parent(path) for path in ("/a/b/c", "a/b", "/a", "a")] == ["/a/b", "a", "/", "."]

@@ -11,24 +11,33 @@ import pytest
 
 from seglog.cli import main
 from seglog.cli.consume import GapNotes
-from seglog.cli.ping import uptime
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import CorruptRecordError, InvalidConfigError, PartitionReadOnlyError
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    InvalidConfigError,
+    PartitionOfflineError,
+    PartitionReadOnlyError,
+)
+from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,
     AppendResult,
     ConfigEntry,
     CreateTopicRequest,
+    ExplainedSegment,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
     FetchReply,
     FetchRequest,
     FetchResult,
     Gap,
     HelloReply,
     HelloRequest,
+    Request,
 )
-from tests.clients.fake_broker import FakeBroker, fake_broker
+from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -306,11 +315,57 @@ def test_ping_says_who_answers_for_how_long_and_what_troubles_it(run: Run, broke
     assert json.loads(run("ping", "--json")[1])["problems"] == ["t-0 is read-only"]
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "text"), [(0, "0 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (200_000_000, "2 d 7 h")]
-)
-def test_uptime_in_its_two_largest_units(milliseconds: int, text: str) -> None:
-    assert uptime(milliseconds) == text
+# --- explain segments -------------------------------------------------------------------------------------------------
+
+
+def explained(partition: int, *pages: list[int]) -> Script:
+    """A partition of ``t`` whose segments begin at these offsets, page by page."""
+    segments = {
+        base: ExplainedSegment(base, base + 10, 500, "closed", "it is young") for page in pages for base in page
+    }
+
+    def answer(request: Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, ExplainSegmentsRequest):
+            return None
+        if request.partition != partition:
+            return PartitionOfflineError("partition 0 of topic t is offline: EIO", topic="t", partition=0, reason="EIO")
+        last = [None, *(page[-1] for page in pages)].index(request.after)
+        reply = ExplainSegmentsReply(
+            *("t", partition, 1_700_000_000_000, 0, 30, 3, 1500, 0, 0, 300_000, 1_700_000_120_000),
+            more=last < len(pages) - 1,
+        )
+        page = pages[last] if last < len(pages) else []
+        return reply, encode_value([segments[base].to_wire() for base in page])
+
+    return answer
+
+
+def test_segments_are_explained_as_a_table_all_pages_of_it(
+    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, error = run("explain", "segments", "t", "1")
+    assert (code, error) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "t-1: offsets 0 to 29, 3 segments, 1,500 bytes, next offset 30"
+    assert [line.split()[0] for line in lines if "closed" in line] == ["0", "10", "20"]
+    assert "    why      it is young" in lines
+
+
+def test_explained_segments_are_one_json_document_and_an_offline_partition_costs_only_itself(
+    run: Run, broker: FakeBroker
+) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    code, out, error = run("explain", "segments", "t", "--json")
+    assert code == 4
+    assert error == "seglog: partition 0 of topic t is offline: EIO\n"
+    (document,) = json.loads(out)
+    assert (document["topic"], document["partition"], document["check_interval_ms"]) == ("t", 1, 300_000)
+    assert [segment["base_offset"] for segment in document["segments"]] == [0, 10, 20]
+    code, out, error = run("explain", "segments", "t", "0")
+    assert (code, out) == (4, "")
+    assert "offline" in error
 
 
 # --- What can go wrong ------------------------------------------------------------------------------------------------

@@ -1,0 +1,483 @@
+"""The records of many batches at once, as numpy arrays: ``records`` for those who read millions of them.
+
+The format is that of ``records``, and so is the verdict over what is malformed. A record's length says where the next
+one begins, so that walk is the only thing done one by one, and for many batches in lockstep: step k finds the k-th
+record of every batch that has one. When all beginnings are known, each field of all records is read together, by a few
+array operations, however many batches they came from.
+
+Nothing is copied: a key or a value is a place in ``RecordColumns.data``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, decompress
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, INT64_MAX, LOG_APPEND_TIME_BIT
+from seglog_protocol.records import RECORD_SIZE_MIN, headers_end
+
+OPENED_BYTES: Final = 16 * 1024 * 1024
+"""Uncompressed bytes collected before they are decoded: enough for arrays to pay, and memory stays bounded."""
+
+DECODED_RECORDS: Final = 512 * 1024
+"""Records decoded at a time, unless one batch has more: they take some 150 bytes each while it lasts."""
+
+LOCKSTEP_MIN: Final = 24
+"""Batches from which on a step for all of them is cheaper than one in plain Python for each."""
+
+_HEADERS_LOCKSTEP_MIN: Final = 16
+_SLICES_OF_A_SIZE_MIN: Final = 64
+_VARINT_BYTES_MAX: Final = 5
+_VARLONG_BYTES_MAX: Final = 10
+_UINT32_MAX: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLists:
+    """Where uncompressed record lists lie, and what their batches' headers say of them; one entry a list.
+
+    ``start`` and ``end`` are bytes of the buffer they lie in. ``has_append_time``: all records read as the batch's
+    largest timestamp (LogAppendTime), so that their own deltas do not matter.
+    """
+
+    start: Int64s
+    end: Int64s
+    record_count: Int64s
+    last_offset_delta: Int64s
+    base_timestamp: Int64s
+    has_append_time: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Every record of some lists, in their order; arrays are int64.
+
+    ``list_number`` says which list a record is of, ``first_record`` (one more than there are lists) where the records
+    of each begin and end. Positions are bytes of ``data``. ``key_length`` and ``value_length`` are -1 for none; the
+    record's headers, their count first, lie between ``value_end`` and ``end``. Of the lists in ``malformed`` there are
+    no records; ``records.decode_records`` tells what is wrong with them.
+    """
+
+    data: bytes
+    first_record: Int64s
+    list_number: Int64s
+    start: Int64s
+    end: Int64s
+    timestamp_delta: Int64s
+    offset_delta: Int64s
+    offset_delta_start: Int64s
+    key_start: Int64s
+    key_length: Int64s
+    value_start: Int64s
+    value_length: Int64s
+    value_end: Int64s
+    malformed: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Records."""
+        return len(self.start)
+
+    def keys(self, which: Int64s) -> list[bytes]:
+        """The keys of these records, none of which is null."""
+        return _slices(self.data, self.key_start[which], self.key_length[which])
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedBatches:
+    """Batches [``first``, ``last``) of a BatchColumns and their records; list k is batch ``first`` + k.
+
+    ``errors``: why a batch's stream could not be opened, by its number in the BatchColumns; such a batch, and one that
+    was to be left out, has no records.
+    """
+
+    first: int
+    last: int
+    records: RecordColumns
+    errors: Mapping[int, CorruptRecordError]
+
+
+def open_batches(
+    batches: BatchColumns,
+    wanted: Bools | None = None,
+    *,
+    only: Int64s | None = None,
+    size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    opened_bytes: int = OPENED_BYTES,
+) -> Iterator[OpenedBatches]:
+    """The records of every batch, or of the ``wanted`` ones, some batches at a time.
+
+    Compressed ones are opened first, each to at most ``size_limit`` bytes; as soon as what is open exceeds
+    ``opened_bytes`` it is decoded and handed out. Their headers must be plausible and their checksums verified.
+
+    ``only``: the offsets, ascending, of the records that are read. Nothing is checked then: it is for batches that were
+    opened before, and have a record at every offset from their first to their last.
+    """
+    count = len(batches)
+    starts, ends, record_counts = batches.position + HEADER_SIZE, batches.end.copy(), batches.record_count.copy()
+    compressed = batches.attributes & CODEC_MASK != Codec.NONE
+    if wanted is not None:
+        ends[~wanted], record_counts[~wanted] = starts[~wanted], 0
+        compressed &= wanted
+    first = 0
+    while first < count:
+        last = first + max(1, int(np.searchsorted(np.cumsum(record_counts[first:]), DECODED_RECORDS, side="right")))
+        data, errors = batches.data, dict[int, CorruptRecordError]()
+        if compressed[first:last].any():
+            parts: list[bytes] = []
+            size = 0
+            for number in range(first, last):
+                if size > opened_bytes:
+                    last = number
+                    break
+                part = batches.data[starts[number] : ends[number]]
+                if compressed[number]:
+                    try:
+                        part = _opened(batches, number, part, size_limit)
+                    except CorruptRecordError as error:
+                        errors[number], part, record_counts[number] = error, b"", 0
+                starts[number], ends[number] = size, size + len(part)
+                parts.append(part)
+                size += len(part)
+            data = b"".join(parts)
+        lists = RecordLists(
+            start=starts[first:last],
+            end=ends[first:last],
+            record_count=record_counts[first:last],
+            last_offset_delta=batches.last_offset_delta[first:last],
+            base_timestamp=batches.base_timestamp[first:last],
+            has_append_time=batches.attributes[first:last] & LOG_APPEND_TIME_BIT != 0,
+        )
+        chosen = None
+        if only is not None:
+            bounds = (batches.base_offset[first], batches.last_offset[last - 1] + 1)
+            offsets = only[slice(*np.searchsorted(only, bounds).tolist())]
+            of = np.searchsorted(batches.last_offset[first:last], offsets)
+            before = np.cumsum(lists.record_count) - lists.record_count
+            chosen = before[of] + offsets - batches.base_offset[first:last][of]
+        yield OpenedBatches(first, last, decode_record_lists(data, lists, chosen), errors)
+        first = last
+
+
+def _opened(batches: BatchColumns, number: int, stored: bytes, size_limit: int) -> bytes:
+    codec = batches.header(number).codec
+    if not stored and not batches.record_count[number]:
+        return b""  # what is left of a compacted batch may keep its codec and no stream
+    return decompress(codec, stored, size_limit)
+
+
+# --- Decoding ---------------------------------------------------------------------------------------------------------
+
+
+def decode_record_lists(data: bytes, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
+    """The records of uncompressed ``lists``, which lie in ``data``.
+
+    A list is malformed exactly where ``records.iter_records`` would raise; the others are not affected by it. With
+    ``chosen``, numbers of records counted through all lists, ascending, only those are read and nothing is checked.
+    """
+    begins, ends = lists.start, lists.end
+    # Seven bytes is the least a record takes: no count makes the walk longer than the bytes allow.
+    malformed = (lists.record_count < 0) | (lists.record_count * RECORD_SIZE_MIN > ends - begins)
+    malformed |= (lists.record_count == 0) & (ends != begins)
+    counts = np.where(malformed, 0, lists.record_count)
+    first_record = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=first_record[1:])
+    octets = _Octets(data)
+
+    start = _find_starts(octets, begins, counts, first_record)
+    if chosen is not None:
+        start, first_record = start[chosen], np.searchsorted(chosen, first_record)
+    bad = np.zeros(len(start), np.bool_)
+    length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
+    end = position + (length >> 1)
+    raw, offset_delta_start = octets.varints(position + 1, _VARLONG_BYTES_MAX, bad)  # behind the attributes
+    timestamp_delta = _signed(raw)
+    raw, position = octets.varints(offset_delta_start, _VARINT_BYTES_MAX, bad)
+    offset_delta = raw >> 1
+    bad |= (length | raw) & 1 != 0  # neither may be negative
+    raw, key_start = octets.varints(position, _VARINT_BYTES_MAX, bad)
+    key_length, key_end = _length_and_end(raw, key_start)
+    raw, value_start = octets.varints(key_end, _VARINT_BYTES_MAX, bad)
+    value_length, value_end = _length_and_end(raw, value_start)
+    if chosen is None:
+        _check(octets, lists, counts, first_record, (start, end, value_end, timestamp_delta, offset_delta), bad)
+    of = np.repeat(np.arange(len(counts)), np.diff(first_record))
+    if chosen is None and bad.any():
+        malformed[of[bad]] = True
+    columns = RecordColumns(
+        data=data,
+        first_record=first_record,
+        list_number=of,
+        start=start,
+        end=end,
+        timestamp_delta=timestamp_delta,
+        offset_delta=offset_delta,
+        offset_delta_start=offset_delta_start,
+        key_start=key_start,
+        key_length=key_length,
+        value_start=value_start,
+        value_length=value_length,
+        value_end=value_end,
+        malformed=tuple(np.flatnonzero(malformed).tolist()),
+    )
+    return _without_malformed(columns, malformed) if malformed.any() else columns
+
+
+def _check(
+    octets: "_Octets",
+    lists: RecordLists,
+    counts: Int64s,
+    first_record: Int64s,
+    fields: tuple[Int64s, Int64s, Int64s, Int64s, Int64s],
+    bad: Bools,
+) -> None:
+    """Mark the records that do not fill their length, are not where they should be, or do not rise."""
+    start, end, value_end, timestamp_delta, offset_delta = fields
+    if not len(start):
+        return
+    # Every field may run past its record: positions only grow, so the comparisons with ``end`` always find it.
+    has_more = octets.single.take(value_end, mode="clip") != 0
+    has_more |= value_end + 1 != end
+    if has_more.any():
+        _check_headers(octets, np.flatnonzero(has_more), value_end, end, bad)
+
+    # Each record ends where the next begins and lies above it, the last ends where its list does.
+    following, rises = np.append(start[1:], 0), np.append(True, offset_delta[:-1] < offset_delta[1:])
+    having = counts > 0
+    is_first, is_last = first_record[:-1][having], first_record[1:][having] - 1
+    following[is_last], rises[is_first] = lists.end[having], True
+    bad |= end != following
+    bad |= ~rises
+    bad[is_last] |= offset_delta[is_last] > lists.last_offset_delta[having]
+    _check_timestamps(lists, counts, timestamp_delta, bad)
+
+
+def _without_malformed(columns: RecordColumns, malformed: Bools) -> RecordColumns:
+    good = ~malformed[columns.list_number]
+    counts = np.where(malformed, 0, np.diff(columns.first_record))
+    per_record: dict[str, Int64s] = {
+        name: getattr(columns, name)[good]
+        for name in columns.__slots__
+        if name not in {"data", "first_record", "malformed"}
+    }
+    return RecordColumns(
+        data=columns.data,
+        first_record=np.append(0, np.cumsum(counts)),
+        malformed=columns.malformed,
+        **per_record,
+    )
+
+
+def _check_timestamps(lists: RecordLists, counts: Int64s, timestamp_delta: Int64s, bad: Bools) -> None:
+    """Mark the records whose timestamps do not fit int64, where it is they that count."""
+    far = INT64_MAX // 2
+    if all(-far < int(column.min()) and int(column.max()) < far for column in (timestamp_delta, lists.base_timestamp)):
+        return
+    base = np.repeat(lists.base_timestamp, counts)
+    timestamp = base + timestamp_delta
+    overflows = ((base ^ timestamp) & (timestamp_delta ^ timestamp)) < 0
+    bad |= overflows & ~np.repeat(lists.has_append_time, counts)
+
+
+def _find_starts(octets: "_Octets", begins: Int64s, counts: Int64s, first_record: Int64s) -> Int64s:
+    """Where each record begins, following the lengths; behind the first malformed one of a list all is arbitrary."""
+    found = np.empty(int(first_record[-1]), np.int64)
+    order = np.argsort(-counts, kind="stable")  # so that those that have a k-th record come first
+    falling = counts[order]
+    here, first = begins[order], first_record[:-1][order]
+    steps = int(falling[LOCKSTEP_MIN - 1]) if len(counts) >= LOCKSTEP_MIN else 0
+    unfinished = falling > steps
+    if steps:
+        widths = len(counts) - np.searchsorted(falling[::-1], np.arange(steps), side="right")
+        rows: list[Int64s] = []
+        for width in widths.tolist():
+            here = here[:width]
+            rows.append(here)
+            here = octets.advance(here)
+        row_starts = np.cumsum(widths) - widths
+        to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
+        found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
+        # A length of more than two bytes stops a list's walk where it is: there its last record seems to begin.
+        walked = np.minimum(falling, steps)
+        unfinished |= (walked > 0) & octets.is_long(found[np.maximum(first_record[:-1][order] + walked - 1, 0)])
+    for number in order[unfinished].tolist():
+        start, count = int(first_record[number]), int(counts[number])
+        starts = _walk(octets.data, int(begins[number]), count)
+        found[start : start + len(starts)] = starts
+        found[start + len(starts) : start + count] = len(octets.data)  # the walk left the data: no record begins there
+    return found
+
+
+def _walk(data: bytes, position: int, count: int) -> list[int]:
+    """Where up to ``count`` records begin, from ``position`` on."""
+    starts: list[int] = []
+    append = starts.append
+    try:
+        for _ in range(count):
+            append(position)
+            length = data[position]
+            if length <= 0x7F:
+                position += 1 + (length >> 1)
+            elif (second := data[position + 1]) <= 0x7F:
+                position += 2 + ((length + (second << 7) - 0x80) >> 1)
+            else:
+                number, shift = length & 0x7F, 7
+                for byte in data[position + 1 : position + _VARINT_BYTES_MAX]:
+                    number |= (byte & 0x7F) << shift
+                    shift += 7
+                    if byte <= 0x7F:
+                        break
+                position += shift // 7 + ((number & _UINT32_MAX) >> 1)
+    except IndexError:
+        pass
+    return starts
+
+
+def _length_and_end(raw: Int64s, start: Int64s) -> tuple[Int64s, Int64s]:
+    """The length of a key or value, -1 for any negative one as in Kafka, and where it ends."""
+    length = raw >> 1
+    if (raw & 1).any():
+        absent = raw & 1 != 0
+        end = np.where(absent, start, start + length)
+        length[absent] = -1
+        return length, end
+    return length, start + length
+
+
+# --- Numbers ----------------------------------------------------------------------------------------------------------
+
+_PAIRS: Final = np.arange(1 << 16, dtype=np.int64)  # two bytes as one little-endian number
+_PAIR_IS_ONE: Final = _PAIRS & 0x80 == 0
+_PAIR_IS_LONG: Final = (_PAIRS & 0x8080 == 0x8080).astype(np.bool_)
+_PAIR_VALUE: Final = np.where(_PAIR_IS_ONE, _PAIRS & 0x7F, (_PAIRS & 0x7F) | (_PAIRS >> 8 & 0x7F) << 7).astype(np.int16)
+_PAIR_SIZE: Final = np.where(_PAIR_IS_ONE, 1, 2).astype(np.int8)
+_PAIR_ADVANCE: Final = np.where(_PAIR_IS_LONG, 0, _PAIR_SIZE + (_PAIR_VALUE >> 1)).astype(np.int16)
+
+
+class _Octets:
+    """The bytes of a buffer, one by one (``single``) and each with the one behind it (``pair``, by a view).
+
+    Two bytes are looked up in a table: nearly every number in a record is that short, longer ones are read on.
+    Beyond the end of the data arbitrary numbers come: who compares positions with an end never believes them.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        whole = data if len(data) > 1 else bytes(2)
+        self.single = np.frombuffer(whole, np.uint8)
+        self.pair = np.ndarray((len(whole) - 1,), np.dtype("<u2"), whole, strides=(1,))
+
+    def _pairs(self, position: Int64s) -> npt.NDArray[np.uint16]:
+        try:
+            return self.pair[position]
+        except IndexError:
+            both = self.single.take(np.stack((position, position + 1), axis=1), mode="clip")
+            return both.view("<u2")[:, 0]
+
+    def advance(self, position: Int64s) -> Int64s:
+        """Where the records behind the ones at ``position`` begin; the same place if a length is a long one."""
+        return position + _PAIR_ADVANCE.take(self._pairs(position))
+
+    def is_long(self, position: Int64s) -> Bools:
+        """Whether the numbers there have more than two bytes."""
+        found: Bools = _PAIR_IS_LONG.take(self._pairs(position))
+        return found
+
+    def varints(self, position: Int64s, bytes_max: int, bad: Bools) -> tuple[Int64s, Int64s]:
+        """The numbers at these positions, still zigzag, and the positions behind them; too long ones are marked bad.
+
+        A varlong with its top bit set is negative here: the same 64 bits.
+        """
+        pairs = self._pairs(position)
+        number, after = _PAIR_VALUE.take(pairs).astype(np.int64), position + _PAIR_SIZE.take(pairs)
+        more = np.flatnonzero(_PAIR_IS_LONG.take(pairs))
+        shift = 14
+        while more.size and shift < 7 * bytes_max:
+            at = after[more]
+            octet = self.single.take(at, mode="clip").astype(np.int64)
+            number[more] |= (octet & 0x7F) << shift
+            after[more] = at + 1
+            more = more[octet > 0x7F]
+            shift += 7
+        if more.size:
+            bad[more] = True
+        if bytes_max == _VARINT_BYTES_MAX and shift >= 7 * bytes_max:
+            number &= _UINT32_MAX  # the last byte may carry bits beyond the type; they are dropped, as in Java
+        return number, after
+
+
+def _signed(zigzag: Int64s) -> Int64s:
+    return ((zigzag >> 1) & INT64_MAX) ^ -(zigzag & 1)
+
+
+def _slices(data: bytes, starts: Int64s, sizes: Int64s) -> list[bytes]:
+    """``data[start : start + size]`` of each, in a fifth of the time where many have the same size."""
+    if len(starts) and (size := int(sizes[0])) and bool((sizes == size).all()):
+        same: list[bytes] = _pieces(data, size)[starts].tolist()
+        return same
+    found = np.empty(len(starts), np.object_)
+    order = np.argsort(sizes, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(sizes[order])) + 1, len(order))
+    if len(ends) * _SLICES_OF_A_SIZE_MIN > len(order):
+        rows = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        return [data[start:end] for start, end in rows]
+    first = 0
+    for last in ends.tolist():
+        which = order[first:last]
+        size = int(sizes[which[0]])
+        found[which] = _pieces(data, size)[starts[which]].astype(np.object_) if size else b""
+        first = last
+    slices: list[bytes] = found.tolist()
+    return slices
+
+
+def _pieces(data: bytes, size: int) -> npt.NDArray[np.void]:
+    """A view of overlapping pieces of that size, one from every byte on."""
+    return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
+
+
+# --- Headers ----------------------------------------------------------------------------------------------------------
+
+
+def _check_headers(octets: _Octets, which: Int64s, starts: Int64s, ends: Int64s, bad: Bools) -> None:
+    """Mark those records of ``which`` as bad whose headers are, or do not end where the record does."""
+    end = ends[which]
+    wrong = np.zeros(len(which), np.bool_)
+    left, position = octets.varints(starts[which], _VARINT_BYTES_MAX, wrong)
+    wrong |= (left & 1 != 0) | (left >> 1 > end - position)
+    left >>= 1
+    names: set[bytes] = set()
+    active = np.flatnonzero(~wrong & (left > 0))
+    while active.size >= _HEADERS_LOCKSTEP_MIN:
+        unfit = np.zeros(active.size, np.bool_)
+        length, name_start = octets.varints(position[active], _VARINT_BYTES_MAX, unfit)
+        name_end = name_start + (length >> 1)
+        unfit |= (length & 1 != 0) | (name_end > end[active])
+        found = zip(name_start[~unfit].tolist(), name_end[~unfit].tolist(), strict=True)
+        names.update([octets.data[start:stop] for start, stop in found])
+        length, value_start = octets.varints(name_end, _VARINT_BYTES_MAX, unfit)
+        position[active] = value_start + np.where(length & 1, 0, length >> 1)
+        wrong[active] |= unfit | (position[active] > end[active])
+        left[active] -= 1
+        active = active[~wrong[active] & (left[active] > 0)]
+    if active.size or not _all_text(names):
+        # Few are left, or one of the names is no text: whose, says the loop that reads headers one by one.
+        some = np.flatnonzero(~wrong) if not _all_text(names) else active
+        for number in some.tolist():
+            record = which[number]
+            stop = headers_end(octets.data, int(starts[record]), int(end[number]))
+            wrong[number] = stop is None
+            position[number] = -1 if stop is None else stop
+    bad[which[wrong | (position != end)]] = True
+
+
+def _all_text(names: set[bytes]) -> bool:
+    try:
+        b"\0".join(names).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
