@@ -136,7 +136,8 @@ async def shorten(
 ) -> "list[Partition]":
     """Take the segments that retention does not keep out of these logs; return the partitions that were busy.
 
-    Busy is one whose files somebody else is at work on, and still is after ``patience_seconds``.
+    Busy is one whose files somebody else is at work on, and still is after ``patience_seconds``. Those that are being
+    compacted are passed over.
     """
     shortened: dict[Partition, _Dropped] = {}
     busy: list[Partition] = []
