@@ -647,12 +647,12 @@ class Broker:
             topic = self._topic(request.topic)
             partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
             async with AsyncExitStack() as held:
-                for partition in partitions:  # nothing may be at work on names below a directory that gets another
-                    await partition.stop_cleaning()
-                    await held.enter_async_context(partition.maintenance)
                 try:
+                    for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                        await partition.stop_cleaning()
+                        await held.enter_async_context(partition.maintenance)
                     doomed = self.directory.delete_topic(topic)
-                except StorageError:
+                except BaseException:  # whoever asked may have hung up: then the topic lives on
                     for partition in partitions:
                         partition.may_be_cleaned = True
                     raise

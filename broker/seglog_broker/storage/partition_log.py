@@ -12,7 +12,7 @@ import errno
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -172,7 +172,7 @@ class PartitionLog:
         After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
         holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
         """
-        found = tidy_directory(self._fs, self.directory)
+        found = tidy_directory(self._fs, self.directory, clean=clean)
         self.state = PartitionState.load(self._fs, self.directory)
         self.state.compacted_before = max(self.state.compacted_before, compacted_before)
         self.epochs.load()
@@ -221,7 +221,14 @@ class PartitionLog:
             complete.cut_bytes += report.cut_bytes
             return complete
         scanned_from = self._bases[first]
+        below = self.state.compacted_before
         kept = [damage for damage in self.state.damaged if damage.segment < scanned_from]
+        # Where compaction has been at work nobody can tell any more that something is missing, unless it is remembered.
+        kept += [
+            replace(damage, end_offset=min(damage.end_offset, below))
+            for damage in self.state.damaged
+            if damage.segment >= scanned_from and damage.reason == "missing" and damage.start_offset < below
+        ]
         if report.damaged or kept != self.state.damaged:
             self.state.damaged = [*kept, *report.damaged]
             self._save_state()

@@ -13,6 +13,7 @@ other, because a start completes *all* swap files as one range. Source: storage-
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_protocol import segment_files as names
@@ -26,6 +27,13 @@ class SegmentSwap:
         self.base_offset = self.sources[0]
         self._fs = fs
         self._directory = directory
+        self._moved: list[tuple[str, str]] = []  # what ``install`` has done so far
+        self._moves_left: list[tuple[str, str]] | None = None
+
+    @property
+    def is_half_done(self) -> bool:
+        """Whether ``install`` could neither finish nor undo: only calling it again helps, or the next start."""
+        return bool(self._moved and self._moves_left)
 
     def promote(self) -> None:
         """Make the cleaned files count. OSError: nothing counts; whoever calls discards the cleaned files."""
@@ -38,28 +46,33 @@ class SegmentSwap:
     def install(self) -> None:
         """Change the names; nobody may hold a name of a source, leases are fine.
 
-        OSError: the names are what they were before, as far as that could be done.
+        OSError: the names are what they were before, unless ``is_half_done``; then nothing may be discarded.
         """
-        done: list[tuple[str, str]] = []
+        if self._moves_left is None:
+            aside = [(path, f"{path}{names.DELETED_SUFFIX}") for base in self.sources for path in self._paths(base)]
+            into_place = [(f"{path}{names.SWAP_SUFFIX}", path) for path in self._paths(self.base_offset)]
+            self._moves_left = [*reversed([*aside, *into_place])]
         try:
-            for base in self.sources:
-                for path in self._paths(base):
-                    self._move(path, f"{path}{names.DELETED_SUFFIX}", done)
-            for path in self._paths(self.base_offset):
-                self._move(f"{path}{names.SWAP_SUFFIX}", path, done)
+            while self._moves_left:
+                old, new = self._moves_left[-1]
+                if self._fs.exists(old):
+                    self._fs.rename(old, new)
+                    self._moved.append((old, new))
+                self._moves_left.pop()
         except OSError:
-            for old, new in reversed(done):
-                self._fs.rename(new, old)
+            with suppress(OSError):
+                self._undo(self._moves_left)
             raise
+
+    def _undo(self, moves_left: list[tuple[str, str]]) -> None:
+        while self._moved:
+            old, new = self._moved[-1]
+            self._fs.rename(new, old)
+            moves_left.append(self._moved.pop())
 
     def settle(self) -> None:
         """Return when the names survive a power cut."""
         self._fs.sync_directory(self._directory)
-
-    def _move(self, old: str, new: str, done: list[tuple[str, str]]) -> None:
-        if self._fs.exists(old):
-            self._fs.rename(old, new)
-            done.append((old, new))
 
     def _paths(self, base: int) -> list[str]:
         return [f"{self._directory}/{names.segment_file_name(base, suffix)}" for suffix in names.SEGMENT_SUFFIXES]

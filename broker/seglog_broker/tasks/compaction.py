@@ -9,19 +9,21 @@ A round that fails (the worker dies, the disk is full) leaves the log as it was 
 changed, broker stopping) leaves nothing behind.
 """
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
 from seglog_broker.cleaner_process import CleanerError
-from seglog_broker.storage.cleanable import Cleanable
 from seglog_broker.storage.compaction_job import CleanedGroup, CleaningResult
+from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
 from seglog_broker.tasks.boundary import TaskBoundary
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion
-from seglog_broker.tasks.retention import shorten
+from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch, shorten
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -32,6 +34,14 @@ log = structlog.get_logger()
 
 RETRY_SECONDS_MAX: Final = 3600.0
 """The longest time between two rounds of a partition whose rounds fail."""
+
+_HALF_DONE: Final = (
+    "the names of compacted files could be changed neither completely nor back; stop the broker, look at the disk, and "
+    "start it again: the start completes them"
+)
+
+_DOUBLINGS_MAX: Final = 30
+"""Of the pause: far beyond the longest, and no number that a float cannot hold."""
 
 
 async def run_compaction(broker: "Broker") -> None:
@@ -55,6 +65,9 @@ class Rounds:
         self._boundary = TaskBoundary("compaction")
         self._retention = TaskBoundary("retention")
         self._failures: dict[Partition, tuple[int, float]] = {}  # how many in a row, when to try again (loop time)
+        self._half_done: set[Partition] = set()  # some of whose files have neither their old names nor the new ones
+        self._watch = ClockWatch(broker)
+        self._by_age_from = 0.0  # loop time
 
     async def run(self) -> None:
         """Clean whatever is worth it, and sleep ``log.cleaner.backoff.ms`` when nothing is."""
@@ -64,32 +77,37 @@ class Rounds:
 
     async def clean_next(self) -> bool:
         """One round of the partition that needs it most; False when none does."""
-        chosen = await self._choose()
-        if chosen is None:
+        partition = await self._choose()
+        if partition is None:
             return False
-        partition, cleanable = chosen
-
-        async def work(partition: "Partition") -> None:
-            await self._clean(partition, cleanable)
-
         with partition.clean() as scope, scope:
             try:
-                succeeded = await self._boundary.run(partition, work)
+                succeeded = await self._boundary.run(partition, self._clean)
             finally:
                 with trio.CancelScope(shield=True):
                     await self._discard(partition)
         if not partition.is_deleted and not scope.cancelled_caught:
             self._note_outcome(partition, succeeded=succeeded)
-            await shorten(self._broker, [partition], self._retention)
+            await shorten(self._broker, [partition], self._retention, by_age=self._may_expire_by_age())
         return True
 
     @property
     def _backoff(self) -> float:
         return self._broker.config.log_cleaner_backoff_ms / 1000
 
-    async def _choose(self) -> "tuple[Partition, Cleanable] | None":
-        best: tuple[Partition, Cleanable] | None = None
+    def _may_expire_by_age(self) -> bool:
+        """Not soon after a leap of the clock: retention waits for its next check then, and so does this."""
+        if self._watch.leap_ms() > CLOCK_LEAP_MS_MAX:
+            interval = self._broker.config.log_retention_check_interval_ms / 1000
+            self._by_age_from = trio.current_time() + interval
+        return trio.current_time() >= self._by_age_from
+
+    async def _choose(self) -> "Partition | None":
+        for partition in [partition for partition in self._failures if partition.is_deleted]:
+            del self._failures[partition]
+        worth_it: list[tuple[float, Partition]] = []
         for partition in list(self._broker.partitions.values()):
+            await trio.lowlevel.checkpoint()  # there may be thousands
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                 continue
             try:
@@ -97,47 +115,84 @@ class Rounds:
             except (OSError, StorageError) as error:
                 self._boundary.note_failure(partition, error)
                 continue
-            if cleanable.is_worth_it(partition.log.config) and (
-                best is None or cleanable.dirty_ratio > best[1].dirty_ratio
-            ):
-                best = partition, cleanable
-        # While others were looked at, another cleaner may have begun with it.
-        return best if best is not None and best[0].can_be_cleaned else None
+            if cleanable.is_worth_it(partition.log.config):
+                worth_it.append((cleanable.dirty_ratio, partition))
+        worth_it.sort(key=itemgetter(0), reverse=True)
+        # While others were looked at, another cleaner may have begun with the first ones.
+        return next((partition for _, partition in worth_it if partition.can_be_cleaned), None)
 
-    async def _clean(self, partition: "Partition", cleanable: Cleanable) -> None:
+    async def _clean(self, partition: "Partition") -> None:
         broker, partition_log = self._broker, partition.log
+        if partition in self._half_done:
+            raise StorageError(_HALF_DONE)
+        async with partition.maintenance:  # whoever was shortening the log has finished; nobody begins to now
+            cleanable = await broker.warmed(partition_log.find_cleanable)
+            if not cleanable.is_worth_it(partition_log.config):
+                return
+            await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
+            job = partition_log.plan_cleaning(cleanable, broker.config)
         try:
-            result = await broker.offload.clean(broker.fs, partition_log.plan_cleaning(cleanable, broker.config))
+            result = await broker.offload.clean(broker.fs, job)
         except CleanerError as error:
             raise StorageError(f"a round of compaction ended early: {error}") from error
-        if "compact" not in partition_log.config.cleanup_policy:
-            log.info("compaction_discarded", topic=partition.topic, partition=partition.number, reason="policy changed")
-            return
+        # A record goes for the sake of a later one, which a power cut must not take as well.
+        await partition.wait_durable(cleanable.until_offset)
         # Known before any record goes: a hole that nobody can explain would be told as a loss.
         partition_log.note_compacted(result.first_dirty)
         await partition.save_state()
         for group in result.groups:
+            if not self._is_wanted(partition):
+                return
             if not group.unchanged:
-                with trio.CancelScope(shield=True):
-                    await self._swap(partition, group)
-                await trio.lowlevel.checkpoint()
+                await self._swap(partition, group)
         partition_log.finish_cleaning(result)
+        await partition.save_state()  # first: only this tells when tombstones are due
         await write_checkpoints(broker)
         self._tell(partition, result)
 
+    @staticmethod
+    def _is_wanted(partition: "Partition") -> bool:
+        if partition.log.state.read_only is None and "compact" in partition.log.config.cleanup_policy:
+            return True
+        reason = "the policy changed" if partition.log.state.read_only is None else "the partition is read-only"
+        log.info("compaction_discarded", topic=partition.topic, partition=partition.number, reason=reason)
+        return False
+
     async def _swap(self, partition: "Partition", group: CleanedGroup) -> None:
+        """Put one group in its place. Not cancelled before the log and its files agree."""
         broker = self._broker
         swap = SegmentSwap(broker.fs, partition.log.directory, group.sources)
-        async with partition.maintenance:
-            await broker.offload.maintenance(swap.promote)
-            doomed = partition.log.install_cleaned(swap, group.damaged)
-            await broker.offload.maintenance(swap.settle)
-        what = f"{len(doomed.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
-        delay = partition.log.config.file_delete_delay_ms / 1000
-        broker.deletions.add(Deletion(what, doomed.remove, partition), delay)
+        known = any(damage.segment in group.sources for damage in partition.log.state.damaged)
+        with trio.CancelScope(shield=True):
+            async with partition.maintenance:
+                await broker.offload.maintenance(swap.promote)
+                try:
+                    doomed = partition.log.install_cleaned(swap, group.damaged)
+                except StorageError:
+                    if swap.is_half_done:
+                        self._half_done.add(partition)
+                    raise
+                await self._settle(partition, swap, doomed)
+            if known or group.damaged:
+                await partition.save_state()  # it names bytes of files that have changed
+        await trio.lowlevel.checkpoint()
+
+    async def _settle(self, partition: "Partition", swap: SegmentSwap, doomed: DoomedSegments) -> None:
+        def remove() -> int:
+            swap.settle()  # again, if it failed the first time
+            return doomed.remove()
+
+        removal: Callable[[], int] = remove
+        try:
+            await self._broker.offload.maintenance(swap.settle)
+            removal = doomed.remove
+        finally:
+            what = f"{len(doomed.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
+            delay = partition.log.config.file_delete_delay_ms / 1000
+            self._broker.deletions.add(Deletion(what, removal, partition), delay)
 
     async def _discard(self, partition: "Partition") -> None:
-        if partition.is_deleted:
+        if partition.is_deleted or partition in self._half_done:
             return
         try:
             await self._broker.offload.maintenance(discard_cleaned, self._broker.fs, partition.log.directory)
@@ -150,7 +205,7 @@ class Rounds:
             self._failures.pop(partition, None)
             return
         failures = self._failures.get(partition, (0, 0.0))[0] + 1
-        pause = min(max(self._backoff, 1.0) * 2 ** (failures - 1), RETRY_SECONDS_MAX)
+        pause = min(max(self._backoff, 1.0) * 2 ** min(failures - 1, _DOUBLINGS_MAX), RETRY_SECONDS_MAX)
         self._failures[partition] = failures, trio.current_time() + pause
 
     @staticmethod
