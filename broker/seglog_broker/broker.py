@@ -37,6 +37,7 @@ from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionReadOnlyError,
     PolicyViolationError,
+    RequestCancelledError,
     SeglogError,
     StorageError,
     TopicExistsError,
@@ -128,11 +129,12 @@ class PendingAppend:
 class FetchAnswer:
     """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
 
-    __slots__ = ("reply", "slices")
+    __slots__ = ("reply", "size", "slices")
 
     def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
         self.reply = reply
         self.slices = slices  # in the order of the payload
+        self.size = sum([slice_.size for slice_ in slices])  # bytes of the payload
 
     def close(self) -> None:
         """Give the files back."""
@@ -369,18 +371,24 @@ class Broker:
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over."""
+    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
+        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over.
+
+        With ``waiter`` the asker can end the waiting; then RequestCancelledError is raised.
+        """
+        waiter = waiter or Waiter()
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
-            answer = await self._warmed(lambda: self._collect(request))
-            found = sum(slice_.size for slice_ in answer.slices)
-            if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
-                return answer
-            answer.close()
+            found = 0
+            if not self._is_at_the_end(request) or trio.current_time() >= deadline:
+                answer = await self._warmed(lambda: self._collect(request))
+                found = answer.size
+                if self._is_complete(request, answer) or trio.current_time() >= deadline:
+                    return answer
+                answer.close()
             self.metrics.fetches_waited += 1
-            waiter = Waiter(request.min_bytes - found)
+            waiter.bytes_wanted = request.min_bytes - found
             waited_on = [
                 partition
                 for item in request.partitions
@@ -389,20 +397,23 @@ class Broker:
             for partition in waited_on:
                 partition.waiters.add(waiter)
             try:
-                with trio.move_on_at(deadline):
-                    await waiter.event.wait()
+                await waiter.wait(deadline)
             finally:
                 for partition in waited_on:
                     partition.waiters.discard(waiter)
+            if waiter.is_ended:
+                raise RequestCancelledError("the fetch was ended before there were records")
 
     def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
         """The answer if it need not wait, for records or for the disk; else None."""
+        if request.max_wait_ms and self._is_at_the_end(request):
+            return None
         try:
-            with self.directory.handles.only_warm():
+            with self.directory.handles.only_warm:
                 answer = self._collect(request)
         except ColdReadError:
             return None
-        if request.max_wait_ms == 0 or self._is_complete(request, answer, sum(s.size for s in answer.slices)):
+        if request.max_wait_ms == 0 or self._is_complete(request, answer):
             return answer
         answer.close()
         return None
@@ -415,7 +426,7 @@ class Broker:
         last = None
         for _ in range(COLD_READS_MAX):
             try:
-                with self.directory.handles.only_warm():
+                with self.directory.handles.only_warm:
                     return ask()
             except ColdReadError as cold:
                 if (cold.path, cold.position) == last:
@@ -432,9 +443,19 @@ class Broker:
         except OSError:
             return  # whoever asks again meets it too, and says so
 
+    def _is_at_the_end(self, request: FetchRequest) -> bool:
+        """Whether it waits for records without a doubt, told by offsets alone: so it is with nearly all that wait."""
+        if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            return False
+        for item in request.partitions:
+            partition = self.partitions.get((item.topic, item.partition))
+            if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
+                return False
+        return True
+
     @staticmethod
-    def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
-        return found >= min(request.min_bytes, request.max_bytes) or any(
+    def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+        return answer.size >= min(request.min_bytes, request.max_bytes) or any(
             result.error is not None for result in answer.reply.partitions
         )
 

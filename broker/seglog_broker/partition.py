@@ -13,13 +13,43 @@ from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageE
 
 
 class Waiter:
-    """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions."""
+    """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
 
-    __slots__ = ("bytes_wanted", "event")
+    ``end`` takes its asker's patience: from then on it waits for nothing. There are many of them and one append may
+    wake them all, so this is less than an Event and a CancelScope each.
+    """
 
-    def __init__(self, bytes_wanted: int) -> None:
-        self.bytes_wanted = bytes_wanted
-        self.event = trio.Event()
+    __slots__ = ("_is_awake", "_task", "bytes_wanted", "is_ended")
+
+    def __init__(self) -> None:
+        self.bytes_wanted = 0
+        self.is_ended = False
+        self._is_awake = False
+        self._task: trio.lowlevel.Task | None = None
+
+    def wake(self) -> None:
+        """There may be enough now."""
+        self._is_awake = True
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    def end(self) -> None:
+        """Nobody wants the records any more."""
+        self.is_ended = True
+        self.wake()
+
+    async def wait(self, deadline: float) -> None:
+        """Return when woken since the last call, ended, or at ``deadline`` on trio's clock."""
+        if not self._is_awake and not self.is_ended:
+            with trio.CancelScope(deadline=deadline):
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort)
+        self._is_awake = False
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Partition:
@@ -41,13 +71,13 @@ class Partition:
         for waiter in self.waiters:
             waiter.bytes_wanted -= size
             if waiter.bytes_wanted <= 0:
-                waiter.event.set()
+                waiter.wake()
 
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""
         self._is_deleted = True
         for waiter in self.waiters:
-            waiter.event.set()
+            waiter.wake()
 
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.

@@ -10,6 +10,7 @@ from typing import Protocol
 from seglog_broker.config import BrokerConfig
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
+from seglog_broker.partition import Waiter
 from seglog_broker.storage.filesystem import File
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
@@ -124,8 +125,11 @@ class BrokerFace(Protocol):
         """The answer, or None when it would have to wait."""
         ...
 
-    async def fetch(self, request: FetchRequest, /) -> Answer:
-        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled."""
+    async def fetch(self, request: FetchRequest, waiter: Waiter, /) -> Answer:
+        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
+
+        RequestCancelledError when ``waiter`` was ended first.
+        """
         ...
 
     async def answer(self, request: Request, /) -> tuple[Message, bytes]:

@@ -19,6 +19,7 @@ from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.parting import PART_SECONDS, part
 from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_parting, encode_reply
 from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_broker.partition import Waiter
 from seglog_protocol.errors import (
     BrokerStoppingError,
     InvalidRequestError,
@@ -79,7 +80,7 @@ class Connection:
         self._acks = AckQueue(self._sender, broker.metrics.request_errors)
         self._acks_running = False
         self._fetches = 0
-        self._waiting: dict[int, trio.CancelScope] = {}  # around each fetch that waits for records, by request id
+        self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
         self._cancelled: set[int] = set()  # ids of fetches that their asker ended
         self._stopping = False
         self._parting: bytes | None = None  # the last thing to say
@@ -305,21 +306,21 @@ class Connection:
         if request_id in self._waiting:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
-        scope = trio.CancelScope()  # entered by the task, but known here: `stop` may come before the task has run
-        self._waiting[request_id] = scope
+        waiter = Waiter()  # known here, because `stop` may come before the task has run
+        self._waiting[request_id] = waiter
         if self._stopping:
-            scope.cancel()
-        nursery.start_soon(self._fetch, request_id, request, scope)
+            waiter.end()
+        nursery.start_soon(self._fetch, request_id, request, waiter)
 
-    async def _fetch(self, request_id: int, request: FetchRequest, scope: trio.CancelScope) -> None:
+    async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
         """Wait for the answer to a fetch and send it."""
         answer: Answer | None = None
         failure: SeglogError | None = None
         try:
-            with scope:
-                try:
-                    answer = await self._broker.fetch(request)
-                except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            try:
+                answer = await self._broker.fetch(request, waiter)
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
             if request_id in self._cancelled:  # also when an answer came in the same moment: it was said to be ended
@@ -354,16 +355,16 @@ class Connection:
                 await self._sender.send_frame(prefix, answer.slices)
 
     def _cancel(self, target: int) -> bool:
-        scope = self._waiting.get(target)
-        if scope is None:
+        waiter = self._waiting.get(target)
+        if waiter is None:
             return False
         self._cancelled.add(target)
-        scope.cancel()
+        waiter.end()
         return True
 
     def _end_waiting(self) -> None:
-        for scope in self._waiting.values():
-            scope.cancel()
+        for waiter in self._waiting.values():
+            waiter.end()
 
     # --- Parting ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import trio
 
 from seglog_broker.listeners.broker_face import Slice
 from seglog_broker.offload import Offload
-from seglog_broker.storage.filesystem import File
+from seglog_broker.storage.filesystem import Buffer, File
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 1024 * 1024
@@ -62,22 +62,48 @@ class Sender:
 
         Raises FileShrankError when a file is shorter than its slice.
         """
+        sent = 0
         if self._sending.locked():
             await self._sending.acquire()
         else:
+            if not self._outgoing and len(slices) <= 1:
+                sent = self._send_frame_now(prefix, slices)
+                if sent == len(prefix) + sum([piece.size for piece in slices]):
+                    return
             self._sending.acquire_nowait()
         try:
             await self._send_outgoing()
             try:
-                # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
-                await self._send_all(prefix, _MSG_MORE if slices else 0)
+                await self._send_all(memoryview(prefix)[sent:], _MSG_MORE if slices else 0)
+                sent = max(0, sent - len(prefix))
                 for piece in slices:
-                    await self._send_slice(piece)
+                    await self._send_slice(piece, sent)
+                    sent = 0
             except BaseException:
                 self._cut_short = True
                 raise
         finally:
             self._sending.release()
+
+    def _send_frame_now(self, prefix: bytes, slices: Sequence[Slice]) -> int:
+        """Try without waiting a frame with at most one slice, as nearly all have; how many bytes of it went out."""
+        sent = 0
+        self._check()
+        try:
+            # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
+            sent = self._sock.send(prefix, _MSG_MORE if slices else 0)
+            for piece in slices:
+                descriptor = _descriptor(piece.file)
+                if sent < len(prefix) or descriptor is None or piece.size > SEND_STEP_BYTES:
+                    break
+                if piece.file.is_cached(piece.position, piece.size):
+                    sent += os.sendfile(self._sock.fileno(), descriptor, piece.position, piece.size)
+        except BlockingIOError:
+            return sent
+        except BaseException:
+            self._cut_short = True
+            raise
+        return sent
 
     def _send_now(self) -> bool:
         """Try without waiting; False leaves the rest at the head of the queue."""
@@ -106,7 +132,7 @@ class Sender:
                 raise
         self._check()
 
-    async def _send_all(self, data: bytes, flags: int = 0) -> None:
+    async def _send_all(self, data: Buffer, flags: int = 0) -> None:
         left = memoryview(data)
         while left:
             try:
@@ -114,8 +140,9 @@ class Sender:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._sock)
 
-    async def _send_slice(self, piece: Slice) -> None:
-        file, position, end = piece.file, piece.position, piece.position + piece.size
+    async def _send_slice(self, piece: Slice, sent: int) -> None:
+        """Send what follows the first ``sent`` bytes of it."""
+        file, position, end = piece.file, piece.position + sent, piece.position + piece.size
         descriptor = _descriptor(file)
         while position < end:
             step = min(end - position, SEND_STEP_BYTES)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import LocatedBatch
@@ -293,9 +293,10 @@ class PartitionLog:
                 raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
-            self.active.append(batch, last_offset, header.max_timestamp)
+            position = self.active.append(batch, last_offset, header.max_timestamp)
         except OSError as error:
             self._cut_back(error)
+        self.active.tail.note(base, last_offset + 1, position, position + size)
         self.log_end_offset = last_offset + 1
         state = self.state
         if state.first_append_ms is None:
@@ -311,7 +312,7 @@ class PartitionLog:
                 reason=self.state.read_only,
             )
 
-    def _cut_back(self, error: OSError) -> None:
+    def _cut_back(self, error: OSError) -> NoReturn:
         try:
             self.active.cut_back()
         except OSError as second:
@@ -516,6 +517,12 @@ class PartitionLog:
         With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
         one batch fits. Raises what ``seek`` raises.
         """
+        if self.log_start_offset <= offset:
+            active = self._segments[-1]
+            near = active.find_near_end(offset, bytes_max, min_one=min_one)
+            if near is not None:
+                size = near.end - near.position
+                return LogSlice(active.lease(), near.position, size, near.start_offset) if size else None
         while (place := self.seek(offset)) is not None:
             number, found = place
             segment = self._segments[number]
