@@ -7,12 +7,12 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 import trio
 
+from seglog_broker.answers import FetchAnswer, RecentAnswer
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
@@ -124,28 +124,6 @@ class PendingAppend:
                 self._results[number] = AppendResult(partition.topic, partition.number, error=error)
             self._waits.pop()
         return AppendReply(self._results)
-
-
-class FetchAnswer:
-    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
-
-    __slots__ = ("reply", "size", "slices")
-
-    def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
-        self.reply = reply
-        self.slices = slices  # in the order of the payload
-        self.size = sum([slice_.size for slice_ in slices])  # bytes of the payload
-
-    def close(self) -> None:
-        """Give the files back."""
-        for slice_ in self.slices:
-            slice_.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 class Broker:
@@ -382,7 +360,9 @@ class Broker:
         while True:
             found = 0
             if not self._is_at_the_end(request) or trio.current_time() >= deadline:
-                answer = await self._warmed(lambda: self._collect(request))
+                answer = self._collect_warm(request)
+                if answer is None:
+                    answer = await self._warmed(lambda: self._collect(request))
                 found = answer.size
                 if self._is_complete(request, answer) or trio.current_time() >= deadline:
                     return answer
@@ -408,15 +388,19 @@ class Broker:
         """The answer if it need not wait, for records or for the disk; else None."""
         if request.max_wait_ms and self._is_at_the_end(request):
             return None
-        try:
-            with self.directory.handles.only_warm:
-                answer = self._collect(request)
-        except ColdReadError:
-            return None
-        if request.max_wait_ms == 0 or self._is_complete(request, answer):
+        answer = self._collect_warm(request)
+        if answer is None or request.max_wait_ms == 0 or self._is_complete(request, answer):
             return answer
         answer.close()
         return None
+
+    def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
+        """What ``_collect`` returns, or None when that would wait for the disk."""
+        try:
+            with self.directory.handles.only_warm:
+                return self._collect(request)
+        except ColdReadError:
+            return None
 
     async def _warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
         """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
@@ -465,6 +449,13 @@ class Broker:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
+        alone = None
+        if len(request.partitions) == 1:
+            item = request.partitions[0]
+            alone = self.partitions.get((item.topic, item.partition))
+            again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
+            if again is not None:
+                return again
         left = min(request.max_bytes, self.config.fetch_max_bytes)
         results: list[FetchResult] = []
         slices: list[LogSlice] = []
@@ -487,7 +478,10 @@ class Broker:
             for slice_ in slices:
                 slice_.release()
             raise
-        return FetchAnswer(FetchReply(results), slices)
+        answer = FetchAnswer(FetchReply(results), slices)
+        if alone is not None:
+            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
+        return answer
 
     def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
         partition = self._partition(item.topic, item.partition)

@@ -6,6 +6,7 @@ runs it, everybody who comes meanwhile shares the next.
 
 import trio
 
+from seglog_broker.answers import RecentAnswer
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
@@ -60,6 +61,7 @@ class Partition:
         self.number = number
         self.log = log
         self.waiters: set[Waiter] = set()
+        self.recent_answer: RecentAnswer | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self._offload = offload
         self._metrics = metrics

@@ -40,7 +40,11 @@ class Frame(NamedTuple):
 
 def encode_frame_prefix(header: dict[str, Any], payload_size: int) -> bytes:
     """Length, header length and header of a frame whose payload of ``payload_size`` bytes the caller sends after it."""
-    packed = encode_value(header)
+    return encode_packed_prefix(encode_value(header), payload_size)
+
+
+def encode_packed_prefix(packed: bytes, payload_size: int) -> bytes:
+    """The same with a header that is packed already."""
     if len(packed) > HEADER_BYTES_MAX:
         raise LocalProtocolError(
             f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer partitions"

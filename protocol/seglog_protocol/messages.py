@@ -26,7 +26,7 @@ from seglog_protocol.errors import (
     error_from_wire,
     error_to_wire,
 )
-from seglog_protocol.frames import Buffer, decode_value
+from seglog_protocol.frames import Buffer, decode_value, encode_value
 
 PROTOCOL_NAME: Final = "seglog"
 NATIVE_PORT: Final = 9192
@@ -594,6 +594,22 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
     fields = reply.to_wire()
     assert "id" not in fields, "a reply's field must not hide the id it is matched by"
     return {"id": request_id} | fields
+
+
+def pack_fields(reply: Message) -> bytes:
+    """The fields of a reply, packed: the same whatever the id, for replies that are said to many."""
+    return encode_value(reply.to_wire())
+
+
+def pack_reply_header(request_id: int, fields: bytes) -> bytes:
+    """What ``reply_header`` gives, packed, from fields that ``pack_fields`` has packed."""
+    first = fields[0]  # a map with up to 15 entries begins with 0x80 and their number, in one byte
+    assert _MAP_FIRST <= first < _MAP_FIRST + 15, "too many fields to add the id"
+    return b"".join((bytes((first + 1,)), _PACKED_ID, encode_value(request_id), fields[1:]))
+
+
+_MAP_FIRST: Final = 0x80
+_PACKED_ID: Final = encode_value("id")
 
 
 def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:

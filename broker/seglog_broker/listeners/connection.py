@@ -17,7 +17,13 @@ from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.broker_face import Answer, BrokerFace, Pending
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.parting import PART_SECONDS, part
-from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_parting, encode_reply
+from seglog_broker.listeners.replies import (
+    as_seglog_error,
+    count_errors,
+    encode_fetch_prefix,
+    encode_parting,
+    encode_reply,
+)
 from seglog_broker.listeners.sender import FileShrankError, Sender
 from seglog_broker.partition import Waiter
 from seglog_protocol.errors import (
@@ -27,7 +33,7 @@ from seglog_protocol.errors import (
     RequestCancelledError,
     SeglogError,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader, encode_frame_prefix
+from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
@@ -40,7 +46,6 @@ from seglog_protocol.messages import (
     Message,
     Request,
     decode_request,
-    reply_header,
     request_id_of,
 )
 
@@ -347,7 +352,7 @@ class Connection:
                 size = sum(piece.size for piece in answer.slices)
                 self._broker.metrics.fetch_bytes += size
                 count_errors(self._broker.metrics.request_errors, answer.reply)
-                prefix = encode_frame_prefix(reply_header(request_id, answer.reply), size)
+                prefix = encode_fetch_prefix(request_id, answer.reply, size)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
                 self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()

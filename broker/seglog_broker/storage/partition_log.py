@@ -32,6 +32,7 @@ from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_dir
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
+from seglog_broker.storage.tail import TailRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -75,6 +76,10 @@ class LogSlice:
         self.position = position
         self.size = size
         self.start_offset = start_offset
+
+    def is_of(self, near: TailRange) -> bool:
+        """Whether it is what the tail of the same log gave."""
+        return self.start_offset == near.start_offset and self.size == near.end - near.position
 
     def release(self) -> None:
         """Give the file back. A second release does nothing."""
@@ -518,11 +523,12 @@ class PartitionLog:
         one batch fits. Raises what ``seek`` raises.
         """
         if self.log_start_offset <= offset:
-            active = self._segments[-1]
-            near = active.find_near_end(offset, bytes_max, min_one=min_one)
-            if near is not None:
-                size = near.end - near.position
-                return LogSlice(active.lease(), near.position, size, near.start_offset) if size else None
+            try:
+                near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
+                if near is not None:
+                    return self.slice_near_end(near) if near.end > near.position else None
+            except OSError as error:
+                raise self._unreadable(self.active, error) from error
         while (place := self.seek(offset)) is not None:
             number, found = place
             segment = self._segments[number]
@@ -538,6 +544,10 @@ class PartitionLog:
             except OSError as error:
                 raise self._unreadable(segment, error) from error
         return None
+
+    def slice_near_end(self, near: TailRange) -> LogSlice:
+        """What the active segment just found, leased. OSError when its file cannot be opened."""
+        return LogSlice(self.active.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.

@@ -260,14 +260,21 @@ class Segment:
         return None
 
     def find_near_end(self, offset: int, bytes_max: int, *, min_one: bool) -> TailRange | None:
-        """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell."""
-        near = self.tail.find(offset, bytes_max, min_one=min_one)
+        """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell.
+
+        The look is taken once for all who ask for the same between two appends.
+        """
+        asked = (offset, bytes_max, min_one)
+        if self.tail.latest is not None and self.tail.latest_asked == asked:
+            return self.tail.latest
+        near = self.tail.find(*asked)
         if near is not None:
             with self._handles.lease(self.log_path) as leased:
                 data = self._handles.for_seeking(leased).pread(HEADER_SIZE, near.position)
             if len(data) == HEADER_SIZE:
                 header = parse_header(data)
                 if why_implausible(header) is None and header.base_offset == near.start_offset:
+                    self.tail.latest, self.tail.latest_asked = near, asked
                     return near
         return None
 

@@ -27,12 +27,16 @@ class TailRange(NamedTuple):
 class Tail:
     """The newest batches of one segment, in their order."""
 
-    __slots__ = ("_bases", "_end", "_next_offset", "_positions")
+    __slots__ = ("_bases", "_end", "_next_offset", "_positions", "latest", "latest_asked")
 
     def __init__(self) -> None:
         self._bases = array("q")  # of each batch its base offset
         self._positions = array("q")  # and where it begins
         self._next_offset = self._end = -1  # behind the last one
+        self.latest: TailRange | None = None
+        """What was found last, if nothing has changed since; always another object once something has."""
+        self.latest_asked = (-1, -1, False)
+        """With which arguments of ``find``: one append often wakes many equal readers."""
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -43,6 +47,7 @@ class Tail:
             self.forget()  # it does not follow the last one: nothing is known of what lies between
         elif len(self._bases) >= 2 * BATCHES_MIN:
             del self._bases[:BATCHES_MIN], self._positions[:BATCHES_MIN]
+        self.latest = None
         self._bases.append(base_offset)
         self._positions.append(position)
         self._next_offset, self._end = next_offset, end
@@ -52,8 +57,9 @@ class Tail:
         if self._bases:
             self._bases, self._positions = array("q"), array("q")
         self._next_offset = self._end = -1
+        self.latest = None
 
-    def find(self, offset: int, bytes_max: int, *, min_one: bool = True) -> TailRange | None:
+    def find(self, offset: int, bytes_max: int, min_one: bool = True) -> TailRange | None:
         """From the batch that holds ``offset`` as many whole batches as ``bytes_max`` lets in; None: not remembered.
 
         When not even the first one fits it is all of the range with ``min_one``, and else the range is empty.
