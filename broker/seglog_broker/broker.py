@@ -19,7 +19,7 @@ from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics, StallWatch
 from seglog_broker.offload import Offload
-from seglog_broker.partition import Partition, Waiter
+from seglog_broker.partition import Partition
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
@@ -30,6 +30,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
 from seglog_broker.version import VERSION
+from seglog_broker.waiting import Deadlines, Waiter
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -140,6 +141,7 @@ class Broker:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
+        self._deadlines = Deadlines()
         self._topics_lock = trio.Lock()
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
@@ -179,8 +181,10 @@ class Broker:
         watch = StallWatch(self.metrics)
         trio.lowlevel.add_instrument(watch)
         try:
-            task_status.started()
-            await run_checkpoints(self)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._deadlines.run)
+                nursery.start_soon(run_checkpoints, self)
+                task_status.started()
         finally:
             trio.lowlevel.remove_instrument(watch)
 
@@ -377,7 +381,7 @@ class Broker:
             for partition in waited_on:
                 partition.waiters.add(waiter)
             try:
-                await waiter.wait(deadline)
+                await self._deadlines.wait(waiter, deadline)
             finally:
                 for partition in waited_on:
                     partition.waiters.discard(waiter)

@@ -10,47 +10,8 @@ from seglog_broker.answers import RecentAnswer
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
-
-
-class Waiter:
-    """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
-
-    ``end`` takes its asker's patience: from then on it waits for nothing. There are many of them and one append may
-    wake them all, so this is less than an Event and a CancelScope each.
-    """
-
-    __slots__ = ("_is_awake", "_task", "bytes_wanted", "is_ended")
-
-    def __init__(self) -> None:
-        self.bytes_wanted = 0
-        self.is_ended = False
-        self._is_awake = False
-        self._task: trio.lowlevel.Task | None = None
-
-    def wake(self) -> None:
-        """There may be enough now."""
-        self._is_awake = True
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
-
-    def end(self) -> None:
-        """Nobody wants the records any more."""
-        self.is_ended = True
-        self.wake()
-
-    async def wait(self, deadline: float) -> None:
-        """Return when woken since the last call, ended, or at ``deadline`` on trio's clock."""
-        if not self._is_awake and not self.is_ended:
-            with trio.CancelScope(deadline=deadline):
-                self._task = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._abort)
-        self._is_awake = False
-
-    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Partition:

@@ -1,6 +1,5 @@
 """A broker without a log, and a peer without a client: the two ends that tests of the native listener stand between."""
 
-import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +13,8 @@ from seglog_broker.listeners.broker_face import BrokerFace
 from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import InlineOffload, Offload
-from seglog_broker.partition import Waiter
 from seglog_broker.storage.filesystem import Buffer, File
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
@@ -191,7 +190,7 @@ class FakeBroker:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wake)
-                await waiter.wait(math.inf)
+                await waiter.wait()
                 nursery.cancel_scope.cancel()
         finally:
             self.fetches_waiting -= 1

@@ -10,8 +10,8 @@ from typing import Protocol
 from seglog_broker.config import BrokerConfig
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
-from seglog_broker.partition import Waiter
 from seglog_broker.storage.filesystem import File
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
     Ack,

@@ -25,7 +25,7 @@ from seglog_broker.listeners.replies import (
     encode_reply,
 )
 from seglog_broker.listeners.sender import FileShrankError, Sender
-from seglog_broker.partition import Waiter
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import (
     BrokerStoppingError,
     InvalidRequestError,
