@@ -30,7 +30,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
 from seglog_broker.version import VERSION
-from seglog_broker.waiting import Deadlines, Waiter
+from seglog_broker.waiting import Waiter, WaitingRoom
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -141,7 +141,7 @@ class Broker:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
-        self._deadlines = Deadlines()
+        self._waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
@@ -182,7 +182,7 @@ class Broker:
         trio.lowlevel.add_instrument(watch)
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._deadlines.run)
+                await nursery.start(self._waiting_room.run)
                 nursery.start_soon(run_checkpoints, self)
                 task_status.started()
         finally:
@@ -356,7 +356,8 @@ class Broker:
     async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
         """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over.
 
-        With ``waiter`` the asker can end the waiting; then RequestCancelledError is raised.
+        With ``waiter`` the asker can end the waiting, or have the answer given elsewhere, from ``fetch_now``; then
+        RequestCancelledError is raised.
         """
         waiter = waiter or Waiter()
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
@@ -381,12 +382,12 @@ class Broker:
             for partition in waited_on:
                 partition.waiters.add(waiter)
             try:
-                await self._deadlines.wait(waiter, deadline)
+                await self._waiting_room.wait(waiter, deadline)
             finally:
                 for partition in waited_on:
                     partition.waiters.discard(waiter)
-            if waiter.is_ended:
-                raise RequestCancelledError("the fetch was ended before there were records")
+            if waiter.is_ended or waiter.is_answered:
+                raise RequestCancelledError("nobody waits for the fetch any more")
 
     def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
         """The answer if it need not wait, for records or for the disk; else None."""

@@ -82,8 +82,11 @@ class FakeAnswer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.closed += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass

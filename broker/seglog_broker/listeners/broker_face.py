@@ -75,6 +75,10 @@ class Answer(Protocol):
         """The payload, in order."""
         ...
 
+    def close(self) -> None:
+        """Give the leases back."""
+        ...
+
     def __enter__(self) -> object: ...
 
     def __exit__(
@@ -128,7 +132,7 @@ class BrokerFace(Protocol):
     async def fetch(self, request: FetchRequest, waiter: Waiter, /) -> Answer:
         """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
 
-        RequestCancelledError when ``waiter`` was ended first.
+        RequestCancelledError when ``waiter`` was ended, or answered, first.
         """
         ...
 

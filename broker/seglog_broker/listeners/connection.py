@@ -311,11 +311,42 @@ class Connection:
         if request_id in self._waiting:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
-        waiter = Waiter()  # known here, because `stop` may come before the task has run
+        # Known here, because `stop` may come before the task has run.
+        waiter = Waiter(lambda: self._answer_waiting(request_id, request, nursery))
         self._waiting[request_id] = waiter
         if self._stopping:
             waiter.end()
         nursery.start_soon(self._fetch, request_id, request, waiter)
+
+    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> bool:
+        """Answer a fetch that has waited, unless that takes more waiting; its task then has nothing left to do.
+
+        Whatever goes wrong, that task meets it too, and knows what to do.
+        """
+        if not self._sender.is_free:
+            return False
+        try:
+            answer = self._broker.fetch_now(request)
+        except Exception:  # noqa: BLE001 - see above
+            return False
+        if answer is None:
+            return False
+        try:
+            prefix = self._encode_answer(request_id, answer)
+            left = self._sender.begin_frame(prefix, answer.slices)
+        except Exception:  # noqa: BLE001 - see above
+            answer.close()
+            return False
+        if left:
+            nursery.start_soon(self._end_answer, answer, prefix, left)
+        else:
+            answer.close()
+        del self._waiting[request_id]
+        return True
+
+    async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
+        with answer:
+            await self._sender.end_frame(prefix, answer.slices, left)
 
     async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
         """Wait for the answer to a fetch and send it."""
@@ -325,6 +356,8 @@ class Connection:
             try:
                 answer = await self._broker.fetch(request, waiter)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                if waiter.is_answered:
+                    return
                 if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
@@ -349,15 +382,19 @@ class Connection:
         """Send the answer to a fetch; its leases end with the last byte."""
         with answer:
             try:
-                size = sum(piece.size for piece in answer.slices)
-                self._broker.metrics.fetch_bytes += size
-                count_errors(self._broker.metrics.request_errors, answer.reply)
-                prefix = encode_fetch_prefix(request_id, answer.reply, size)
+                prefix = self._encode_answer(request_id, answer)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
                 self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()
             else:
                 await self._sender.send_frame(prefix, answer.slices)
+
+    def _encode_answer(self, request_id: int, answer: Answer) -> bytes:
+        """The frame of an answer up to its payload, counted."""
+        size = sum([piece.size for piece in answer.slices])
+        self._broker.metrics.fetch_bytes += size
+        count_errors(self._broker.metrics.request_errors, answer.reply)
+        return encode_fetch_prefix(request_id, answer.reply, size)
 
     def _cancel(self, target: int) -> bool:
         waiter = self._waiting.get(target)
