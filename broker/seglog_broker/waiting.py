@@ -45,7 +45,8 @@ class Waiter:
         """There is enough: answer in a moment, or wake whoever waits."""
         if self._room is None or self.answer is None:
             self.wake()
-        else:
+        elif not self._is_awake:
+            self._is_awake = True
             self._room.serve(self)
 
     def wake(self) -> None:
