@@ -33,7 +33,7 @@ from seglog_protocol.errors import (
     RequestCancelledError,
     SeglogError,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader
+from seglog_protocol.frames import RECEIVE_BYTES, BufferPool, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
@@ -73,6 +73,9 @@ log = structlog.get_logger()
 _receive_buffer = bytearray(RECEIVE_BYTES)
 """Shared by all connections: the loop receives into it and takes the bytes out before it turns to anything else."""
 
+_pool = BufferPool()
+"""Shared too. Appends give their frames back, as soon as the batches are written."""
+
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
@@ -80,7 +83,7 @@ class Connection:
     def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
         self._broker = broker
         self._sock = sock
-        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer)
+        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=_pool)
         self._sender = Sender(sock, broker.offload)
         self._acks = AckQueue(self._sender, broker.metrics.request_errors)
         self._acks_running = False
@@ -198,6 +201,7 @@ class Connection:
                     if goes_on is None:
                         await self._sender.flush()
                         goes_on = await self._append_creating(frame, nursery)
+                    _pool.give_back(frame)
                     if not goes_on:
                         return
                     if self._acks.is_full:
