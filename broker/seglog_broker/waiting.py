@@ -116,19 +116,15 @@ class WaitingRoom:
         """Sleep until somebody is to be served, or has waited long enough; until cancelled."""
         try:
             while True:
-                first = self._entries[0][0] if self._entries else math.inf
-                with trio.CancelScope(deadline=first) as self._sleep:
-                    task_status.started()
-                    task_status = trio.TASK_STATUS_IGNORED
-                    await self._alarm.wait()
-                while self._served:
-                    turn, self._served = self._served[:ANSWERS_A_TURN], self._served[ANSWERS_A_TURN:]
-                    for waiter in turn:
-                        if waiter.is_waiting and not waiter.is_answered:
-                            waiter.is_answered = waiter.answer is not None and waiter.answer()
-                    for waiter in turn:
-                        waiter.wake()
+                if self._served:
                     await trio.lowlevel.checkpoint()
+                else:
+                    first = self._entries[0][0] if self._entries else math.inf
+                    with trio.CancelScope(deadline=first) as self._sleep:
+                        task_status.started()
+                        task_status = trio.TASK_STATUS_IGNORED
+                        await self._alarm.wait()
+                self._serve_turn()
                 now = trio.current_time()
                 while self._entries and self._entries[0][0] <= now:
                     heapq.heappop(self._entries)[2].wake()
@@ -136,3 +132,11 @@ class WaitingRoom:
             self._sleep = None
             for waiter in self._served:
                 waiter.wake()
+
+    def _serve_turn(self) -> None:
+        turn, self._served = self._served[:ANSWERS_A_TURN], self._served[ANSWERS_A_TURN:]
+        for waiter in turn:
+            if waiter.is_waiting and waiter.answer is not None:
+                waiter.is_answered = waiter.answer()
+        for waiter in turn:
+            waiter.wake()

@@ -1,5 +1,6 @@
 """Fetches that wait: woken, too late, ended or answered; with the task that answers them and without."""
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -122,6 +123,27 @@ async def test_many_are_served_in_turns_so_that_others_are_served_too(monkeypatc
         nursery.start_soon(others)
     assert log.index("others") <= 2
     assert len(log) == 5
+
+
+async def test_deadlines_are_kept_while_others_are_served_without_end(autojump_clock: MockClock) -> None:
+    busy = Waiter(lambda: True)
+    async with a_room() as room, trio.open_nursery() as nursery:
+
+        async def be_served() -> None:
+            while True:
+                await room.wait(busy, math.inf)
+                await trio.lowlevel.checkpoint()
+
+        async def serve() -> None:
+            while True:
+                busy.serve()
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(be_served)
+        nursery.start_soon(serve)
+        deadline = trio.current_time()  # is over already
+        await room.wait(Waiter(), deadline)
+        nursery.cancel_scope.cancel()
 
 
 async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
