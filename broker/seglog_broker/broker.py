@@ -9,12 +9,12 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 import trio
 
+from seglog_broker.answers import FetchAnswer, RecentAnswer
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
@@ -23,7 +23,7 @@ from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
-from seglog_broker.partition import Partition, Waiter
+from seglog_broker.partition import Partition
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
@@ -35,6 +35,7 @@ from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, Deletions
 from seglog_broker.tasks.retention import RetentionSchedule
 from seglog_broker.version import VERSION
+from seglog_broker.waiting import Waiter, WaitingRoom
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -42,6 +43,7 @@ from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionReadOnlyError,
     PolicyViolationError,
+    RequestCancelledError,
     SeglogError,
     StorageError,
     TopicExistsError,
@@ -127,27 +129,6 @@ class PendingAppend:
         return AppendReply(self._results)
 
 
-class FetchAnswer:
-    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
-
-    __slots__ = ("reply", "slices")
-
-    def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
-        self.reply = reply
-        self.slices = slices  # in the order of the payload
-
-    def close(self) -> None:
-        """Give the files back."""
-        for slice_ in self.slices:
-            slice_.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-
 class Broker:
     """Topics, their partitions, and what can be asked of them."""
 
@@ -162,6 +143,7 @@ class Broker:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
+        self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
         self.deletions = Deletions()
         self.retention_schedule = RetentionSchedule(
@@ -349,18 +331,27 @@ class Broker:
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over."""
+    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
+        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
+
+        With ``waiter`` the asker can end the waiting, or have the answer given elsewhere, from ``fetch_now``; then
+        RequestCancelledError is raised.
+        """
+        waiter = waiter or Waiter()
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
-            answer = await self.warmed(lambda: self._collect(request))
-            found = sum(slice_.size for slice_ in answer.slices)
-            if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
-                return answer
-            answer.close()
+            found = 0
+            if not self._is_at_the_end(request) or trio.current_time() >= deadline:
+                answer = self._collect_warm(request)
+                if answer is None:
+                    answer = await self.warmed(lambda: self._collect(request))
+                found = answer.size
+                if self._is_complete(request, answer) or trio.current_time() >= deadline:
+                    return answer
+                answer.close()
             self.metrics.fetches_waited += 1
-            waiter = Waiter(request.min_bytes - found)
+            waiter.bytes_wanted = request.min_bytes - found
             waited_on = [
                 partition
                 for item in request.partitions
@@ -369,23 +360,30 @@ class Broker:
             for partition in waited_on:
                 partition.waiters.add(waiter)
             try:
-                with trio.move_on_at(deadline):
-                    await waiter.event.wait()
+                await self.waiting_room.wait(waiter, deadline)
             finally:
                 for partition in waited_on:
                     partition.waiters.discard(waiter)
+            if waiter.is_ended or waiter.is_answered:
+                raise RequestCancelledError("nobody waits for the fetch any more")
 
     def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
         """The answer if it need not wait, for records or for the disk; else None."""
-        try:
-            with self.directory.handles.only_warm():
-                answer = self._collect(request)
-        except ColdReadError:
+        if request.max_wait_ms and self._is_at_the_end(request):
             return None
-        if request.max_wait_ms == 0 or self._is_complete(request, answer, sum(s.size for s in answer.slices)):
+        answer = self._collect_warm(request)
+        if answer is None or request.max_wait_ms == 0 or self._is_complete(request, answer):
             return answer
         answer.close()
         return None
+
+    def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
+        """What ``_collect`` returns, or None when that would wait for the disk."""
+        try:
+            with self.directory.handles.only_warm:
+                return self._collect(request)
+        except ColdReadError:
+            return None
 
     async def warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
         """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
@@ -395,7 +393,7 @@ class Broker:
         last = None
         for _ in range(COLD_READS_MAX):
             try:
-                with self.directory.handles.only_warm():
+                with self.directory.handles.only_warm:
                     return ask()
             except ColdReadError as cold:
                 if (cold.path, cold.position) == last:
@@ -412,9 +410,19 @@ class Broker:
         except OSError:
             return  # whoever asks again meets it too, and says so
 
+    def _is_at_the_end(self, request: FetchRequest) -> bool:
+        """Whether it waits for records without a doubt, told by offsets alone: so it is with nearly all that wait."""
+        if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            return False
+        for item in request.partitions:
+            partition = self.partitions.get((item.topic, item.partition))
+            if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
+                return False
+        return True
+
     @staticmethod
-    def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
-        return found >= min(request.min_bytes, request.max_bytes) or any(
+    def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+        return answer.size >= min(request.min_bytes, request.max_bytes) or any(
             result.error is not None or (result.gaps is not None and not result.size)
             for result in answer.reply.partitions
         )
@@ -425,6 +433,13 @@ class Broker:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
+        alone = None
+        if len(request.partitions) == 1:
+            item = request.partitions[0]
+            alone = self.partitions.get((item.topic, item.partition))
+            again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
+            if again is not None:
+                return again
         left = min(request.max_bytes, self.config.fetch_max_bytes)
         results: list[FetchResult] = []
         slices: list[LogSlice] = []
@@ -447,7 +462,10 @@ class Broker:
             for slice_ in slices:
                 slice_.release()
             raise
-        return FetchAnswer(FetchReply(results), slices)
+        answer = FetchAnswer(FetchReply(results), slices)
+        if alone is not None:
+            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
+        return answer
 
     def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
         partition = self._partition(item.topic, item.partition)

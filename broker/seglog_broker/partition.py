@@ -11,25 +11,17 @@ from typing import Final
 import structlog
 import trio
 
+from seglog_broker.answers import RecentAnswer
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
 log = structlog.get_logger()
 
 DAMAGES_TOLD_MAX: Final = 3
 """Of one partition: enough to make somebody look."""
-
-
-class Waiter:
-    """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions."""
-
-    __slots__ = ("bytes_wanted", "event")
-
-    def __init__(self, bytes_wanted: int) -> None:
-        self.bytes_wanted = bytes_wanted
-        self.event = trio.Event()
 
 
 class Partition:
@@ -40,6 +32,7 @@ class Partition:
         self.number = number
         self.log = log
         self.waiters: set[Waiter] = set()
+        self.recent_answer: RecentAnswer | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
         self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
@@ -55,13 +48,13 @@ class Partition:
         for waiter in self.waiters:
             waiter.bytes_wanted -= size
             if waiter.bytes_wanted <= 0:
-                waiter.event.set()
+                waiter.serve()
 
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""
         self.is_deleted = True
         for waiter in self.waiters:
-            waiter.event.set()
+            waiter.wake()
 
     def note_rolled(self, reason: str) -> None:
         """Count and tell that a new segment was begun."""

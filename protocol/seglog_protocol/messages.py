@@ -26,7 +26,7 @@ from seglog_protocol.errors import (
     error_from_wire,
     error_to_wire,
 )
-from seglog_protocol.frames import Buffer, decode_value
+from seglog_protocol.frames import Buffer, decode_value, encode_value
 
 PROTOCOL_NAME: Final = "seglog"
 NATIVE_PORT: Final = 9192
@@ -156,6 +156,24 @@ class AppendRequest(Request):
     ack: Ack = "disk"
     create: bool | None = None
 
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
+        """As every message, with the same short way as AppendPartition for what producers send all day."""
+        partitions: Any = wire.get("partitions")
+        ack: Any = wire.get("ack")
+        if (
+            len(wire) == 5
+            and type(partitions) is list
+            and len(partitions) == 1
+            and type(partitions[0]) is dict
+            and type(ack) is str
+            and ack in {"disk", "os"}
+            and beside is _ENVELOPE
+            and beside <= wire.keys()
+        ):
+            return cls([AppendPartition.from_wire(partitions[0])], "disk" if ack == "disk" else "os")
+        return Message.from_wire.__func__(cls, wire, strict=strict, beside=beside)  # type: ignore[attr-defined, no-any-return]
+
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
@@ -172,12 +190,28 @@ class AppendResult(Message):
     duplicate: bool | None = None
     error: SeglogError | None = None
 
+    def to_wire(self) -> dict[str, Any]:
+        """As every message; the usual case in one go, because each append passes here."""
+        wire = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "base_offset": self.base_offset,
+            "timestamp": self.timestamp,
+            "ack": self.ack,
+            "duplicate": self.duplicate,
+        }
+        return wire if self.error is None and None not in wire.values() else Message.to_wire(self)
+
 
 @dataclass(frozen=True, slots=True)
 class AppendReply(Message):
     """One result for each batch, in the order asked."""
 
     partitions: list[AppendResult]
+
+    def to_wire(self) -> dict[str, Any]:
+        """As every message."""
+        return {"partitions": [result.to_wire() for result in self.partitions]}
 
 
 # --- fetch ------------------------------------------------------------------------------------------------------------
@@ -697,6 +731,22 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
     fields = reply.to_wire()
     assert "id" not in fields, "a reply's field must not hide the id it is matched by"
     return {"id": request_id} | fields
+
+
+def pack_fields(reply: Message) -> bytes:
+    """The fields of a reply, up to 14, packed: the same whatever the id, for replies that are said to many."""
+    return encode_value(reply.to_wire())
+
+
+def pack_reply_header(request_id: int, fields: bytes) -> bytes:
+    """What ``reply_header`` gives, packed, from fields that ``pack_fields`` has packed."""
+    first = fields[0]  # a map with up to 15 entries begins with 0x80 and their number, in one byte
+    assert _MAP_FIRST <= first < _MAP_FIRST + 15, "too many fields to add the id"
+    return b"".join((bytes((first + 1,)), _PACKED_ID, encode_value(request_id), fields[1:]))
+
+
+_MAP_FIRST: Final = 0x80
+_PACKED_ID: Final = encode_value("id")
 
 
 def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:

@@ -11,6 +11,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_broker.storage.retention import DeletionRule
+from seglog_broker.storage.tail import Tail
+from seglog_protocol.errors import CorruptRecordError
 from tests.logs import LogOnDisk, batch, index_bytes, read_around, verify
 
 _START_MS = 1_700_000_000_000
@@ -236,6 +238,32 @@ class LogModel(RuleBasedStateMachine):
                 found = log.find_timestamp(wanted)
                 assert found is not None
                 assert (found.timestamp, found.offset) == (first[1], first[0])
+
+    @rule(share=st.floats(0, 1), bytes_max=st.integers(0, 500), min_one=st.booleans())
+    def read_with_what_is_remembered_and_without(self, share: float, bytes_max: int, min_one: bool) -> None:
+        log = self.disk.log
+        offset = self.start + int((self.end - self.start) * share)
+        tail = log.active.tail
+        found: list[tuple[int, int, int] | str | None] = []
+        for remembered in (tail, Tail()):
+            log.active.tail = remembered
+            try:
+                piece = log.read(offset, bytes_max, min_one=min_one)
+            except CorruptRecordError as error:
+                found.append(error.message)
+                continue
+            found.append(None if piece is None else (piece.start_offset, piece.position, piece.size))
+            if piece is not None:
+                piece.release()
+        log.active.tail = tail
+        near, plain = found
+        if isinstance(near, tuple) and isinstance(
+            plain, tuple
+        ):  # an index leads to a boundary, the tail to the last one
+            assert near[:2] == plain[:2]
+            assert near[2] == plain[2] or plain[2] < near[2] <= bytes_max
+        else:
+            assert near == plain
 
     @invariant()
     def is_sound(self) -> None:

@@ -28,6 +28,13 @@ PAGE_PROBE_INTERVAL: Final = 128 * 1024
 its window."""
 
 
+PAGE_BYTES_MIN: Final = 4096
+"""Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+
+_PROBE: Final = [bytearray(1)]
+"""What probes read, and nobody looks at."""
+
+
 class FileStat(NamedTuple):
     """What the storage engine asks of a file."""
 
@@ -263,11 +270,15 @@ class _PosixFile:
     def is_cached(self, position: int, size: int) -> bool:
         if not hasattr(os, "RWF_NOWAIT"):
             return False
-        probe = [bytearray(1)]
         last = position + size - 1
-        for at in (*range(position, last, PAGE_PROBE_INTERVAL), last):
+        places = (
+            (last,)
+            if position // PAGE_BYTES_MIN == last // PAGE_BYTES_MIN
+            else (*range(position, last, PAGE_PROBE_INTERVAL), last)
+        )
+        for at in places:
             try:
-                os.preadv(self._descriptor, probe, at, os.RWF_NOWAIT)
+                os.preadv(self._descriptor, _PROBE, at, os.RWF_NOWAIT)
             except BlockingIOError:
                 return False
             except OSError:

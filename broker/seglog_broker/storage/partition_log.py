@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.values import LONG_MAX
@@ -40,6 +40,7 @@ from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
 from seglog_broker.storage.swap import SegmentSwap
+from seglog_broker.storage.tail import TailRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
@@ -74,6 +75,10 @@ class LogSlice:
         self.position = position
         self.size = size
         self.start_offset = start_offset
+
+    def is_of(self, near: TailRange) -> bool:
+        """Whether it is what the tail of the same log gave."""
+        return self.start_offset == near.start_offset and self.size == near.end - near.position
 
     def release(self) -> None:
         """Give the file back. A second release does nothing."""
@@ -342,9 +347,10 @@ class PartitionLog:
                 raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
-            self.active.append(batch, last_offset, header.max_timestamp)
+            position = self.active.append(batch, last_offset, header.max_timestamp)
         except OSError as error:
             self._cut_back(error)
+        self.active.tail.note(base, last_offset + 1, position, position + size)
         self.log_end_offset = last_offset + 1
         state = self.state
         if state.first_append_ms is None:
@@ -362,7 +368,7 @@ class PartitionLog:
                 reason=self.state.read_only,
             )
 
-    def _cut_back(self, error: OSError) -> None:
+    def _cut_back(self, error: OSError) -> NoReturn:
         try:
             self.active.cut_back()
         except OSError as second:
@@ -622,6 +628,13 @@ class PartitionLog:
         With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
         one batch fits. Raises what ``seek`` raises.
         """
+        if self.log_start_offset <= offset:
+            try:
+                near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
+                if near is not None:
+                    return self.slice_near_end(near) if near.end > near.position else None
+            except OSError as error:
+                raise self._unreadable(self.active, error) from error
         while (place := self.seek(offset)) is not None:
             number, found = place
             segment = self._segments[number]
@@ -637,6 +650,10 @@ class PartitionLog:
             except OSError as error:
                 raise self._unreadable(segment, error) from error
         return None
+
+    def slice_near_end(self, near: TailRange) -> LogSlice:
+        """What the active segment just found, leased. OSError when its file cannot be opened."""
+        return LogSlice(self.active.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.

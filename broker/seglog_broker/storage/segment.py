@@ -16,6 +16,7 @@ from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.seek_trace import SeekTrace
+from seglog_broker.storage.tail import Tail, TailRange
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -60,6 +61,7 @@ class Segment:
         self.damaged: list[DamagedRange] = []
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
         self._suffix = suffix
+        self.tail = Tail()  # filled by whoever appends, who knows the base offsets
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -291,6 +293,25 @@ class Segment:
                 return found
         return None
 
+    def find_near_end(self, offset: int, bytes_max: int, *, min_one: bool) -> TailRange | None:
+        """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell.
+
+        The look is taken once for all who ask for the same between two appends.
+        """
+        asked = (offset, bytes_max, min_one)
+        if self.tail.latest is not None and self.tail.latest_asked == asked:
+            return self.tail.latest
+        near = self.tail.find(*asked)
+        if near is not None:
+            with self._handles.lease(self.log_path) as leased:
+                data = self._handles.for_seeking(leased).pread(HEADER_SIZE, near.position)
+            if len(data) == HEADER_SIZE:
+                header = parse_header(data)
+                if why_implausible(header) is None and header.base_offset == near.start_offset:
+                    self.tail.latest, self.tail.latest_asked = near, asked
+                    return near
+        return None
+
     def find_timestamp(self, timestamp: int, offset_min: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
         """The first record with a timestamp at or after ``timestamp`` (ms) and an offset from ``offset_min`` on."""
         self._ensure_time_index(trace)
@@ -384,6 +405,7 @@ class Segment:
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
         self.damaged = sorted([*self.damaged, damage], key=lambda d: d.position)
+        self.tail.forget()
         return damage
 
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
@@ -511,6 +533,7 @@ class Segment:
         with self._handles.lease(self.log_path, writable=True) as file:
             file.truncate(position)
         self._size, self.is_dirty = position, True
+        self.tail.forget()
         if position == 0:
             self._first_timestamp = None
         self.damaged = [d for d in self.damaged if d.end_position <= position]
@@ -535,7 +558,8 @@ class Segment:
             self._handles.forget(self._path(suffix))
 
     def release(self) -> None:
-        """Give the writer's handle back, if there is one."""
+        """Give the writer's handle back, if there is one: no more will be appended."""
+        self.tail.forget()
         if self._writer is not None:
             self._writer.release()
             self._writer = None
