@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.dry_runs import DryRun, dry_run
 from seglog_broker.partition import Partition
 from seglog_broker.storage.cleanable import Cleanable
 from seglog_broker.storage.partition_log import PartitionLog
@@ -36,6 +37,7 @@ from seglog_protocol.messages import (
     ExplainSegmentsReply,
     ExplainSegmentsRequest,
     PartitionCompaction,
+    SegmentCompaction,
 )
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -130,7 +132,10 @@ async def explain_segments(
         first_timestamps[segment.base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-    return await broker.warmed(lambda: _Telling(broker, partition).page(after, request.limit, first_timestamps))
+    drops = DryRun({})
+    if "compact" in log.config.cleanup_policy:
+        drops = await dry_run(broker, partition, insist=bool(request.drops))
+    return await broker.warmed(lambda: _Telling(broker, partition, drops).page(after, request.limit, first_timestamps))
 
 
 def _look_into(segment: Segment, *, is_told: bool) -> int | None:
@@ -158,8 +163,9 @@ class _Interval(NamedTuple):
 class _Telling:
     """What is said of one partition at one moment; a page of it must be taken before anything else happens."""
 
-    def __init__(self, broker: "Broker", partition: Partition) -> None:
+    def __init__(self, broker: "Broker", partition: Partition, drops: DryRun) -> None:
         self._broker = broker
+        self._drops = drops
         self._partition = partition
         self._log: PartitionLog = partition.log
         self._config: TopicConfig = partition.log.config
@@ -234,6 +240,7 @@ class _Telling:
             cleaner.bytes_after if has_run else None,
             cleaner.last_error,
             self._why_no_round(found),
+            self._drops.why_untold,
         )
 
     def _why_no_round(self, found: Cleanable) -> str | None:
@@ -292,6 +299,7 @@ class _Telling:
         gone = leaves.later(self._config.file_delete_delay_ms)
         largest = segment.largest_timestamp
         age, due_ms = verdict.age, verdict.due_ms
+        loss = self._drops.losses.get(segment.base_offset)
         if verdict.rule in {DeletionRule.LOG_START, DeletionRule.SIZE}:
             due_ms = self._now_ms
         return ExplainedSegment(
@@ -317,6 +325,7 @@ class _Telling:
             bytes_to_come=verdict.bytes_to_come,
             idle_roll_ms=self._log.idle_roll_ms if is_active else None,
             warnings=[] if age is None or age.warning is None else [age.warning],
+            compaction=None if loss is None else SegmentCompaction(loss.records, loss.size),
         )
 
     def _leaves(self, verdict: Verdict) -> _Interval:

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from seglog_broker.answers import RecentAnswer
+from seglog_broker.dry_runs import Remembered
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.partition_log import Flush, PartitionLog
@@ -33,6 +34,7 @@ class Partition:
         self.log = log
         self.waiters: set[Waiter] = set()
         self.recent_answer: RecentAnswer | None = None
+        self.dry_run: Remembered | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
         self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop

@@ -351,11 +351,14 @@ class Explain:
 
         return self._client.converse(explain_seek(topic, partition, at))
 
-    def segments(self, topic: str, partition: int) -> "PartitionExplanation":
-        """Why each segment of a partition is still there, and from when to when it can go."""
+    def segments(self, topic: str, partition: int, *, drops: bool = False) -> "PartitionExplanation":
+        """Why each segment of a partition is still there, and from when to when it can go.
+
+        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        """
         from seglog.explaining import explain_segments  # noqa: PLC0415 - seldom asked
 
-        return self._client.converse(explain_segments(topic, partition))
+        return self._client.converse(explain_segments(topic, partition, drops=drops))
 
     def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""

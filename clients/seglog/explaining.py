@@ -47,12 +47,13 @@ def explain_seek(topic: str, partition: int, place: int | str | datetime | Momen
     return (yield from ask(request, ExplainReply, is_repeatable=True))[0]
 
 
-def explain_segments(topic: str, partition: int) -> Conversation[PartitionExplanation]:
+def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conversation[PartitionExplanation]:
     """As ``Client.explain.segments``: page by page; the first says how the partition is."""
-    reply, segments = yield from _page(ExplainSegmentsRequest(topic, partition))
+    reply, segments = yield from _page(ExplainSegmentsRequest(topic, partition, drops=drops or None))
     is_more = reply.more
     while is_more and segments:
-        following, page = yield from _page(ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset))
+        request = ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset, drops=drops or None)
+        following, page = yield from _page(request)
         segments += page
         is_more = following.more and bool(page)
     return PartitionExplanation(reply, segments)

@@ -548,20 +548,25 @@ class ExplainReply(Message):
 
 @dataclass(frozen=True, slots=True)
 class ExplainSegmentsRequest(Request):
-    """Why segments of a partition are still there and when they go; ``limit`` a time, behind base offset ``after``."""
+    """Why segments of a partition are still there and when they go; ``limit`` a time, behind base offset ``after``.
+
+    What compaction would drop is told where little is to be read for it, with ``drops`` true always.
+    """
 
     api: ClassVar[str] = "explain_segments"
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
     after: int | None = _integer(default=None)
     limit: int = _integer(1, default=200, maximum=10_000)
+    drops: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction(Message):
     """How a partition is compacted: bytes, offsets and moments (ms) of the next and of the last run.
 
-    ``why_not_now`` is a sentence; absent: it is due, or under way.
+    ``why_not_now`` and ``drops_untold`` are sentences; absent: it is due, or under way; and ``compaction`` of each
+    segment that is looked at says what would be dropped.
     """
 
     dirty_ratio: float | None = None
@@ -572,6 +577,7 @@ class PartitionCompaction(Message):
     last_bytes_after: int | None = None
     last_error: str | None = None
     why_not_now: str | None = None
+    drops_untold: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Scene:
     async def check(self) -> None:
         await check_retention(self.broker, TaskBoundary("retention"))
 
-    async def explain(self, **paging: int) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
+    async def explain(self, **paging: Any) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
         reply, payload = await self.broker.answer(ExplainSegmentsRequest("t", 0, **paging))
         assert isinstance(reply, ExplainSegmentsReply)
         return reply, decode_segments(payload)

@@ -167,6 +167,9 @@ def _add_explain_commands(commands: Any, command: Any) -> None:
     segments.set_defaults(action="segments")
     segments.add_argument("topic")
     segments.add_argument("partition", type=_count, nargs="?", help="only this one")
+    segments.add_argument(
+        "--drops", action="store_true", help="tell what compaction would drop, however much is to be read for it"
+    )
     segments.add_argument("--local", action="store_true", help="show times in this machine's zone")
     config = command(commands, "config", "explain", "Show every configuration value of a topic, and its origin.")
     config.set_defaults(action="config")

@@ -80,7 +80,7 @@ def _segments(client: Client, options: Options) -> int:
     told, code = [], OK
     for number in partitions:
         try:
-            told.append(client.explain.segments(options.topic, number))
+            told.append(client.explain.segments(options.topic, number, drops=options.drops))
         except PartitionOfflineError as error:
             if len(partitions) == 1:
                 raise

@@ -83,6 +83,8 @@ class _Table:
             parts.append(f"last error: {told.last_error}")
         if told.why_not_now is not None:
             parts.append(told.why_not_now)
+        if told.drops_untold is not None:
+            parts.append(told.drops_untold)
         return "; ".join(parts)
 
     def _row(self, segment: ExplainedSegment) -> tuple[object, ...]:

@@ -409,9 +409,12 @@ class Explain:
         """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
         return await self._client.converse(explain_seek(topic, partition, at))
 
-    async def segments(self, topic: str, partition: int) -> PartitionExplanation:
-        """Why each segment of a partition is still there, and from when to when it can go."""
-        return await self._client.converse(explain_segments(topic, partition))
+    async def segments(self, topic: str, partition: int, *, drops: bool = False) -> PartitionExplanation:
+        """Why each segment of a partition is still there, and from when to when it can go.
+
+        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        """
+        return await self._client.converse(explain_segments(topic, partition, drops=drops))
 
     async def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""
