@@ -29,6 +29,7 @@ from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
+    INT64_MAX,
     ConfigEntry,
     ExplainedLookup,
     ExplainedSegment,
@@ -155,9 +156,16 @@ class _Interval(NamedTuple):
     from_ms: int | None
     by_ms: int | None
 
+    @classmethod
+    def between(cls, from_ms: int, by_ms: int) -> "_Interval":
+        """What would happen beyond any date does not: settings may be as large as a number can be."""
+        return cls(None, None) if from_ms > INT64_MAX else cls(from_ms, min(by_ms, INT64_MAX))
+
     def later(self, ms: int) -> "_Interval":
         """As much later."""
-        return self if self.from_ms is None or self.by_ms is None else _Interval(self.from_ms + ms, self.by_ms + ms)
+        if self.from_ms is None or self.by_ms is None:
+            return self
+        return _Interval.between(self.from_ms + ms, self.by_ms + ms)
 
 
 class _Telling:
@@ -207,7 +215,7 @@ class _Telling:
             len(gone),
             sum(segment.size for segment in gone),
             self._schedule.interval_ms,
-            self._now_ms + self._schedule.ms_to_next[0],
+            min(self._now_ms + self._schedule.ms_to_next[0], INT64_MAX),
             earliest_reason=log.state.log_start_reason,
             more=more,
             config=config,
@@ -317,7 +325,7 @@ class _Telling:
             behind=verdict.behind,
             age_since_ms=None if age is None else age.since_ms,
             age_source=None if age is None else str(age.source),
-            deletable_ms=due_ms,
+            deletable_ms=None if due_ms is None or due_ms > INT64_MAX else due_ms,
             leaves_from_ms=leaves.from_ms,
             leaves_by_ms=leaves.by_ms,
             gone_from_ms=gone.from_ms,
@@ -344,8 +352,8 @@ class _Telling:
         if verdict.rule in {None, DeletionRule.TIME} and self._schedule.leap_ms > CLOCK_LEAP_MS_MAX:
             soonest, latest = soonest + interval, latest + interval
         if due_ms < soonest:
-            return _Interval(soonest, latest)
-        return _Interval(due_ms, max(due_ms + interval, latest))
+            return _Interval.between(soonest, latest)
+        return _Interval.between(due_ms, max(due_ms + interval, latest))
 
     def _why(self, verdict: Verdict, *, is_active: bool) -> str:
         config, age = self._config, verdict.age

@@ -20,6 +20,7 @@ from seglog_broker.tasks.boundary import TaskBoundary
 from seglog_broker.tasks.retention import ClockWatch, check_retention
 from seglog_protocol import errors
 from seglog_protocol.messages import (
+    INT64_MAX,
     AlterTopicRequest,
     AppendPartition,
     AppendRequest,
@@ -45,14 +46,15 @@ SIZE = 1024
 class Scene:
     """A broker with a topic ``t`` that rolls for each batch, ages for ten minutes, and deletes after one."""
 
-    def __init__(self, offload: InlineOffload | None = None) -> None:
+    def __init__(self, offload: InlineOffload | None = None, flags: Sequence[str] = ()) -> None:
         self.clock = ManualClock(NOW)
         self.fs = ForgetfulFileSystem()
         self.offload = offload or InlineOffload()
+        self.flags = flags
         self.broker = self.open()
 
     def open(self) -> Broker:
-        config, _ = load_config(None, "", {}, ["log.dir=/data"])
+        config, _ = load_config(None, "", {}, ["log.dir=/data", *self.flags])
         self.broker = Broker.open(config, self.fs, self.clock, self.offload)
         return self.broker
 
@@ -403,6 +405,32 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown()
     offload.meddle = lambda: scene.broker.delete_topic(DeleteTopicRequest("t"))
     with pytest.raises(errors.UnknownTopicError, match="was deleted"):
         await scene.explain()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("retention_ms", (False, False, False)),
+        ("file_delete_delay_ms", (True, True, False)),
+        ("segment_ms", (True, True, True)),
+    ],
+)
+async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tuple[bool, bool, bool]) -> None:
+    scene = Scene()
+    await scene.create(**{setting: INT64_MAX})
+    scene.append(NOW)
+    [active] = await scene.segments()
+    moments = (active.deletable_ms, active.leaves_by_ms, active.gone_by_ms)
+    assert tuple(moment is not None for moment in moments) == told
+    assert (active.idle_roll_ms is None) == (setting == "segment_ms")
+
+
+async def test_a_check_that_never_comes_is_told_of_as_at_the_end_of_time(autojump_clock: MockClock) -> None:
+    scene = Scene(flags=[f"log.retention.check.interval.ms={INT64_MAX}", f"log.initial.task.delay.ms={INT64_MAX}"])
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE)
+    reply, [active] = await scene.explain()
+    assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (INT64_MAX, "time", None)
 
 
 async def test_what_there_is_not_is_refused_as_everywhere() -> None:
