@@ -678,6 +678,11 @@ class PartitionLog:
                     if number == first
                     else f"the segment before it ends below {offset}, so the next one follows"
                 )
+                if segment.tail.find(offset, 0) is not None:
+                    trace.why_segment += (
+                        "; a fetch goes there at once, for where the newest batches begin is remembered: "
+                        "what follows is how it is found without that"
+                    )
             found = self._find_in(number, offset, trace)
             if found is not None:
                 return number, found
