@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 65_536
 
-PIECE_BYTES: Final = 4 * 1024 * 1024
+PIECE_BYTES: Final = 8 * 1024 * 1024
 """Batches are decoded in pieces of that size, one partition's at a time: large enough for arrays to pay, and small
 enough for the processor's cache. It is also what is fetched of a partition at a time."""
 
