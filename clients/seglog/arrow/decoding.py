@@ -65,7 +65,8 @@ def decode(
     not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
 
     Raises CorruptRecordError (or DecompressedTooLargeError, a kind of it) naming [``start_offset``, ``next_offset``)
-    of the batch that cannot be read, when all records before it have been handed out.
+    of the batch that cannot be read, when all records before it have been handed out; and, if the column is asked for,
+    naming the record whose timestamp microseconds cannot hold.
     """
     batches = read_batches(data)
     continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]

@@ -1,10 +1,10 @@
 """``write_arrow``: the rows of a table, appended to a topic."""
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, Final
 
 import pyarrow as pa
@@ -168,17 +168,22 @@ class _Writer:
         self._batches = 0
         self._batch_bytes = 0
         self._written: dict[int, WrittenRange] = {}
+        self._is_ending = Event()  # nothing is sent again any more
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
         """Write them all."""
         with ThreadPoolExecutor(1, "seglog-write-arrow") as sender:
-            on_the_way: deque[tuple[_Request, Future[list[_Result]]]] = deque()
-            for request in self._requests(rows):
-                if on_the_way:
-                    self._settle(*on_the_way.popleft())
-                on_the_way.append((request, sender.submit(self._send, request.batches)))
-            while on_the_way:
-                self._settle(*on_the_way.popleft())
+            on_the_way: tuple[_Request, Future[list[_Result]]] | None = None
+            try:
+                for request in self._requests(rows):
+                    if on_the_way is not None:
+                        self._settle(*on_the_way)
+                    on_the_way = request, sender.submit(self._send, request.batches)
+                if on_the_way is not None:
+                    self._settle(*on_the_way)
+            except BaseException:
+                self._is_ending.set()
+                raise
         return WrittenTable(self._topic, self._batches, self._batch_bytes, dict(sorted(self._written.items())))
 
     def _requests(self, rows: Iterable[pa.RecordBatch]) -> Iterator[_Request]:
@@ -204,11 +209,9 @@ class _Writer:
                 results[number] = result
             waiting = [number for number in waiting if _may_fare_better(results[number])]
             pause = backoff_seconds(attempts)
-            if time.monotonic() + pause >= deadline:
+            if waiting and (time.monotonic() + pause >= deadline or self._is_ending.wait(pause)):
                 break
-            if waiting:
-                time.sleep(pause)
-                attempts += 1
+            attempts += 1
         return results
 
     def _append(self, batches: Sequence[EncodedBatch]) -> Sequence[_Result]:
