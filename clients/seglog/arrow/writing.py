@@ -82,7 +82,8 @@ def write_arrow(
     lost connection may be in the log twice: at least once.
 
     Raises DeliveryFailed when rows were not acknowledged: the message says how many were before them, and of what
-    follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError.
+    follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a note
+    says how many rows of a stream were written before the one that cannot be.
     """
     options = ProducerOptions(
         ack=ack,
@@ -181,8 +182,10 @@ class _Writer:
                     on_the_way = request, sender.submit(self._send, request.batches)
                 if on_the_way is not None:
                     self._settle(*on_the_way)
-            except BaseException:
+            except BaseException as error:
                 self._is_ending.set()
+                if self._written and not isinstance(error, DeliveryFailed):
+                    error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
                 raise
         return WrittenTable(self._topic, self._batches, self._batch_bytes, dict(sorted(self._written.items())))
 
@@ -240,13 +243,16 @@ class _Writer:
                 failures.append((self._topic, batch.partition, batch.record_count, result))
         if failures:
             count = sum(failure[2] for failure in failures)
-            before = sum(written.records for written in self._written.values())
             cause = failures[-1][3]
             raise DeliveryFailed(
-                f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {before:,} were written, and what "
-                f"follows was not sent; the last cause: {cause}",
+                f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {self._count():,} were written, and "
+                f"what follows was not sent; the last cause: {cause}",
                 failures=failures,
             ) from cause
+
+    def _count(self) -> int:
+        """Records written so far."""
+        return sum(written.records for written in self._written.values())
 
     def _note(self, batch: EncodedBatch, offset: int) -> None:
         self._batches += 1
