@@ -14,6 +14,7 @@ from typing import Final
 
 from benchmarks import (
     append,
+    arrow,
     clients,
     cold,
     compaction,
@@ -41,6 +42,7 @@ BENCHMARKS: Final = (
     starting.BENCHMARK,
     clients.BENCHMARK,
     record_codecs.BENCHMARK,
+    arrow.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
     compaction.BENCHMARK,

@@ -1,0 +1,357 @@
+"""Record batches -> ``pyarrow.RecordBatch``, many at a time and without a Python object for a record.
+
+Where the fields of all records lie is found by ``record_columns``; a column is then one gather out of the buffer that
+the batches came in (or were opened into), and columns that nobody asked for are not made: where headers are enough, no
+batch is opened. What is refused of those that are is what ``records.iter_records`` refuses, with the same error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.arrow.schema import HEADER, SCHEMA
+from seglog.failures import copied
+from seglog.gaps import ConsumerGap
+from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_columns import decode_headers
+from seglog_protocol.record_batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    INT32_MAX,
+    INT64_MAX,
+    LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP,
+    iter_batches,
+    verify_crc,
+    why_implausible,
+)
+from seglog_protocol.record_columns import DECODED_RECORDS, RecordColumns, open_batches
+from seglog_protocol.records import RECORD_SIZE_MIN, decode_records
+
+_US_PER_MS: Final = 1000
+_TIMESTAMP_MAX: Final = INT64_MAX // _US_PER_MS
+
+_IN_HEADERS: Final = frozenset({"topic", "partition", "offset", "timestampType"})
+"""Columns that batch headers tell, as long as compaction has taken no record from inside a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """Some records of one partition: ``table`` has a row, and ``offsets`` (int64) an entry for each, in log order.
+
+    ``gaps`` are the offsets that compaction took from inside their batches.
+    """
+
+    table: pa.RecordBatch
+    offsets: Int64s
+    gaps: tuple[ConsumerGap, ...] = ()
+
+
+def decode(
+    data: bytes,
+    topic: str,
+    partition: int,
+    schema: pa.Schema = SCHEMA,
+    *,
+    start: int = 0,
+    end: int = INT64_MAX,
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> Iterator[DecodedRecords]:
+    """The records with offsets in [``start``, ``end``) of the batches in ``data``, some hundred thousand at a time.
+
+    ``data`` is bytes of a segment or of an answer to a fetch, from the beginning of a batch on; a last batch that is
+    not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
+
+    Raises CorruptRecordError (or DecompressedTooLargeError, a kind of it) naming [``start_offset``, ``next_offset``)
+    of the batch that cannot be read, when all records before it have been handed out; and, if the column is asked for,
+    naming the record whose timestamp microseconds cannot hold.
+    """
+    batches = read_batches(data)
+    continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]
+    wrong = np.flatnonzero(~(plausible(batches) & intact(batches) & continues))
+    whole = batches.first(int(wrong[0])) if wrong.size else batches
+    yield from decode_verified(
+        whole,
+        topic,
+        partition,
+        schema,
+        start=start,
+        end=end,
+        decompressed_batch_bytes_max=decompressed_batch_bytes_max,
+    )
+    if wrong.size:
+        raise _unfit(batches, int(wrong[0]), topic, partition)
+    rest = memoryview(data)[int(batches.end[-1]) if len(batches) else 0 :]
+    try:
+        for _ in iter_batches(rest):
+            pass  # no whole batch is left: it ends quietly where one is cut short, and raises where none can be
+    except CorruptRecordError as error:
+        raise located(error, topic, partition) from error
+
+
+def decode_verified(
+    batches: BatchColumns,
+    topic: str,
+    partition: int,
+    schema: pa.Schema = SCHEMA,
+    *,
+    start: int = 0,
+    end: int = INT64_MAX,
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> Iterator[DecodedRecords]:
+    """As ``decode``, of batches whose headers and checksums have been looked at."""
+    wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
+    if _IN_HEADERS.issuperset(schema.names) and _is_complete(batches, wanted, decompressed_batch_bytes_max):
+        yield from _read_headers(batches, wanted, topic, partition, schema, (start, end))
+        return
+    for opened in open_batches(batches, wanted, size_limit=decompressed_batch_bytes_max):
+        records = opened.records
+        bad = min((*opened.errors, *(opened.first + number for number in records.malformed)), default=None)
+        readable = len(records) if bad is None else int(records.first_record[bad - opened.first])
+        batch_number = records.list_number[:readable] + opened.first
+        offsets = batches.base_offset.take(batch_number)
+        offsets += records.offset_delta[:readable]
+        first, last = (int(place) for place in np.searchsorted(offsets, (start, end)))
+        offsets = offsets[first:last]
+        last_batch = opened.last if bad is None else bad
+        gaps = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
+        if len(offsets) or gaps:
+            rows = _RecordRows(batches, batch_number[first:last], offsets, topic, partition, records, first, last)
+            told = tuple(ConsumerGap(topic, partition, *gap) for gap in gaps)
+            yield DecodedRecords(rows.table(schema), offsets, told)
+        if bad is not None:
+            raise _malformed(batches, bad, opened.errors.get(bad), topic, partition, decompressed_batch_bytes_max)
+
+
+def _is_complete(batches: BatchColumns, wanted: Bools, size_limit: int) -> bool:
+    """Whether every wanted batch has a record at each of its offsets, and announces no more than may be in it."""
+    is_plain = batches.attributes & CODEC_MASK == Codec.NONE
+    room = np.where(is_plain, batches.end - batches.position - HEADER_SIZE, size_limit)
+    complete = batches.record_count == batches.last_offset_delta + 1
+    return bool((complete & (batches.record_count * RECORD_SIZE_MIN <= room))[wanted].all())
+
+
+def _read_headers(
+    batches: BatchColumns, wanted: Bools, topic: str, partition: int, schema: pa.Schema, bounds: tuple[int, int]
+) -> Iterator[DecodedRecords]:
+    """The rows of complete batches, as headers tell them."""
+    counts = np.where(wanted, batches.record_count, 0)
+    begin = 0
+    while begin < len(batches):
+        total = np.cumsum(counts[begin:])
+        stop = begin + max(1, int(np.searchsorted(total, DECODED_RECORDS, side="right")))
+        batch_number = np.repeat(np.arange(begin, stop), counts[begin:stop])
+        first_row = total[: stop - begin] - counts[begin:stop]
+        offsets = batches.base_offset.take(batch_number)
+        offsets += np.arange(len(batch_number)) - np.repeat(first_row, counts[begin:stop])
+        first, last = (int(place) for place in np.searchsorted(offsets, bounds))
+        if last > first:
+            rows = _Rows(batches, batch_number[first:last], offsets[first:last], topic, partition)
+            yield DecodedRecords(rows.table(schema), rows.offsets)
+        begin = stop
+
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a table, of which each entry is the batch and the offset; has the columns that headers tell."""
+
+    batches: BatchColumns
+    batch_number: Int64s
+    offsets: Int64s
+    topic: str
+    partition: int
+
+    def table(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows with the columns of ``schema``."""
+        return pa.RecordBatch.from_arrays([self.column(name) for name in schema.names], schema=schema)
+
+    def column(self, name: str) -> pa.Array:
+        """One column of the schema."""
+        count = len(self.offsets)
+        match name:
+            case "topic":
+                return pa.repeat(pa.scalar(self.topic, pa.string()), count)
+            case "partition":
+                return pa.repeat(pa.scalar(self.partition, pa.int32()), count)
+            case "offset":
+                return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.offsets)])
+            case _:
+                kinds = (self._of_batch(self.batches.attributes) & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
+                return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)])
+
+    def _of_batch(self, field: Int64s) -> Int64s:
+        """A field of the batch of each row."""
+        return field.take(self.batch_number)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordRows(_Rows):
+    """Rows whose batches were opened: the records [``first``, ``last``) of ``records``; has all columns."""
+
+    records: RecordColumns
+    first: int
+    last: int
+
+    def column(self, name: str) -> pa.Array:
+        """One column of the schema."""
+        match name:
+            case "key":
+                return self._binary(self.records.key_start, self.records.key_length)
+            case "value":
+                return self._binary(self.records.value_start, self.records.value_length)
+            case "timestamp":
+                return self._timestamps()
+            case "headers":
+                return self._headers()
+            case _:
+                return _Rows.column(self, name)
+
+    def _binary(self, starts: Int64s, lengths: Int64s) -> pa.Array:
+        rows = slice(self.first, self.last)
+        return gather(self.records.data, starts[rows], lengths[rows], pa.binary())
+
+    def _timestamps(self) -> pa.Array:
+        batches = self.batches
+        has_append_time = batches.attributes & LOG_APPEND_TIME_BIT != 0
+        timestamps = self.records.timestamp_delta[self.first : self.last]
+        if has_append_time.any():
+            timestamps = np.where(self._of_batch(has_append_time.astype(np.int64)) != 0, 0, timestamps)
+        base = np.where(has_append_time, batches.max_timestamp, batches.base_timestamp)
+        timestamps = timestamps + self._of_batch(base)
+        far = np.flatnonzero((timestamps > _TIMESTAMP_MAX) | (timestamps < -_TIMESTAMP_MAX))
+        if far.size:
+            offset = int(self.offsets[far[0]])
+            raise CorruptRecordError(
+                f"the record at offset {offset} of {self.topic}-{self.partition} has the timestamp "
+                f"{timestamps[far[0]]} ms, which microseconds cannot hold; leave out the column timestamp to read it",
+                topic=self.topic,
+                partition=self.partition,
+                start_offset=offset,
+                next_offset=offset + 1,
+            )
+        has_timestamp = timestamps != NO_TIMESTAMP
+        timestamps *= _US_PER_MS
+        return pa.Array.from_buffers(
+            pa.timestamp("us", tz="UTC"), len(timestamps), [_validity(has_timestamp), pa.py_buffer(timestamps)]
+        )
+
+    def _headers(self) -> pa.Array:
+        data = self.records.data
+        headers = decode_headers(self.records, self.first, self.last)
+        items = pa.StructArray.from_arrays(
+            [
+                gather(data, headers.key_start, headers.key_length, pa.string()),
+                gather(data, headers.value_start, headers.value_length, pa.binary()),
+            ],
+            fields=list(HEADER),
+        )
+        first_header = headers.first_header
+        return pa.Array.from_buffers(
+            pa.list_(pa.field("element", HEADER)),
+            len(first_header) - 1,
+            [_validity(first_header[:-1] != first_header[1:]), pa.py_buffer(first_header.astype(np.int32))],
+            children=[items],
+        )
+
+
+def gather(data: bytes, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> pa.Array:
+    """``data[start : start + length]`` of each, null for a length of -1; copied once.
+
+    Ranges rise and do not overlap. ValueError where they reach over 2 GiB, which Arrow's offsets cannot count.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    if int(starts[-1] + lengths[-1]) - int(starts[0]) > INT32_MAX:
+        raise ValueError("2 GiB of records are too many at a time; hand them in in pieces, or lower the limit")
+    # The fields and what lies between them as one array over the data, of which every other element is taken.
+    base = int(starts[0])
+    bounds = np.empty(2 * count, np.int32)
+    is_there = lengths >= 0
+    bounds[0::2] = starts - base
+    bounds[1::2] = starts - base + np.maximum(lengths, 0)
+    everything = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data).slice(base)]
+    )
+    taken = everything.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    _, offsets, content = taken.buffers()
+    return pa.Array.from_buffers(kind, count, [_validity(is_there), offsets, content])
+
+
+def _validity(is_there: Bools) -> pa.Buffer | None:
+    """Arrow's bitmap; None where nothing is null."""
+    if is_there.all():
+        return None
+    bits: npt.NDArray[np.uint8] = np.packbits(is_there, bitorder="little")
+    return pa.py_buffer(bits)
+
+
+# --- Gaps and errors --------------------------------------------------------------------------------------------------
+
+
+def _compacted(
+    batches: BatchColumns, wanted: Bools, numbers: range, offsets: Int64s, bounds: tuple[int, int]
+) -> list[tuple[int, int, str]]:
+    """The offsets inside these batches, as far as they lie within ``bounds``, that have no record any more."""
+    chosen = slice(numbers.start, numbers.stop)
+    sparse = wanted[chosen] & (batches.record_count[chosen] <= batches.last_offset_delta[chosen])
+    gaps: list[tuple[int, int, str]] = []
+    for number in (np.flatnonzero(sparse) + numbers.start).tolist():
+        begin = max(bounds[0], int(batches.base_offset[number]))
+        stop = min(bounds[1], int(batches.last_offset[number]) + 1)
+        first, last = np.searchsorted(offsets, (begin, stop))
+        edges = np.concatenate(([begin - 1], offsets[first:last], [stop]))
+        holes = np.flatnonzero(np.diff(edges) > 1)
+        ranges = zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)
+        gaps += [(hole_start, hole_end, "compacted") for hole_start, hole_end in ranges]
+    return gaps
+
+
+def _unfit(batches: BatchColumns, number: int, topic: str, partition: int) -> CorruptRecordError:
+    header = batches.header(number)
+    reason = why_implausible(header)
+    if reason is None:
+        is_whole = verify_crc(batches.data, int(batches.position[number]), header)
+        reason = "it does not lie above the one before it" if is_whole else "it does not match its checksum"
+    return CorruptRecordError(
+        f"the batch of offsets {header.base_offset} to {header.last_offset} in {topic}-{partition}: {reason}",
+        topic=topic,
+        partition=partition,
+        position=int(batches.position[number]),
+        start_offset=header.base_offset,
+        next_offset=header.next_offset,
+    )
+
+
+def _malformed(
+    batches: BatchColumns,
+    number: int,
+    error: CorruptRecordError | None,
+    topic: str,
+    partition: int,
+    size_limit: int,
+) -> CorruptRecordError:
+    """What the loop that reads records one by one has to say about this batch."""
+    header = batches.header(number)
+    try:
+        decode_records(header, batches.batch(number), size_limit=size_limit)
+    except CorruptRecordError as found:
+        error = found
+    assert error is not None, "columns and loop disagree about what is malformed"
+    return located(error, topic, partition)
+
+
+def located(error: CorruptRecordError, topic: str, partition: int) -> CorruptRecordError:
+    """The same error, of this partition."""
+    facts: dict[str, Any] = error.facts | {"topic": topic, "partition": partition}
+    return copied(error, facts)
