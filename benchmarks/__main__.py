@@ -14,6 +14,7 @@ from typing import Final
 
 from benchmarks import (
     append,
+    beside_compaction,
     clients,
     cold,
     density,
@@ -42,6 +43,7 @@ BENCHMARKS: Final = (
     record_codecs.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
+    beside_compaction.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5
