@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.batches import one_record
 from benchmarks.cold import KINDS, OTHER, others
-from benchmarks.harness import MB, Bench, Benchmark, BenchmarkError, Goal, Row, percentile
+from benchmarks.harness import MB, MIB, Bench, Benchmark, BenchmarkError, Goal, Row, percentile
 from benchmarks.processes import Daemon, daemon
 from benchmarks.raw_client import Connection, append_frame, connect, encode, fill
 from seglog_protocol.batch_builder import encode_batch
@@ -27,7 +27,7 @@ _SLICE_SECONDS: Final = 0.2
 _COMPACTION_SECONDS_MAX: Final = 120
 _P99_MICROS_MAX: Final = 10_000
 _FLAGS: Final = ("--set", "log.initial.task.delay.ms=0", "--set", "log.cleaner.backoff.ms=50")
-_CONFIG: Final[dict[str, str | int]] = {"segment_bytes": 8 * 1024 * 1024, "file_delete_delay_ms": 1000}
+_SEGMENT_BYTES: Final = 8 * MIB
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -41,7 +41,7 @@ def run(bench: Bench) -> Iterator[Row]:
         connection.ask_frame(append_frame(OTHER, [one_record()], "disk"))
         for number in range(bench.rounds):
             topic = f"{TOPIC}-{number}"
-            connection.create_topic(topic, **_CONFIG)
+            connection.create_topic(topic, segment_bytes=_SEGMENT_BYTES, file_delete_delay_ms=1000)
             fill(connection, topic, (batch for _ in range(_WRITTEN_TIMES) for batch in batches))
             if number % 2:
                 quiet.append(_alone(connection, bench))

@@ -937,7 +937,6 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the real clock, with real files: the first process dies of a signal, the second does the work."""
-
     monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
     command = cleaner_process._COMMAND
     suicide = (sys.executable, "-c", "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGKILL)")
