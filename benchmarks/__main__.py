@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks import (
     append,
     arrow,
+    beside_compaction,
     clients,
     cold,
     compaction,
@@ -46,6 +47,7 @@ BENCHMARKS: Final = (
     density.BENCHMARK,
     cold.BENCHMARK,
     compaction.BENCHMARK,
+    beside_compaction.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5

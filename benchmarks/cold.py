@@ -25,7 +25,7 @@ _BATCH_BYTES: Final = 16 * 1024
 _PACE_SECONDS: Final = 0.002
 _PAGE: Final = 4096
 _PROBES: Final = 256
-_KINDS: Final = ("append", "fetch")
+KINDS: Final = ("append", "fetch")
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -47,7 +47,7 @@ def run(bench: Bench) -> Iterator[Row]:
     note = "" if left < 0.05 else f"up to {left:.0%} of the file stayed in the cache: this is not cold"
     speed = [[one["bytes_per_second"] / MB for one in rounds] for rounds in (cold, warm)]
     yield Row("catch-up reader, cold", "MB/s", speed[0], speed[1], "warm", note=note)
-    for kind in _KINDS:
+    for kind in KINDS:
         for part, share in (("p50", 0.5), ("p99", 0.99)):
             micros = [[percentile(one[kind], share) * 1e6 for one in rounds] for rounds in (cold, warm, alone)]
             goal = Goal("≤", 2, "ratio") if part == "p99" else None
@@ -58,21 +58,21 @@ def run(bench: Bench) -> Iterator[Row]:
 def _round(running: Daemon, connection: Connection, seconds: float, reader: str | None) -> dict[str, Any]:
     """Seconds of every append and fetch of the others, and what the reader did meanwhile."""
     if reader is None:
-        return _others(connection, time.perf_counter() + seconds)
+        return others(connection, time.perf_counter() + seconds)
     segment = running.directory / f"{TOPIC}-0" / f"{0:020}.log"
     with worker("benchmarks.cold", str(running.port), str(segment), str(seconds), reader) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has prepared its requests
-        times = _others(connection, time.perf_counter() + seconds)
+        times = others(connection, time.perf_counter() + seconds)
         times.update(answer_of(process))
         return times
 
 
-def _others(connection: Connection, ends: float) -> dict[str, Any]:
+def others(connection: Connection, ends: float) -> dict[str, Any]:
     """Append and fetch in turn, at a pace, so that waiting for one is not hidden by sending fewer."""
     buffer = memoryview(bytearray(MIB))
     frames = (append_frame(OTHER, [one_record()], "os"), fetch_frame(OTHER, 0, partition_bytes=1))
-    times: dict[str, Any] = {kind: [] for kind in _KINDS}
+    times: dict[str, Any] = {kind: [] for kind in KINDS}
     clock = time.perf_counter
     due, number = clock(), 0
     while due < ends:
@@ -83,7 +83,7 @@ def _others(connection: Connection, ends: float) -> dict[str, Any]:
         else:
             began = due  # late because the one before took long: that counts
         exchange(connection.sock, frames[number % 2], buffer)
-        times[_KINDS[number % 2]].append(clock() - began)
+        times[KINDS[number % 2]].append(clock() - began)
         number += 1
         due += _PACE_SECONDS
     return times

@@ -23,11 +23,12 @@ from seglog_broker.storage.forgetful import (
 )
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.rolling import RollReason
 from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, read_around, verify
+from tests.logs import ManualClock, flip_bit, read_around, verify
 
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -153,3 +154,66 @@ def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPo
     fs.on_operation = None
     assert points > 50
     _check(fs.found_after(policy), written)
+
+
+def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
+    """A disk after the names of a swap changed; ``lost`` is the source whose new name a power cut did not keep."""
+    fs = ForgetfulFileSystem()
+    _, log = _open(fs)
+    written: Written = {}
+    for number in range(12):
+        record = (b"key %d" % (number if number % 3 else 0), b"%d" % number)
+        view = memoryview(bytearray(encode_batch([(_NOW, *record, ())])))
+        written[log.append(view, parse_header(view)).base_offset] = record
+        if number % 3 == 2:
+            log._roll(log.log_end_offset, RollReason.SIZE)
+    log.flush()
+    job = log.plan_cleaning(log.find_cleanable(), _config())
+    [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
+    assert group.sources == (0, 3, 6, 9)
+    log.note_compacted(12)
+    state = log.prepare_state()
+    assert state is not None
+    state.run()
+    swap = SegmentSwap(fs, log.directory, group.sources)
+    swap.promote()
+    log.install_cleaned(swap, group.damaged)
+    found = fs.found_after(PROCESS_KILL)
+    for suffix in (".log", ".index", ".timeindex") if lost is not None else ():
+        path = f"{log.directory}/{lost:020}{suffix}"
+        found.rename(f"{path}.deleted", path)
+    return found, written
+
+
+@pytest.mark.parametrize("lost", [None, 3, 6, 9])
+def test_a_source_that_kept_its_name_in_a_power_cut_does_not_come_back_beside_its_replacement(
+    lost: int | None,
+) -> None:
+    found, written = _swapped(lost)
+    crashed_again = found.found_after(PROCESS_KILL)
+    _check(found, written)
+    _check(crashed_again, written)
+
+
+def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() -> None:
+    fs = ForgetfulFileSystem()
+    _, log = _open(fs)
+    for number in range(12):
+        view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
+        log.append(view, parse_header(view))
+        if number % 3 == 2:
+            log._roll(log.log_end_offset, RollReason.SIZE)
+    log.flush()
+    flip_bit(fs, log.segments[0].log_path, log.segments[0].size - 1)
+    job = log.plan_cleaning(log.find_cleanable(), _config())
+    [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
+    assert [(d.start_offset, d.end_offset) for d in group.damaged] == [(2, 3)]
+    log.note_compacted(12)
+    log.state.save(fs, log.directory)
+    SegmentSwap(fs, log.directory, group.sources).promote()
+    found = fs.found_after(PROCESS_KILL)
+    _, log = _open(found)
+    assert [segment.base_offset for segment in log.segments] == [0, 12]
+    assert [record.offset for record in read_around(log)] == [offset for offset in range(12) if offset != 2]
+    assert [(d.start_offset, d.end_offset) for d in log.state.damaged] == [(2, 3)]
+    verify(found, log)

@@ -218,7 +218,7 @@ class PartitionLog:
 
     def _recover(self, recovery_point: int) -> RecoveryReport:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before)
+        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before, known=self.state.damaged)
         report = recovery.run(self._segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
             # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.

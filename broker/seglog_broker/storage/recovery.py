@@ -125,10 +125,14 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 class LogRecovery:
     """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
 
-    def __init__(self, epochs: LeaderEpochs, *, compacted_before: int = 0) -> None:
-        """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss."""
+    def __init__(self, epochs: LeaderEpochs, *, compacted_before: int = 0, known: Sequence[DamagedRange] = ()) -> None:
+        """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss.
+
+        ``known`` damage keeps its offsets where the same bytes are found: beside it compaction leaves gaps too.
+        """
         self._epochs = epochs
         self._compacted_before = compacted_before
+        self._known = {(d.segment, d.position, d.end_position): d for d in known if d.position < d.end_position}
         self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
         self.report = RecoveryReport()
 
@@ -202,6 +206,9 @@ class LogRecovery:
 
     def _note_damage(self, segment: Segment, start: int, end: int, position: int, end_position: int) -> None:
         damage = DamagedRange(start, end, segment.base_offset, position, end_position)
+        known = self._known.get((segment.base_offset, position, end_position))
+        if known is not None and start <= known.start_offset <= known.end_offset <= end:
+            damage = known
         segment.damaged.append(damage)
         self.report.damaged.append(damage)
 

@@ -146,9 +146,13 @@ class Rounds:
             if not group.unchanged:
                 await self._swap(partition, group)
         partition_log.finish_cleaning(result)
-        await partition.save_state()  # first: only this tells when tombstones are due
-        await write_checkpoints(broker)
         self._tell(partition, result)
+        try:
+            await partition.save_state()  # first: only this tells when tombstones are due
+        except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
+            log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=str(error))
+        else:
+            await write_checkpoints(broker)
 
     @staticmethod
     def _is_wanted(partition: "Partition") -> bool:
