@@ -18,6 +18,7 @@ from benchmarks import (
     cold,
     compaction,
     density,
+    durable,
     fetch,
     idle,
     latency,
@@ -33,6 +34,7 @@ from seglog_protocol.errors import SeglogError
 
 BENCHMARKS: Final = (
     append.BENCHMARK,
+    durable.BENCHMARK,
     fetch.BENCHMARK,
     latency.BENCHMARK,
     polls.BENCHMARK,
