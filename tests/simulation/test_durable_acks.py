@@ -1,9 +1,9 @@
 """Power cuts under ``disk`` load: eight producers, twenty partitions, rolls, checkpoints and readers, on one broker.
 
 Before every file operation takes effect, what a power cut right there would leave is opened, and everything that has
-been acked at ``disk`` by then must be in it. Of the partitions only those are looked at for which an operation or an ack
-came since the last look: nothing else can have changed for them. Now and then, and whenever a file that belongs to the
-whole directory was touched, the directory as a whole is opened too.
+been acked at ``disk`` by then must be in it. Only those partitions are looked at for which an operation or an ack came
+since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the whole
+directory was touched, the directory as a whole is opened too.
 
 ``MISTAKES`` are ways of getting it wrong, made on purpose: the same run catches each of them, which is how we know that
 it would catch ours.
@@ -123,6 +123,7 @@ class Simulation:
             reply = await broker.append(request, memoryview(bytearray(b"".join(batches)))).wait()
             for value, result in zip(values, reply.partitions, strict=True):
                 assert result.error is None, result.error
+                assert result.base_offset is not None
                 assert result.base_offset not in self.acked[result.partition], "offsets are not handed out twice"
                 self.acked[result.partition][result.base_offset] = value
                 self._changed.add(result.partition)
@@ -232,16 +233,12 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
     """A round that does nothing and says that all went well."""
-    patch.setattr(
-        "seglog_broker.storage.forgetful.ForgetfulFileSystem.sync_files", lambda _fs, files: [None] * len(files)
-    )
+    patch.setattr(ForgetfulFileSystem, "sync_files", lambda _fs, files: [None] * len(files))
 
 
 def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:
     """The bytes of a new segment are on the disk, its name is not."""
-    patch.setattr(
-        "seglog_broker.storage.forgetful.ForgetfulFileSystem.sync_directories", lambda _fs, paths: [None] * len(paths)
-    )
+    patch.setattr(ForgetfulFileSystem, "sync_directories", lambda _fs, paths: [None] * len(paths))
 
 
 def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
