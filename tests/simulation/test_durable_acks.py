@@ -2,8 +2,8 @@
 
 Before every file operation takes effect, what a power cut right there would leave is opened, and everything that has
 been acked at ``disk`` by then must be in it. Only those partitions are looked at for which an operation or an ack came
-since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the whole
-directory was touched, the directory as a whole is opened too.
+since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the
+whole directory was touched, the directory as a whole is opened too.
 
 ``MISTAKES`` are ways of getting it wrong, made on purpose: the same run catches each of them, which is how we know that
 it would catch ours.
