@@ -13,7 +13,7 @@ from seglog_broker.broker import Broker, PendingAppend
 from seglog_broker.config import load_config
 from seglog_broker.offload import Arguments, InlineOffload, T
 from seglog_broker.storage.flushes import Flush
-from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.partition_state import PartitionState
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
@@ -413,3 +413,21 @@ async def test_a_stop_with_a_read_only_partition_is_not_called_clean() -> None:
         running.broker = running.open()
         log = running.broker.partitions["t", 0].log
         assert (log.durable_end_offset, log.log_end_offset) == (0, 1)
+
+
+async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None:
+    """The next start would find the same bytes in memory, and its fsync would succeed."""
+    running = Running()
+    await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
+    assert await error_of(running.append(0, 1)) is None
+    found = running.fs.found_after(PROCESS_KILL)
+    found.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    broker = running.open(found)
+    await still_read_only(broker)
+    assert broker.partitions["t", 0].log.durable_end_offset == 0
+    assert broker.partitions["t", 1].log.durable_end_offset == 1
+    broker = running.open(found.found_after(PROCESS_KILL))
+    await still_read_only(broker)
+    assert broker.partitions["t", 0].log.durable_end_offset == 0
+    broker.close()
+    running.broker.close()

@@ -218,6 +218,8 @@ class PartitionLog:
         if report.damaged or kept != self.state.damaged:
             self.state.damaged = [*kept, *report.damaged]
             self._save_state()
+        if report.sync_error is not None:
+            self.mark_read_only(f"an fsync failed: {report.sync_error}")
         self._fs.sync_directory(self.directory)
         return report
 
