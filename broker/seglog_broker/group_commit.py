@@ -73,30 +73,30 @@ class GroupCommit:
 
     async def _run(self, this: _Round) -> None:
         self._under_way, self._next = this, _Round()
-        try:
-            flushes: list[tuple[Partition, Flush]] = []
-            for partition in this.partitions:
-                try:
-                    flush = partition.begin_flush()
-                except StorageError as error:
-                    this.failures[partition] = error
-                    continue
-                if flush is not None:
-                    flushes.append((partition, flush))
-            if flushes:
-                await self._sync(this, flushes)
-        finally:
-            self._under_way = None
-            this.ended.set()
-
-    async def _sync(self, this: _Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+        flushes: list[tuple[Partition, Flush]] = []
         errors: list[OSError | None] | None = None
-        began = trio.current_time()
         try:
-            errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
+            self._begin_flushes(this, flushes)
+            if flushes:
+                began = trio.current_time()
+                errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
+                self._metrics.note_flushes(len(flushes), trio.current_time() - began)
         finally:
-            self._metrics.note_flushes(len(flushes), trio.current_time() - began)
             for number, (partition, flush) in enumerate(flushes):
                 failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])
                 if failure is not None:
                     this.failures[partition] = failure
+            self._under_way = None
+            this.ended.set()
+
+    @staticmethod
+    def _begin_flushes(this: _Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+        """Add to ``flushes`` what the round has to sync."""
+        for partition in this.partitions:
+            try:
+                flush = partition.begin_flush()
+            except StorageError as error:
+                this.failures[partition] = error
+                continue
+            if flush is not None:
+                flushes.append((partition, flush))
