@@ -20,6 +20,7 @@ from benchmarks import (
     cold,
     compaction,
     density,
+    durable,
     fetch,
     idle,
     latency,
@@ -35,6 +36,7 @@ from seglog_protocol.errors import SeglogError
 
 BENCHMARKS: Final = (
     append.BENCHMARK,
+    durable.BENCHMARK,
     fetch.BENCHMARK,
     latency.BENCHMARK,
     polls.BENCHMARK,

@@ -20,6 +20,7 @@ from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.explain import explain_seek, explain_segments
 from seglog_broker.gaps import gaps_to_tell
+from seglog_broker.group_commit import GroupCommit
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
@@ -115,7 +116,10 @@ class PendingAppend:
     @property
     def reply(self) -> AppendReply | None:
         """The answer, if every partition has reached what was asked for, or failed."""
-        return None if self._waits else AppendReply(self._results)
+        for _, partition, offset in self._waits:
+            if partition.log.durable_end_offset < offset:
+                return None
+        return AppendReply(self._results)
 
     async def wait(self) -> AppendReply:
         """Return when every partition has reached what was asked for, or failed. The batches stay if cancelled."""
@@ -142,6 +146,7 @@ class Broker:
         self.directory = directory
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
+        self.commits = GroupCommit(fs, offload, self.metrics)
         self._started_ms = clock.now_ms()
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
@@ -292,6 +297,7 @@ class Broker:
                 continue
             if request.ack == "disk":
                 waits.append((len(results), partition, end_offset))
+                partition.want_durable()  # now: whoever leads the next round takes it along
             results.append(result)
         return PendingAppend(request.ack, results, waits)
 
@@ -309,6 +315,7 @@ class Broker:
                     "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
                 )
             partition.append_failure = error.message
+            partition.note_read_only()
             raise
         partition.append_failure = None
         self.metrics.appends[ack] += 1
@@ -716,7 +723,9 @@ class Broker:
 
     def _serve_logs(self, logs: dict[tuple[str, int], PartitionLog]) -> None:
         for (topic, number), partition_log in logs.items():
-            self.partitions[topic, number] = Partition(topic, number, partition_log, self.offload, self.metrics)
+            self.partitions[topic, number] = Partition(
+                topic, number, partition_log, self.offload, self.metrics, self.commits
+            )
 
     def _partition(self, topic: str, number: int) -> Partition:
         partition = self.partitions.get((topic, number))

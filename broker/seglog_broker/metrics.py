@@ -31,6 +31,11 @@ class Metrics:
         self.connections_open = 0
         self.loop_stall_seconds_max = 0.0
 
+    def note_flushes(self, count: int, seconds: float) -> None:
+        """Count flushes that took so long together."""
+        self.fsyncs += count
+        self.fsync_seconds_max = max(self.fsync_seconds_max, seconds)
+
     def snapshot(self, **more: float) -> dict[str, float]:
         """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
         numbers: dict[str, float] = {

@@ -14,8 +14,11 @@ from seglog_broker.cleaner_process import run_cleaner
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
 from seglog_broker.storage.filesystem import FileSystem
 
+COMMIT_THREADS_MAX: Final = 1
+"""Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
+
 FSYNC_THREADS_MAX: Final = 4
-"""Files synced at a time. More only queue up inside the device."""
+"""Logs synced at a time by checkpoints. More only queue up inside the device."""
 
 COLD_READ_THREADS_MAX: Final = 8
 """Reads under way at a time: enough to keep a solid-state disk busy, few enough for a spinning one."""
@@ -36,9 +39,14 @@ class Offload:
     """
 
     def __init__(self) -> None:
+        self._commit = trio.CapacityLimiter(COMMIT_THREADS_MAX)
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
+
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """For a round of group commit, which acks wait for. Never abandoned either."""
+        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._commit)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """For what must be on the disk. Never abandoned: an fsync whose outcome nobody saw proves nothing."""
@@ -65,6 +73,11 @@ class InlineOffload(Offload):
 
     Under an autojumping mock clock a thread would look like idleness, and the clock would leap while it works.
     """
+
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """See Offload."""

@@ -1,7 +1,7 @@
 """A partition in service: its log, who waits for records, and who waits for the disk.
 
-Lives on the loop; the log itself knows nothing of waiting. Flushes of one log never overlap: the first who needs one
-runs it, everybody who comes meanwhile shares the next.
+Lives on the loop; the log itself knows nothing of waiting. Flushes of one log never overlap: acks are served by the
+rounds of ``group_commit``, checkpoints run beside them, and neither begins while the other is at the log.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,11 @@ import trio
 
 from seglog_broker.answers import RecentAnswer
 from seglog_broker.dry_runs import Remembered
+from seglog_broker.group_commit import UNKNOWN_OUTCOME, GroupCommit
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
-from seglog_broker.storage.partition_log import Flush, PartitionLog
+from seglog_broker.storage.flushes import Flush
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
@@ -28,7 +30,9 @@ DAMAGES_TOLD_MAX: Final = 3
 class Partition:
     """One partition of a topic, while the topic exists."""
 
-    def __init__(self, topic: str, number: int, log: PartitionLog, offload: Offload, metrics: Metrics) -> None:
+    def __init__(
+        self, topic: str, number: int, log: PartitionLog, offload: Offload, metrics: Metrics, commits: GroupCommit
+    ) -> None:
         self.topic = topic
         self.number = number
         self.log = log
@@ -42,7 +46,11 @@ class Partition:
         self.is_deleted = False
         self._offload = offload
         self._metrics = metrics
-        self._flushed: trio.Event | None = None  # set when the flush under way has ended
+        self._commits = commits
+        self._under_way: Flush | None = None  # the one flush there may be
+        self._flushed = trio.Event()  # set when it has ended
+        self._is_checkpointing = False  # it is a checkpoint's, and of no use to those who wait for the disk
+        self._was_read_only = log.state.read_only is not None
         self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
 
     def note_append(self, size: int) -> None:
@@ -93,22 +101,74 @@ class Partition:
                     partition=self.number,
                     reason=self.log.state.read_only,
                 )
-            if self._flushed is not None:
+            under_way = self._under_way
+            if under_way is not None and (self._is_checkpointing or under_way.end_offset >= offset):
                 await self._flushed.wait()
             else:
-                await self._run(self.log.prepare_flush())
+                await self._commits.wait_next(self)
+
+    def want_durable(self) -> None:
+        """Have everything appended so far synced by the next round; ``wait_durable`` is still needed to have it run."""
+        self._commits.want(self)
+
+    def begin_flush(self) -> Flush | None:
+        """What a round has to sync, None when there is nothing it can do here. Raises StorageError."""
+        if self._under_way is not None or self.is_deleted or self.log.state.read_only is not None:
+            return None  # who waits for a checkpoint to end asks again then
+        if self.log.durable_end_offset == self.log.log_end_offset:
+            return None
+        flush = self._under_way = self.log.prepare_flush()
+        self._flushed = trio.Event()
+        return flush
+
+    def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
+        """Take note of how a flush ended; what to tell those who wait, if it can be tried again."""
+        if self.is_deleted:
+            flush.release()
+        else:
+            self.log.finish_flush(flush, error)
+            self.note_read_only()
+        self._under_way = None
+        self._flushed.set()
+        if error is None or self.log.state.read_only is not None or self.is_deleted:
+            return None
+        failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
+        failed.retriable = True
+        return failed
+
+    def note_read_only(self) -> None:
+        """Tell the operator, once, when the log takes no more records."""
+        reason = self.log.state.read_only
+        if reason is not None and not self._was_read_only:
+            self._was_read_only = True
+            log.error("partition_read_only", topic=self.topic, partition=self.number, reason=reason)
 
     async def checkpoint(self) -> int | None:
         """Sync closed segments and their indexes; return the offset below which no start need read.
 
         None when that is not known, because the disk failed or the topic is gone.
         """
-        while self._flushed is not None:
+        while self._under_way is not None:
             await self._flushed.wait()
         if self.is_deleted:
             return None  # its paths may be another topic's by now
-        flush = self.log.prepare_checkpoint()
-        await self._run(flush)
+        flush = self._under_way = self.log.prepare_checkpoint()
+        self._flushed = trio.Event()
+        self._is_checkpointing = True
+        error: OSError | None = UNKNOWN_OUTCOME
+        began = trio.current_time()
+        with trio.CancelScope(shield=True):  # never abandoned, see GroupCommit
+            try:
+                await self._offload.fsync(flush.run)
+                error = None
+            except OSError as failure:
+                error = failure
+            finally:
+                self._metrics.note_flushes(1, trio.current_time() - began)
+                self._is_checkpointing = False
+                failed = self.end_flush(flush, error)
+        if failed is not None:
+            raise failed from error
         return None if self.log.state.read_only else flush.end_offset
 
     @property
@@ -158,30 +218,6 @@ class Partition:
                 written = True
             finally:
                 self.log.finish_state(written=written)
-
-    async def _run(self, flush: Flush) -> None:
-        self._flushed = trio.Event()
-        error: OSError | None = None
-        began = trio.current_time()
-        # Shielded: an fsync whose outcome nobody takes note of would leave pages that are neither dirty nor on disk.
-        with trio.CancelScope(shield=True):
-            try:
-                await self._offload.fsync(flush.run)
-            except OSError as failure:
-                error = failure
-            finally:
-                self._metrics.fsyncs += 1
-                self._metrics.fsync_seconds_max = max(self._metrics.fsync_seconds_max, trio.current_time() - began)
-                if self.is_deleted:
-                    flush.release()
-                else:
-                    self.log.finish_flush(flush, error)
-                self._flushed.set()
-                self._flushed = None
-        if error is not None and self.log.state.read_only is None and not self.is_deleted:
-            failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
-            failed.retriable = True
-            raise failed from error
 
     def placed(self, error: SeglogError) -> SeglogError:
         """The error with topic and partition among its facts, for whoever reads it far from here."""

@@ -136,7 +136,7 @@ class SlowDisk(InlineOffload):
         super().__init__()
         self.seconds = list(seconds)
 
-    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         await trio.sleep(self.seconds.pop(0))
         return fn(*args)
 

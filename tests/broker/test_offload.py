@@ -14,7 +14,7 @@ from seglog_broker.offload import InlineOffload, Offload
 async def test_calls_run_in_threads_and_bring_back_results_and_errors() -> None:
     offload = Offload()
     loop = threading.get_ident()
-    for run in (offload.fsync, offload.cold_read, offload.maintenance):
+    for run in (offload.commit, offload.fsync, offload.cold_read, offload.maintenance):
         assert await run(threading.get_ident) != loop
         assert await run(int, "7") == 7
         with pytest.raises(ValueError):
@@ -75,6 +75,6 @@ async def test_a_call_cancelled_before_it_began_does_not_happen(offload: Offload
 async def test_inline_runs_on_the_loop_and_no_virtual_time_passes(autojump_clock: MockClock) -> None:
     offload = InlineOffload()
     before = trio.current_time()
-    for run in (offload.fsync, offload.cold_read, offload.maintenance):
+    for run in (offload.commit, offload.fsync, offload.cold_read, offload.maintenance):
         assert await run(threading.get_ident) == threading.get_ident()
     assert trio.current_time() == before

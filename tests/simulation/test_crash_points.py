@@ -14,6 +14,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filenames
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filesystem import write_file_atomically
+from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -23,7 +24,7 @@ from seglog_broker.storage.forgetful import (
     Operation,
 )
 from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import Flush, PartitionLog
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.retention import DeletionRule
 from seglog_protocol import segment_files
 from seglog_protocol.record_batch import parse_header

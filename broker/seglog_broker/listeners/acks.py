@@ -18,6 +18,9 @@ APPEND_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 """Their payload together, so that one connection cannot put more than this in front of everybody's next fsync. The
 first append is always let in, however large."""
 
+REPLIES_A_TURN: Final = 64
+"""Answered in a row and sent at once, before others get their turn."""
+
 
 class AckQueue:
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
@@ -32,6 +35,7 @@ class AckQueue:
         self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
         self._bytes = 0
         self._finished = False
+        self._answered = 0
         self._filled = trio.Event()
         self._shortened = trio.Event()
 
@@ -65,6 +69,7 @@ class AckQueue:
         while True:
             while self._queue:
                 await self._answer_first()
+            await self._sender.flush()
             if self._finished:
                 return
             self._filled = trio.Event()
@@ -72,18 +77,24 @@ class AckQueue:
 
     async def _answer_first(self) -> None:
         request_id, outcome, size = self._queue[0]
-        reply: AppendReply | SeglogError
+        reply: AppendReply | SeglogError | None
         if isinstance(outcome, (AppendReply, SeglogError)):
             reply = outcome
         else:
-            try:
-                reply = await outcome.wait()
-            except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
-                reply = as_seglog_error(error, "append")
+            reply = outcome.reply  # one fsync reaches many, and their replies go out together
+            if reply is None:
+                await self._sender.flush()
+                try:
+                    reply = await outcome.wait()
+                except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
+                    reply = as_seglog_error(error, "append")
         count_errors(self._error_counts, reply)
         self._sender.queue(encode_reply(request_id, reply))
         # It stays first in the queue until here, so that nothing newer is answered around it meanwhile.
         self._queue.popleft()
         self._bytes -= size
         self._shortened.set()
-        await self._sender.flush()
+        self._answered += 1
+        if self._answered % REPLIES_A_TURN == 0:
+            await self._sender.flush()
+            await trio.lowlevel.checkpoint()

@@ -21,7 +21,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog_broker.storage.filesystem import BUFFERS_PER_WRITE, Buffer, File, FileStat, Lock, Map
+from seglog_broker.storage.filesystem import BUFFERS_PER_WRITE, Buffer, File, FileStat, Lock, Map, outcome_of
 from seglog_broker.storage.forgetful_disk import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -210,6 +210,14 @@ class ForgetfulFileSystem(Script):
         directory = self._directory(path)
         self.begin("sync_directory", path)
         self.disk.sync(directory)
+
+    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+        """One after the other: each is an operation."""
+        return [outcome_of(file.fdatasync) for file in files]
+
+    def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
+        """One after the other: each is an operation."""
+        return [outcome_of(self.sync_directory, path) for path in paths]
 
     def lock(self, path: str) -> Lock:
         """Lock; an operation when it creates the file, a read when the file is there."""

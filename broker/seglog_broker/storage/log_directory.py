@@ -528,6 +528,9 @@ class LogDirectory:
             try:
                 log.close()
                 ends[key] = log.log_end_offset
+                if log.state.read_only is not None:  # what its files hold is known by reading them, if at all
+                    problems.append(f"{log.directory} is read-only because {log.state.read_only}")
+                    continue
                 self.note_recovery_point(key, log.log_end_offset)
             except StorageError as error:
                 problems.append(error.message)

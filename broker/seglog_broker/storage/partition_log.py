@@ -30,6 +30,7 @@ from seglog_broker.storage.filenames import (
     encode_partition_metadata,
 )
 from seglog_broker.storage.filesystem import File, FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
@@ -92,28 +93,6 @@ class OpenReport:
     recovery: RecoveryReport | None
     rebuilt_indexes: int
     epoch_problem: str | None
-
-
-class Flush:
-    """The system calls that make a log durable up to ``end_offset``; ``run`` may be called in a thread, once."""
-
-    def __init__(self, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int) -> None:
-        self._fs = fs
-        self._leases = leases
-        self.directory = directory  # whose names are synced too, or None
-        self.end_offset = end_offset
-
-    def run(self) -> None:
-        """Return when everything is on the disk. OSError: what was reached is unknown, now and for ever."""
-        for lease in self._leases:
-            lease.resource.fdatasync()
-        if self.directory is not None:
-            self._fs.sync_directory(self.directory)
-
-    def release(self) -> None:
-        """Give the files back, whatever happened."""
-        for lease in self._leases:
-            lease.release()
 
 
 class StateWrite:
@@ -206,6 +185,8 @@ class PartitionLog:
         self._draw_segment_age()
         self.log_end_offset = max(end, self.active.base_offset)
         self.durable_end_offset = self.log_end_offset
+        if self.state.read_only is not None:  # pages that a failed fsync dropped look clean: reading proves nothing
+            self.durable_end_offset = min(recovery_point, self.log_end_offset)
         if self.log_end_offset < log_start:
             epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
@@ -237,6 +218,8 @@ class PartitionLog:
         if report.damaged or kept != self.state.damaged:
             self.state.damaged = [*kept, *report.damaged]
             self._save_state()
+        if report.sync_error is not None:
+            self.mark_read_only(f"an fsync failed: {report.sync_error}")
         self._fs.sync_directory(self.directory)
         return report
 
@@ -508,8 +491,8 @@ class PartitionLog:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
         flush.release()
         self._is_flushing = False
-        if error is not None and error.errno in _NO_DESCRIPTOR:
-            # The files are synced: only opening their directory takes a descriptor. That is tried again.
+        if error is not None and flush.files_are_synced and error.errno in _NO_DESCRIPTOR:
+            # Only opening the directory takes a descriptor. That is tried again.
             self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
         elif error is not None:
             self.mark_read_only(f"an fsync failed: {error}")

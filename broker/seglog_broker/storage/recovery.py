@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
-from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
@@ -25,6 +25,7 @@ class RecoveryReport:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
+    sync_error: OSError | None = None  # what was kept could not be synced: nobody knows what the disk holds
 
 
 def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> list[str]:
@@ -162,7 +163,7 @@ class LogRecovery:
             report.next_offset = last.base_offset
         for segment in segments:
             with segment.lease() as file:
-                file.fdatasync()
+                report.sync_error = outcome_of(file.fdatasync) or report.sync_error
             segment.is_dirty = False
         return report
 

@@ -24,7 +24,7 @@ def durable(broker: Broker, partition: int = 0) -> int:
 class SlowDisk(InlineOffload):
     """Each sync takes three seconds."""
 
-    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         await trio.sleep(3)
         return fn(*args)
 
@@ -98,7 +98,7 @@ async def test_a_sync_that_fails_is_final_for_its_partition_told_and_not_tried_a
             append(broker, partition=1)
             await trio.sleep(60)
         assert durable(broker, 1) == 1
-        assert [entry["event"] for entry in logged] == ["task_postponed"]
+        assert [entry["event"] for entry in logged] == ["partition_read_only", "task_postponed"]
         assert any("t-0 is read-only" in problem for problem in broker.hello().problems)
         assert broker.metrics.fsyncs == 2
 

@@ -1,0 +1,102 @@
+"""Group commit: acks of ``disk`` share fdatasyncs, whatever connection and partition they belong to.
+
+Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
+which syncs all their files side by side (``run_flushes``). There is no task for it: the first who waits for a round
+leads it, the others wait for its end. What went wrong with one partition's files is told to those who wait for that
+partition, and to nobody else.
+"""
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from seglog_broker.metrics import Metrics
+from seglog_broker.offload import Offload
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.flushes import Flush, run_flushes
+from seglog_protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from seglog_broker.partition import Partition
+
+UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
+"""When a flush was broken off by a mistake of ours, it is no success."""
+
+
+class _Round:
+    __slots__ = ("ended", "failures", "has_leader", "partitions")
+
+    def __init__(self) -> None:
+        self.partitions: dict[Partition, None] = {}  # in the order in which they were wanted
+        self.failures: dict[Partition, StorageError] = {}
+        self.has_leader = False
+        self.ended = trio.Event()
+
+
+class GroupCommit:
+    """The rounds of one broker."""
+
+    def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics) -> None:
+        self._fs = fs
+        self._offload = offload
+        self._metrics = metrics
+        self._next = _Round()
+        self._under_way: _Round | None = None
+
+    def want(self, partition: "Partition") -> None:
+        """Have ``partition`` synced by the next round, which begins when somebody waits for it."""
+        self._next.partitions[partition] = None
+
+    async def wait_next(self, partition: "Partition") -> None:
+        """Return when the next round, which includes ``partition``, has ended.
+
+        Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
+        were, the partition knows. Who waits may be cancelled; whoever leads is, when the round is over.
+        """
+        self.want(partition)
+        joined = self._next
+        if joined.has_leader:
+            await joined.ended.wait()
+        else:
+            joined.has_leader = True
+            # Shielded: an fsync whose outcome nobody takes note of would leave pages that are neither dirty nor on
+            # disk. And others wait for this round, whatever becomes of who leads it.
+            with trio.CancelScope(shield=True):
+                if self._under_way is not None:
+                    await self._under_way.ended.wait()
+                await trio.lowlevel.checkpoint()  # whoever is about to append comes along
+                await self._run(joined)
+        failure = joined.failures.get(partition)
+        if failure is not None:
+            raise partition.placed(failure)
+
+    async def _run(self, this: _Round) -> None:
+        self._under_way, self._next = this, _Round()
+        flushes: list[tuple[Partition, Flush]] = []
+        errors: list[OSError | None] | None = None
+        try:
+            self._begin_flushes(this, flushes)
+            if flushes:
+                began = trio.current_time()
+                errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
+                self._metrics.note_flushes(len(flushes), trio.current_time() - began)
+        finally:
+            for number, (partition, flush) in enumerate(flushes):
+                failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])
+                if failure is not None:
+                    this.failures[partition] = failure
+            self._under_way = None
+            this.ended.set()
+
+    @staticmethod
+    def _begin_flushes(this: _Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+        """Add to ``flushes`` what the round has to sync."""
+        for partition in this.partitions:
+            try:
+                flush = partition.begin_flush()
+            except StorageError as error:
+                this.failures[partition] = error
+                continue
+            if flush is not None:
+                flushes.append((partition, flush))

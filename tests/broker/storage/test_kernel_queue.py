@@ -1,0 +1,112 @@
+"""The kernel's queue for fsyncs, and what stands in for it: the same outcomes as fdatasync(2) one by one."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.storage import filesystem, kernel_queue
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.kernel_queue import QUEUE_LENGTH, sync_in_kernel
+
+
+@contextmanager
+def written(folder: Path, count: int) -> Iterator[list[int]]:
+    """Descriptors of so many files with something to be synced."""
+    descriptors = []
+    try:
+        for number in range(count):
+            descriptors.append(os.open(folder / f"{number}", os.O_CREAT | os.O_RDWR))
+            os.pwrite(descriptors[-1], b"some bytes", 0)
+        yield descriptors
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def has_queue(folder: Path) -> bool:
+    with written(folder, 1) as descriptors:
+        return sync_in_kernel(descriptors) == [0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, QUEUE_LENGTH, QUEUE_LENGTH + 1, 2 * QUEUE_LENGTH + 3])
+def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(tmp_path: Path, count: int) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    with written(tmp_path, count) as descriptors:
+        assert sync_in_kernel(descriptors) == [0] * count
+    assert sync_in_kernel([]) == []
+
+
+def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    assert sync_in_kernel([descriptor], data_only=False) == [0]
+    os.close(descriptor)
+
+
+def test_what_the_queue_does_not_take_is_left_for_the_ordinary_way_and_never_called_synced(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    reading, writing = os.pipe()  # has no fsync
+    with written(tmp_path, 3) as files:
+        assert sync_in_kernel([files[0], files[1], writing, files[2]]) == [0, 0, None, None]
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.fixture(params=["queue", "no queue"])
+def fs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PosixFileSystem:
+    if request.param == "no queue":
+        monkeypatch.setattr(kernel_queue, "_take_queue", lambda: None)
+    return PosixFileSystem()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_a_file_system_syncs_many_files_and_directories_with_a_queue_and_without(
+    fs: PosixFileSystem, tmp_path: Path, count: int
+) -> None:
+    folders = [tmp_path / f"{number}" for number in range(count)]
+    for folder in folders:
+        folder.mkdir()
+    files = [fs.open(str(folder / "f"), create=True) for folder in folders]
+    for file in files:
+        file.pwritev([b"some bytes"], 0)
+    assert fs.sync_files(files) == [None] * count
+    assert fs.sync_directories([str(folder) for folder in folders]) == [None] * count
+    for file in files:
+        file.close()
+
+
+def test_one_that_fails_does_not_fail_the_others(fs: PosixFileSystem, tmp_path: Path) -> None:
+    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(4)]
+    reading, writing = os.pipe()
+    os.dup2(writing, files[2].fileno())
+    outcomes = fs.sync_files(files)
+    assert [outcome and outcome.errno for outcome in outcomes] == [None, None, errno.EINVAL, None]
+    missing = fs.sync_directories([str(tmp_path), str(tmp_path / "missing"), str(tmp_path / "1")])
+    assert [outcome and outcome.errno for outcome in missing] == [None, errno.ENOENT, errno.ENOTDIR]
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    for file in files:
+        file.close()
+
+
+def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(filesystem, "sync_in_kernel", lambda _descriptors: [0, errno.EIO, errno.ENOSPC])
+    fs = PosixFileSystem()
+    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(3)]
+    fine, failed, full = fs.sync_files(files)
+    assert fine is None
+    assert failed is not None
+    assert (failed.errno, failed.filename) == (errno.EIO, files[1].path)
+    assert full is not None
+    assert full.errno == errno.ENOSPC
+    for file in files:
+        file.close()

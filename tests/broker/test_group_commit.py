@@ -1,0 +1,433 @@
+"""Group commit: who shares a round with whom, and what one partition's trouble is to the others."""
+
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.broker import Broker, PendingAppend
+from seglog_broker.config import load_config
+from seglog_broker.offload import Arguments, InlineOffload, T
+from seglog_broker.storage.flushes import Flush
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.storage.partition_state import PartitionState
+from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
+from tests.logs import ManualClock, batch, batch_of_size
+
+PARTITIONS = 5
+
+
+class HeldRounds(InlineOffload):
+    """Each round, and each checkpoint's flush, begins when it is let go; ``rounds`` counts those that began to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = 0
+        self.checkpoints = 0
+        self.is_holding = False
+        self._gates: list[trio.Event] = []
+
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        self.rounds += 1
+        await self._pass()
+        return fn(*args)
+
+    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        self.checkpoints += 1
+        await self._pass()
+        return fn(*args)
+
+    async def _pass(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.is_holding:
+            gate = trio.Event()
+            self._gates.append(gate)
+            await gate.wait()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._gates)
+
+    def let_one_go(self) -> None:
+        self._gates.pop(0).set()
+
+
+class Running:
+    """A broker on a forgetful disk with one topic, and what was asked of it."""
+
+    def __init__(self, **config: str | int) -> None:
+        self.fs = ForgetfulFileSystem()
+        self.offload = HeldRounds()
+        self.config: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
+        self.broker = self.open()
+
+    def open(self, fs: ForgetfulFileSystem | None = None) -> Broker:
+        config, _ = load_config(None, "", {}, ["log.dir=/data"])
+        return Broker.open(config, fs or self.fs, ManualClock(), self.offload)
+
+    async def __aenter__(self) -> Self:
+        await self.broker.create_topic(CreateTopicRequest("t", PARTITIONS, self.config))
+        self.fs.operations.clear()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.offload.is_holding = False
+        self.broker.close()
+        assert self.fs.open_files == []
+
+    def append(self, *partitions: int, data: bytes | None = None) -> PendingAppend:
+        """One request with ack disk."""
+        encoded = data or batch(b"v")
+        request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], "disk")
+        return self.broker.append(request, memoryview(bytearray(encoded * len(partitions))))
+
+    def roll(self, partition: int) -> None:
+        log = self.broker.partitions["t", partition].log
+        while len(log.segments) == 1:
+            self.append(partition, data=batch_of_size(512))
+
+    @property
+    def synced(self) -> list[str]:
+        """Partition directories in which something was synced, in order."""
+        return [
+            op.path.removeprefix("/data/").partition("/")[0]
+            for op in self.fs.operations
+            if op.name in {"fdatasync", "sync_directory"}
+        ]
+
+
+async def error_of(pending: PendingAppend) -> SeglogError | None:
+    return (await pending.wait()).partitions[0].error
+
+
+async def test_what_arrives_while_a_round_is_under_way_shares_the_next_one_whatever_its_partition() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        running.offload.is_holding = True
+        nursery.start_soon(running.append(0).wait)
+        await wait_all_tasks_blocked()
+        for number in range(20):
+            nursery.start_soon(running.append(number % PARTITIONS).wait)
+        await wait_all_tasks_blocked()
+        assert running.offload.rounds == 1
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        assert running.synced == ["t-0"]
+        assert running.offload.rounds == 2
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        assert running.offload.rounds == 2
+        assert sorted(running.synced[1:]) == ["t-0", "t-1", "t-2", "t-3", "t-4"]
+
+
+async def test_one_request_for_many_partitions_takes_one_round() -> None:
+    async with Running() as running:
+        reply = await running.append(*range(PARTITIONS)).wait()
+        assert [item.error for item in reply.partitions] == [None] * PARTITIONS
+        assert running.offload.rounds == 1
+
+
+async def test_pipelined_requests_for_many_partitions_share_a_round_though_one_task_waits_for_each_in_turn() -> None:
+    async with Running() as running:
+        queue = [running.append(number) for number in range(PARTITIONS)]
+        for pending in queue:
+            assert await error_of(pending) is None
+        assert running.offload.rounds == 1
+
+
+async def test_a_round_that_covers_an_offset_is_enough_for_whoever_comes_late_to_wait_for_it() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        first, second = running.append(0), running.append(0)
+        running.offload.is_holding = True
+        nursery.start_soon(first.wait)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(second.wait)
+        await wait_all_tasks_blocked()
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        assert running.offload.rounds == 1
+        assert second.reply is not None
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+async def test_whoever_is_cancelled_the_round_goes_on_and_serves_the_others(who: str) -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        running.offload.is_holding = True
+        nursery.start_soon(running.append(0).wait)
+        await wait_all_tasks_blocked()
+        scopes = {name: trio.CancelScope() for name in ("leader", "follower")}
+        left = dict.fromkeys(scopes, False)
+
+        async def wait(name: str, pending: PendingAppend) -> None:
+            with scopes[name]:
+                await pending.wait()
+            left[name] = True
+
+        for number, name in enumerate(scopes, 1):
+            nursery.start_soon(wait, name, running.append(number))
+            await wait_all_tasks_blocked()
+        scopes[who].cancel()
+        await wait_all_tasks_blocked()
+        assert left == {"leader": False, "follower": who == "follower"}, "who leads stays until the round is over"
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        assert left == {"leader": True, "follower": True}
+        assert [running.broker.partitions["t", number].log.durable_end_offset for number in range(3)] == [1, 1, 1]
+
+
+async def test_a_failed_fsync_is_told_to_all_who_wait_for_that_partition_and_to_nobody_else() -> None:
+    async with Running() as running:
+        running.fs.inject(Fault("fdatasync", "t-2/00000000000000000000.log", error=errno.EIO))
+        pending = [running.append(number % PARTITIONS) for number in range(3 * PARTITIONS)]
+        errors: list[SeglogError | None] = [None] * len(pending)
+
+        async def wait(number: int) -> None:
+            errors[number] = await error_of(pending[number])
+
+        with capture_logs() as logged:
+            async with trio.open_nursery() as nursery:
+                for number in range(len(pending)):
+                    nursery.start_soon(wait, number)
+        assert running.offload.rounds == 1
+        for number, error in enumerate(errors):
+            if number % PARTITIONS == 2:
+                assert isinstance(error, PartitionReadOnlyError)
+                assert (error.retriable, error.topic, error.partition) == (False, "t", 2)
+            else:
+                assert error is None
+        assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
+
+
+async def test_the_directory_of_a_new_segment_is_synced_before_the_ack_and_its_failure_is_final() -> None:
+    async with Running(segment_bytes=1024) as running:
+        running.roll(0)
+        running.roll(1)
+        running.fs.operations.clear()
+        running.fs.inject(Fault("sync_directory", "t-1", error=errno.EIO))
+        reply = await running.append(0, 1).wait()
+        assert reply.partitions[0].error is None
+        assert isinstance(reply.partitions[1].error, PartitionReadOnlyError)
+        names = [op.name for op in running.fs.operations if op.path == "/data/t-0" or op.path.startswith("/data/t-0/")]
+        assert names[-3:] == ["fdatasync", "fdatasync", "sync_directory"], "both segments, then the name of the new one"
+        found = running.open(running.fs.found_after(POWER_LOSS))
+        assert found.partitions["t", 0].log.log_end_offset == running.broker.partitions["t", 0].log.log_end_offset
+        found.close()
+
+
+async def test_what_can_be_tried_again_is_said_so_to_all_and_the_next_round_makes_it_good() -> None:
+    async with Running(segment_bytes=1024) as running:
+        running.roll(0)
+        running.fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
+        first, second = running.append(0), running.append(0)
+        errors: list[SeglogError | None] = []
+
+        async def wait(pending: PendingAppend) -> None:
+            errors.append(await error_of(pending))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, first)
+            nursery.start_soon(wait, second)
+        for error in errors:
+            assert type(error) is StorageError
+            assert (error.retriable, error.facts["partition"]) == (True, 0)
+        assert await error_of(running.append(0)) is None
+        assert running.broker.hello().problems == []
+
+
+async def test_too_few_descriptors_while_a_file_is_synced_are_a_failed_fsync_like_any_other() -> None:
+    """Nothing is opened there: whatever the number says, the pages are in doubt."""
+    async with Running() as running:
+        running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.ENOMEM))
+        assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+
+
+async def test_a_read_only_partition_takes_no_part_in_a_round_and_holds_up_nobody() -> None:
+    async with Running() as running:
+        pending = running.append(0, 1)
+        running.broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        reply = await pending.wait()
+        assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
+        assert reply.partitions[1].error is None
+        assert [name for name in running.synced if name == "t-1"]
+
+
+async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait() -> None:
+    async with Running() as running:
+        errors: list[SeglogError | None] = []
+
+        async def wait(pending: PendingAppend) -> None:
+            errors.append(await error_of(pending))
+
+        running.offload.is_holding = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, running.append(0))
+            await wait_all_tasks_blocked()
+            nursery.start_soon(wait, running.append(1))  # for the round after it
+            await wait_all_tasks_blocked()
+            await running.broker.delete_topic(DeleteTopicRequest("t"))
+            running.offload.let_one_go()
+        assert [type(error) for error in errors] == [UnknownTopicError] * 2
+        assert running.offload.rounds == 1, "nothing was left to sync"
+
+
+async def test_a_checkpoint_and_a_round_are_never_at_the_same_log_at_once() -> None:
+    async with Running(segment_bytes=1024) as running, trio.open_nursery() as nursery:
+        running.roll(0)
+        partition = running.broker.partitions["t", 0]
+        running.offload.is_holding = True
+        nursery.start_soon(partition.checkpoint)
+        await wait_all_tasks_blocked()
+        pending = running.append(0)
+        nursery.start_soon(pending.wait)
+        nursery.start_soon(running.append(1).wait)
+        await wait_all_tasks_blocked()
+        assert (running.offload.checkpoints, running.offload.rounds) == (1, 1), "the other partition does not wait"
+        nursery.start_soon(partition.checkpoint)
+        while running.offload.waiting:  # the log asserts that they do not meet
+            running.offload.let_one_go()
+            await wait_all_tasks_blocked()
+        assert (running.offload.checkpoints, running.offload.rounds) == (2, 2)
+        assert pending.reply is not None
+        assert partition.log.durable_end_offset == partition.log.log_end_offset
+
+
+async def test_a_flush_that_a_bug_breaks_off_is_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Running() as running:
+
+        def breaks(_fs: object, _flushes: list[Flush]) -> None:
+            raise ZeroDivisionError
+
+        pending = running.append(0)
+        with monkeypatch.context() as patched:
+            patched.setattr("seglog_broker.group_commit.run_flushes", breaks)
+            with pytest.raises(ZeroDivisionError):
+                await pending.wait()
+        assert pending.reply is None
+        assert await error_of(running.append(1, 0)) is None
+        assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+
+
+# --- A failed fsync is final, wherever it fails -----------------------------------------------------------------------
+
+
+async def fails_in_a_round(running: Running) -> None:
+    running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+
+
+async def fails_with_the_directory(running: Running) -> None:
+    running.roll(0)
+    running.fs.inject(Fault("sync_directory", "t-0", error=errno.EIO))
+    assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
+
+
+async def fails_in_a_checkpoint(running: Running) -> None:
+    running.roll(0)
+    pending = running.append(0)
+    running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    assert await running.broker.partitions["t", 0].checkpoint() is None
+    assert isinstance(await error_of(pending), PartitionReadOnlyError)
+
+
+async def fails_when_a_write_cannot_be_taken_back(running: Running) -> None:
+    running.fs.inject(Fault("pwritev", "t-0/00000000000000000000.log", short=7))
+    running.fs.inject(Fault("pwritev", "t-0/00000000000000000000.log", error=errno.EIO, nth=2))
+    running.fs.inject(Fault("truncate", "t-0/00000000000000000000.log", error=errno.EIO))
+    assert isinstance(await error_of(running.append(0)), StorageError)
+
+
+Failing = Callable[[Running], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        fails_in_a_round,
+        fails_with_the_directory,
+        fails_in_a_checkpoint,
+        fails_when_a_write_cannot_be_taken_back,
+    ],
+)
+async def test_a_failed_fsync_or_write_is_final_told_in_the_log_and_by_ping_and_still_there_after_a_restart(
+    fails: Failing,
+) -> None:
+    async with Running(segment_bytes=1024) as running:
+        assert await error_of(running.append(0)) is None
+        with capture_logs() as logged:
+            await fails(running)
+            refused = await error_of(running.append(0))
+        assert isinstance(refused, PartitionReadOnlyError)
+        assert not refused.retriable
+        told = [entry for entry in logged if entry["event"] == "partition_read_only"]
+        assert [(entry["topic"], entry["partition"], entry["reason"]) for entry in told] == [("t", 0, refused.reason)]
+        assert any(f"t-0 is read-only because {refused.reason}" in text for text in running.broker.hello().problems)
+        assert await error_of(running.append(1)) is None, "the others go on"
+        found = running.open(running.fs.found_after(POWER_LOSS))
+        await still_read_only(found)
+        found.close()
+        running.broker.close()
+        running.broker = running.open()
+        await still_read_only(running.broker)
+
+
+async def still_read_only(broker: Broker) -> None:
+    encoded = batch(b"v")
+    request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
+    reply = await broker.append(request, memoryview(bytearray(encoded))).wait()
+    assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
+    assert any("t-0 is read-only" in text for text in broker.hello().problems)
+
+
+async def test_an_fsync_that_fails_while_the_broker_stops_is_final_too_and_the_stop_is_not_called_clean() -> None:
+    running = Running()
+    await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
+    assert await error_of(running.append(0, 1)) is None
+    os_only = batch(b"v")
+    running.broker.append(AppendRequest([AppendPartition("t", 0, len(os_only))], "os"), memoryview(bytearray(os_only)))
+    running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    with capture_logs() as logged:
+        running.broker.close()
+    assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == ["stop_not_clean"]
+    assert not running.fs.exists("/data/.kafka_cleanshutdown")
+    assert PartitionState.load(running.fs.found_after(POWER_LOSS), "/data/t-0").read_only is not None
+    running.broker = running.open()
+    await still_read_only(running.broker)
+    running.broker.close()
+
+
+async def test_a_stop_with_a_read_only_partition_is_not_called_clean() -> None:
+    """What its files hold is known by reading them, if at all: a start must not trust them blindly."""
+    async with Running() as running:
+        await fails_in_a_round(running)
+        with capture_logs() as logged:
+            running.broker.close()
+        assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == ["stop_not_clean"]
+        assert not running.fs.exists("/data/.kafka_cleanshutdown")
+        assert b"t 0 1" not in running.fs.snapshot()["/data/recovery-point-offset-checkpoint"]
+        running.broker = running.open()
+        log = running.broker.partitions["t", 0].log
+        assert (log.durable_end_offset, log.log_end_offset) == (0, 1)
+
+
+async def test_an_fsync_that_fails_while_a_start_recovers_is_final_too() -> None:
+    """The next start would find the same bytes in memory, and its fsync would succeed."""
+    running = Running()
+    await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
+    assert await error_of(running.append(0, 1)) is None
+    found = running.fs.found_after(PROCESS_KILL)
+    found.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+    broker = running.open(found)
+    await still_read_only(broker)
+    assert broker.partitions["t", 0].log.durable_end_offset == 0
+    assert broker.partitions["t", 1].log.durable_end_offset == 1
+    broker = running.open(found.found_after(PROCESS_KILL))
+    await still_read_only(broker)
+    assert broker.partitions["t", 0].log.durable_end_offset == 0
+    broker.close()
+    running.broker.close()

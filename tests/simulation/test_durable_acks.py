@@ -1,0 +1,355 @@
+"""Power cuts under ``disk`` load: eight producers, twenty partitions, rolls, checkpoints and readers, on one broker.
+
+Before every file operation takes effect, what a power cut right there would leave is opened, and everything that has
+been acked at ``disk`` by then must be in it. Only those partitions are looked at for which an operation or an ack came
+since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the
+whole directory was touched, the directory as a whole is opened too.
+
+``MISTAKES`` are ways of getting it wrong, made on purpose: the same run catches each of them, which is how we know that
+it would catch ours.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final, cast
+
+import pytest
+import trio
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.offload import Arguments, InlineOffload, T
+from seglog_broker.partition import Partition
+from seglog_broker.storage import checkpoints, filesystem
+from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.flushes import Flush, run_flushes
+from seglog_broker.storage.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
+from seglog_broker.storage.handles import HandlePool, Lease
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.segment import Segment
+from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
+from tests.logs import ManualClock, batch, read_around, verify
+
+PRODUCERS: Final = 8
+PARTITIONS: Final = 20
+REQUESTS: Final = 10  # of each producer, of one to three batches
+OPERATIONS_PER_FULL_LOOK: Final = 150
+_TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "segment.ms": 10**9}
+
+
+class InterleavingOffload(InlineOffload):
+    """Others get their turns before, between and after the flushes of a round, as with a disk that takes its time."""
+
+    def __init__(self, dice: Random) -> None:
+        super().__init__()
+        self._dice = dice
+
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        assert fn.__name__ == "run_flushes", "it is cut into pieces here"
+        fs, flushes = cast("tuple[FileSystem, Sequence[Flush]]", args)
+        outcomes: list[OSError | None] = []
+        for flush in flushes:
+            await self._let_others_work()
+            outcomes += cast("list[OSError | None]", fn(*cast("tuple[*Arguments]", (fs, [flush]))))
+        await self._let_others_work()
+        return cast("T", outcomes)
+
+    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        await self._let_others_work()
+        return fn(*args)
+
+    async def _let_others_work(self) -> None:
+        for _ in range(self._dice.randrange(4)):
+            await trio.lowlevel.checkpoint()
+
+
+class Simulation:
+    """One run; ``failure`` is the first thing that was not as promised."""
+
+    def __init__(self, policy: Callable[[int], CrashPolicy], seed: int = 0) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.fs = ForgetfulFileSystem()
+        self.acked: dict[int, dict[int, bytes]] = {number: {} for number in range(PARTITIONS)}
+        self.failure: BaseException | None = None
+        self.points = self.rolls = 0
+        self._changed: set[int] = set()
+        self._whole_changed = False
+        self._topic_exists = False
+        self._broker: Broker | None = None
+
+    async def run(self) -> None:
+        config = _config()
+        self.fs.on_operation = self._cut_power
+        with self._noting_failures():
+            broker = Broker.open(config, self.fs, ManualClock(), InterleavingOffload(Random(self.seed)))
+            broker.directory.handles._limit = 1
+            await broker.create_topic(CreateTopicRequest("t", PARTITIONS, dict(_TOPIC_CONFIG)))
+            self._topic_exists, self._broker = True, broker
+            async with trio.open_nursery() as nursery:
+                async with trio.open_nursery() as producers:
+                    nursery.start_soon(self._keep_house, broker)
+                    nursery.start_soon(self._read, broker)
+                    for number in range(PRODUCERS):
+                        producers.start_soon(self._produce, broker, number)
+                nursery.cancel_scope.cancel()
+            self.rolls = broker.metrics.segments_rolled
+            self._broker = None  # from here on the recovery points are written that only a whole start knows
+            assert broker.hello().problems == []
+            broker.close()
+            self._look_at_all(POWER_LOSS)
+
+    @contextlib.contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run found
+            self.failure = self.failure or error
+
+    async def _produce(self, broker: Broker, producer: int) -> None:
+        dice = Random(self.seed * 1000 + producer)
+        for number in range(REQUESTS):
+            if self.failure:
+                return
+            partitions = dice.sample(range(PARTITIONS), dice.choice([1, 1, 2, 3]))
+            values = [f"producer {producer}, request {number}, partition {p}".encode() for p in partitions]
+            batches = [batch(value + b"." * dice.randrange(450), timestamp=1000 + number) for value in values]
+            request = AppendRequest(
+                [AppendPartition("t", p, len(b)) for p, b in zip(partitions, batches, strict=True)], "disk"
+            )
+            reply = await broker.append(request, memoryview(bytearray(b"".join(batches)))).wait()
+            for value, result in zip(values, reply.partitions, strict=True):
+                assert result.error is None, result.error
+                assert result.base_offset is not None
+                assert result.base_offset not in self.acked[result.partition], "offsets are not handed out twice"
+                self.acked[result.partition][result.base_offset] = value
+                self._changed.add(result.partition)
+
+    async def _keep_house(self, broker: Broker) -> None:
+        while not self.failure:
+            for partition in broker.partitions.values():
+                offset = await partition.checkpoint()
+                if offset is not None:
+                    broker.directory.note_recovery_point((partition.topic, partition.number), offset)
+                for _ in range(7):
+                    await trio.lowlevel.checkpoint()
+            await write_checkpoints(broker)
+
+    async def _read(self, broker: Broker) -> None:
+        """Somebody who reads slowly what has been acked, while files are rolled, flushed and closed."""
+        dice = Random(self.seed)
+        while not self.failure:
+            number = dice.randrange(PARTITIONS)
+            with await broker.fetch(FetchRequest([FetchPartition("t", number, 0)], max_wait_ms=0)) as answer:
+                for piece in answer.slices:
+                    await trio.lowlevel.checkpoint()
+                    await trio.lowlevel.checkpoint()
+                    assert len(piece.file.pread(piece.size, piece.position)) == piece.size
+            await trio.lowlevel.checkpoint()
+
+    # --- Power cuts ---------------------------------------------------------------------------------------------------
+
+    def _cut_power(self, operation: Operation) -> None:
+        if self.failure:
+            return
+        self.points += 1
+        policy = self.policy(self.points)
+        try:
+            with self._noting_failures():
+                if self._whole_changed or self.points % OPERATIONS_PER_FULL_LOOK == 0:
+                    self._look_at_all(policy)
+                else:
+                    self._look_at(policy, self._changed)
+        finally:
+            if self.failure:
+                self.failure.add_note(f"power cut {self.points}, before {operation}")
+        self._changed, self._whole_changed = set(), False
+        name = operation.path.removeprefix("/data/").partition("/")[0]
+        if name.startswith("t-"):
+            self._changed.add(int(name.removeprefix("t-")))
+        else:
+            self._whole_changed = True
+
+    def _look_at(self, policy: CrashPolicy, partitions: set[int]) -> None:
+        if not partitions or self._broker is None:
+            return
+        found = self.fs.found_after(policy)
+        points = checkpoints.decode_offsets(
+            filesystem.read_file(found, f"/data/{checkpoints.RECOVERY_POINT_CHECKPOINT}")
+            if found.exists(f"/data/{checkpoints.RECOVERY_POINT_CHECKPOINT}")
+            else checkpoints.encode_offsets({})
+        )
+        for number in partitions:
+            before = self._broker.partitions["t", number].log
+            log = PartitionLog(found, HandlePool(found), ManualClock(), before.directory, before.config)
+            log.open(clean=False, recovery_point=points.get(("t", number), 0))
+            self._check(found, number, log, before.leader_epoch)
+
+    def _look_at_all(self, policy: CrashPolicy) -> None:
+        found = self.fs.found_after(policy)
+        if not found.exists("/data"):
+            return
+        directory = LogDirectory(found, ManualClock(), _config(), "/data")
+        report = directory.open()
+        assert (report.problems, report.offline) == ([], {})
+        if self._topic_exists:
+            assert set(directory.registry.topics) == {"t"}
+        for (_, number), log in directory.logs.items():
+            self._check(found, number, log, -1)
+
+    def _check(self, fs: ForgetfulFileSystem, number: int, log: PartitionLog, epoch_before: int) -> None:
+        verify(fs, log)
+        assert log.leader_epoch > epoch_before, "(leader epoch, offset) is never handed out twice"
+        found = {record.offset: record.value or b"" for record in read_around(log)}
+        for offset, value in self.acked[number].items():
+            assert found.get(offset, b"").rstrip(b".") == value, f"partition {number} has lost offset {offset}"
+
+
+def _config() -> BrokerConfig:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return config
+
+
+@pytest.mark.parametrize(
+    "policy", [lambda _point: POWER_LOSS, RANDOM], ids=["nothing unsynced stays", "anything may stay"]
+)
+async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(policy: Callable[[int], CrashPolicy]) -> None:
+    simulation = Simulation(policy)
+    await simulation.run()
+    if simulation.failure is not None:
+        raise simulation.failure
+    assert simulation.points > 1000, "each with a power cut"
+    assert simulation.rolls > 30
+    assert sum(map(len, simulation.acked.values())) > 100
+
+
+# --- Mistakes ---------------------------------------------------------------------------------------------------------
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
+    """A round that does nothing and says that all went well."""
+    patch.setattr(ForgetfulFileSystem, "sync_files", lambda _fs, files: [None] * len(files))
+
+
+def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:
+    """The bytes of a new segment are on the disk, its name is not."""
+    patch.setattr(ForgetfulFileSystem, "sync_directories", lambda _fs, paths: [None] * len(paths))
+
+
+def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
+    """An ack that does not cover the offsets before a roll."""
+
+    def run(fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+        for flush in flushes:
+            for lease in flush.leases[1:]:
+                lease.release()
+            flush.leases = flush.leases[:1]
+        return run_flushes(fs, flushes)
+
+    run.__name__ = "run_flushes"
+    patch.setattr("seglog_broker.group_commit.run_flushes", run)
+
+
+def ack_before_write(patch: pytest.MonkeyPatch) -> None:
+    """What is appended is written when the next batch comes."""
+    held: dict[str, tuple[bytes, int]] = {}
+
+    def write_later(file: File, buffers: Sequence[Buffer], position: int) -> int:
+        if file.path in held:
+            data, at = held.pop(file.path)
+            write_all(file, [data], at)
+        data = b"".join(buffers)
+        held[file.path] = data, position
+        return len(data)
+
+    patch.setattr("seglog_broker.storage.segment.write_all", write_later)
+
+
+def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """The fsync is made, but nobody waits for it."""
+
+    async def do_not_wait(_partition: Partition, _offset: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(Partition, "wait_durable", do_not_wait)
+
+
+def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Small files get their names before their bytes are on the disk."""
+
+    def write(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
+        file = fs.open(f"{path}.tmp", create=True)
+        file.truncate(0)
+        write_all(file, [content], 0)
+        fs.rename(f"{path}.tmp", path)
+        fs.sync_directory(filesystem.parent(path))
+        if sync:
+            file.fdatasync()
+        file.close()
+
+    for module in ("tasks.checkpoint", "storage.topics", "storage.leader_epochs", "storage.log_directory"):
+        patch.setattr(f"seglog_broker.{module}.write_file_atomically", write)
+
+
+def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:
+    """Index files that are there are taken as they are."""
+    rebuild = Segment.rebuild_indexes
+
+    def rebuild_missing(segment: Segment, *args: object, **kwargs: object) -> None:
+        if not (segment.offset_index.exists and segment.time_index.exists):
+            cast("Callable[..., None]", rebuild)(segment, *args, **kwargs)
+
+    patch.setattr(Segment, "rebuild_indexes", rebuild_missing)
+
+
+def handle_closed_while_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+    """The leases of a flush are released before it has run."""
+    make = Flush.__init__
+
+    def release_early(
+        flush: Flush, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int
+    ) -> None:
+        make(flush, fs, leases, directory, end_offset)
+        flush.release()
+
+    patch.setattr(Flush, "__init__", release_early)
+
+
+def handle_closed_while_it_is_read(patch: pytest.MonkeyPatch) -> None:
+    """The lease of a fetch's answer is released before it has been sent."""
+    make = LogSlice.__init__
+
+    def release_early(piece: LogSlice, lease: Lease[File], position: int, size: int, start_offset: int) -> None:
+        make(piece, lease, position, size, start_offset)
+        piece.release()
+
+    patch.setattr(LogSlice, "__init__", release_early)
+
+
+MISTAKES: Final[dict[Mistake, str]] = {
+    fsync_left_out: "has lost offset",
+    fsync_of_the_directory_left_out: "has lost offset",
+    only_the_newest_segment_synced: "has lost offset",
+    ack_before_write: "has lost offset",
+    ack_before_fsync: "has lost offset",
+    rename_before_fsync: "seglog-topics.json cannot be understood",
+    index_trusted_after_a_crash: "AssertionError('/data/t-",
+    handle_closed_while_it_is_synced: "EBADF",
+    handle_closed_while_it_is_read: "EBADF",
+}
+"""Each mistake with a piece of what the run says when it catches it."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+async def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(lambda _point: POWER_LOSS)
+    with monkeypatch.context() as patch:
+        mistake(patch)
+        await simulation.run()
+    assert simulation.failure is not None, f"{mistake.__name__} is not caught"
+    assert MISTAKES[mistake] in repr(simulation.failure)
