@@ -41,8 +41,8 @@ async def run_free_space(broker: "Broker") -> None:
         else:
             broker.transfers.forgive()
             if space.lacks_ballast and trio.current_time() >= next_ballast:
-                next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
-                await _make_ballast(broker)
+                if not await _make_ballast(broker):
+                    next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
         await trio.sleep(LOOK_SECONDS)
 
 
@@ -69,10 +69,12 @@ async def _make_room(broker: "Broker") -> None:
         log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")
 
 
-async def _make_ballast(broker: "Broker") -> None:
+async def _make_ballast(broker: "Broker") -> bool:
     space = broker.directory.space
     try:
         await broker.offload.maintenance(space.make_ballast)
-        log.info("ballast_made", bytes=space.ballast)
     except OSError as error:
         log.warning("ballast_not_made", reason=str(error), retry_seconds=BALLAST_RETRY_SECONDS)
+        return False
+    log.info("ballast_made", bytes=space.ballast)
+    return True
