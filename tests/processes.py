@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,15 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 class Daemon:
-    """A running `seglogd` on ``directory``; restarted, it keeps its port, so that clients find it again."""
+    """A running `seglogd` on ``directory``; restarted, it keeps its port, so that clients find it again.
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    ``under`` is a command that becomes the daemon, given as its arguments: a limit, a namespace.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, under: Sequence[str] = ()) -> None:
         self.directory = directory
         self.arguments = arguments
+        self.under = under
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.logged: list[dict[str, Any]] = []
@@ -42,6 +46,7 @@ class Daemon:
         with self._log.open("w") as log:
             process = self.process = subprocess.Popen(
                 [
+                    *self.under,
                     *(sys.executable, "-m", "seglog_broker", "--data", str(self.directory)),
                     *("--listen", f"127.0.0.1:{self.port}", "--log-format", "json", *self.arguments),
                 ],
@@ -83,9 +88,9 @@ class Daemon:
 
 
 @contextmanager
-def daemon(directory: Path, *arguments: str) -> Iterator[Daemon]:
+def daemon(directory: Path, *arguments: str, under: Sequence[str] = ()) -> Iterator[Daemon]:
     """A daemon that is ready; gone afterwards."""
-    running = Daemon(directory, *arguments)
+    running = Daemon(directory, *arguments, under=under)
     running.start()
     try:
         yield running

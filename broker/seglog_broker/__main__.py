@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     import trio
 
     from seglog_broker.config import BrokerConfig
-
-DESCRIPTORS_RESERVED: Final = 128
-"""Beside the pool of closed segments: connections, the active segment of each partition, what Python holds."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 20, 50)
 """Of Python's collector of cycles: serving makes next to none, and looking for them every 700 objects took a tenth of
@@ -55,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
 
     from seglog_broker.config import load_config, read_config_file  # noqa: PLC0415
+    from seglog_broker.descriptors import raise_limit  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
     file_name = options.config or os.environ.get("SEGLOG_CONFIG") or None
@@ -63,25 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config, warnings = load_config(text, file_name or "", os.environ, _flags(options))
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
-    return _run(config, [*warnings, *_raise_descriptor_limit(config.seglog_handles_max)])
-
-
-def _raise_descriptor_limit(handles_max: int) -> list[str]:
-    """Take as many descriptors as the system grants; a warning when that is fewer than the configuration counts on."""
-    import resource  # noqa: PLC0415 - as above
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS refuses "unlimited"
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    needed = handles_max + DESCRIPTORS_RESERVED
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        return [
-            (
-                f"only {hard} open files are granted (ulimit -n), under {needed}: seglog.handles.max = {handles_max}"
-                f" and {DESCRIPTORS_RESERVED} for connections and partitions; raise the limit or lower the key"
-            )
-        ]
-    return []
+    return _run(config, [*warnings, *raise_limit(config)])
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

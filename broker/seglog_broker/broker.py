@@ -7,7 +7,7 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -25,6 +25,7 @@ from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition
+from seglog_broker.request_memory import RequestMemory
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
@@ -35,10 +36,12 @@ from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, Deletions
 from seglog_broker.tasks.retention import RetentionSchedule
+from seglog_broker.transfers import Transfers
 from seglog_broker.version import VERSION
 from seglog_broker.waiting import Waiter, WaitingRoom
 from seglog_protocol.errors import (
     CorruptRecordError,
+    DiskFullError,
     InvalidConfigError,
     InvalidRequestError,
     PartitionOfflineError,
@@ -151,6 +154,8 @@ class Broker:
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
         self.deletions = Deletions()
+        self.transfers = Transfers()
+        self.request_memory = RequestMemory(config.seglog_request_memory_max)
         self.retention_schedule = RetentionSchedule(
             interval_ms=config.log_retention_check_interval_ms, first_ms=config.log_initial_task_delay_ms
         )
@@ -199,13 +204,15 @@ class Broker:
         """Who answers, what it speaks, and what is wrong with it."""
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {why}" for (topic, partition), why in offline.items()]
+        full = self.directory.space.problem()
+        problems += [] if full is None else [full]
         problems += [problem for partition in self.partitions.values() for problem in partition.what_is_wrong()]
         return HelloReply(
             protocol=PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
             apis=API_VERSIONS,
             limits={
-                "frame_bytes_max": self.config.socket_request_max_bytes,
+                "frame_bytes_max": min(self.config.socket_request_max_bytes, self.request_memory.limit),
                 "header_bytes_max": HEADER_BYTES_MAX,
                 "fetch_bytes_max": self.config.fetch_max_bytes,
                 "fetch_wait_ms_max": self.config.seglog_fetch_max_wait_ms_max,
@@ -305,18 +312,23 @@ class Broker:
         config = partition.log.config
         now = self.clock.now_ms()
         header, append_time = stamp(batch, check_batch(batch, config, now), config, now)
+        self.directory.space.check(header.size)
         try:
             appended = partition.log.append(batch, header)
         except StorageError as error:
             if isinstance(error, PartitionReadOnlyError):
                 raise
+            if isinstance(error, DiskFullError):
+                with suppress(OSError):
+                    self.directory.space.look()
+                error = self.directory.space.refusal(error.message)
             if partition.append_failure is None:  # once, not for each of the producers that try again
                 log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback tells nothing
                     "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
                 )
             partition.append_failure = error.message
             partition.note_read_only()
-            raise
+            raise error from error.__cause__
         partition.append_failure = None
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size
@@ -582,6 +594,7 @@ class Broker:
         async with self._topics_lock:
             count = self.config.num_partitions if request.partitions is None else request.partitions
             creation = self.directory.plan_topic(request.topic, count, config)
+            self.directory.space.check(0)
             topic = self.directory.finish_topic(creation, await self._make_files(creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
@@ -604,6 +617,8 @@ class Broker:
             config, warnings = self.config.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
             alteration = self.directory.plan_alteration(topic, count, config)
+            if count > topic.partitions:
+                self.directory.space.check(0)
             altered = self.directory.finish_alteration(topic, alteration, await self._make_files(alteration))
             self._serve_partitions(alteration)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
@@ -715,6 +730,13 @@ class Broker:
                 topics=len(self.directory.registry.topics),
                 partitions=len(self.partitions),
                 open_files=self.directory.handles.open_count,
+                disk_free_bytes=self.directory.space.free,
+                disk_full=int(self.directory.space.is_full),
+                ballast_bytes=self.directory.space.ballast,
+                answers_waiting=len(self.transfers),
+                request_memory_bytes=self.request_memory.used,
+                memory_waiting=self.request_memory.waiting,
+                memory_waits_total=self.request_memory.waits,
                 fetches_waiting=len({waiter for p in self.partitions.values() for waiter in p.waiters}),
             )
         )

@@ -29,6 +29,8 @@ class Metrics:
         self.expired_bytes = 0  # of their .log files
         self.connections_total = 0
         self.connections_open = 0
+        self.connections_idle = 0  # closed, because they did nothing for too long
+        self.connections_cut = 0  # because they held something up
         self.loop_stall_seconds_max = 0.0
 
     def note_flushes(self, count: int, seconds: float) -> None:
@@ -50,6 +52,8 @@ class Metrics:
             "expired_bytes_total": self.expired_bytes,
             "connections_total": self.connections_total,
             "connections_open": self.connections_open,
+            "connections_idle_total": self.connections_idle,
+            "connections_cut_total": self.connections_cut,
             "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
         }
         for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):

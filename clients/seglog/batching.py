@@ -71,6 +71,7 @@ class ProducerBatch:
         "order",
         "partition",
         "record_count",
+        "refusal",
         "size",
         "topic",
     )
@@ -91,6 +92,7 @@ class ProducerBatch:
         self.append_time = -1
         self.ack = ""
         self.error: SeglogError | None = None
+        self.refusal: SeglogError | None = None  # why the broker last refused it, for the time being
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
         self.looked: set[int] | None = None
 
@@ -293,6 +295,7 @@ class Accumulator:
                 self.batch_bytes = error.limit  # the topic has changed since we asked
             self._split(batch)
         elif error.retriable and now < batch.deadline:
+            batch.refusal = error
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
@@ -395,9 +398,10 @@ class Accumulator:
             if now >= batch.deadline and not batch.is_resolved:
                 sent = "sent, but not acknowledged" if batch.is_sent else "not sent"
                 self._drop(batch)
-                why = f": {cause}" if cause is not None else ""
+                last = cause or batch.refusal
+                why = f": {last}" if last is not None else ""
                 error = ClientTimeoutError(f"the record was {sent} within {self.limits.delivery_seconds:g} s{why}")
-                error.__cause__ = cause
+                error.__cause__ = last
                 self.resolve(batch, error=error)
 
     def abandon(self, error: SeglogError) -> None:

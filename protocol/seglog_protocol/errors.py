@@ -294,6 +294,26 @@ class StorageError(SeglogError):
     kafka_code = 56
 
 
+class DiskFullError(StorageError):
+    """The disk has less than ``hard`` bytes left, or none: nothing is written until ``soft`` are ``free`` again.
+
+    Reading, deleting and expiring go on, so trying again later can help.
+    """
+
+    code = "DISK_FULL"
+    retriable = True
+    free: int = -1
+    hard: int = -1
+    soft: int = -1
+
+
+class OutOfResourcesError(StorageError):
+    """The broker has no file descriptor or no memory left for this at the moment; trying again later can help."""
+
+    code = "OUT_OF_RESOURCES"
+    retriable = True
+
+
 class CorruptRecordError(StorageError):
     """Stored or received bytes do not hold what their format promises.
 
@@ -423,6 +443,8 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     RequestCancelledError,
     BrokerStoppingError,
     StorageError,
+    DiskFullError,
+    OutOfResourcesError,
     CorruptRecordError,
     DecompressedTooLargeError,
     PartitionReadOnlyError,

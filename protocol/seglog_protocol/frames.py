@@ -63,6 +63,15 @@ class BufferPool:
                 return self._spare.pop(number)
         return bytearray(size)
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of buffers that are kept for the next frame."""
+        return sum(map(len, self._spare))
+
+    def clear(self) -> None:
+        """Keep none of them."""
+        self._spare.clear()
+
     def give_back(self, frame: Frame) -> None:
         """Nobody looks at ``frame`` any more; its buffer may be given to the next."""
         buffer = frame.payload.obj
@@ -108,10 +117,13 @@ class FrameReader:
         header_bytes_max: int = HEADER_BYTES_MAX,
         receive_buffer: bytearray | None = None,
         pool: BufferPool | None = None,
+        *,
+        asks: bool = False,
     ) -> None:
         """``receive_buffer`` and ``pool`` may be shared by all readers of one thread.
 
-        Nothing stays in the buffer after ``received``; who passes a pool gives frames back when done with them.
+        Nothing stays in the buffer after ``received``; who passes a pool gives frames back when done with them. With
+        ``asks`` a large frame gets no memory until ``admit``; ``wanted`` says how much it asks for.
         """
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
@@ -119,6 +131,8 @@ class FrameReader:
         self._pending = bytearray()  # received, not yet a whole frame
         self._consumed = 0  # bytes of _pending already handed out
         self._pool = pool
+        self._asks = asks
+        self.wanted = 0  # bytes that a large frame needs to go on, 0 when none asks
         self._large: memoryview | None = None  # of a frame larger than the receive buffer, received in place
         self._large_size = 0
 
@@ -189,15 +203,29 @@ class FrameReader:
             return None
         # Both lengths are judged before anything is allocated for them.
         self._check_header_length(_LENGTH.unpack_from(self._pending, start)[0], length)
-        if length > RECEIVE_BYTES:
-            self._large = memoryview(bytearray(length) if self._pool is None else self._pool.take(length))[:length]
-            self._large_size = available - LENGTH_SIZE
-            self._large[: self._large_size] = self._pending[start:]
-            self._pending.clear()
-            self._consumed = 0
-        else:
+        if length <= RECEIVE_BYTES:
             self._compact()
+        elif self._asks:
+            self.wanted = length
+        else:
+            self._begin_large(length)
         return None
+
+    def admit(self) -> int:
+        """Let the large frame that asked have its memory, and return how much that is."""
+        length, self.wanted = self.wanted, 0
+        return self._begin_large(length)
+
+    def _begin_large(self, length: int) -> int:
+        buffer = bytearray(length) if self._pool is None else self._pool.take(length)
+        self._large = memoryview(buffer)[:length]
+        received = memoryview(self._pending)[self._consumed + LENGTH_SIZE :]
+        self._large_size = len(received)
+        self._large[: self._large_size] = received
+        received.release()
+        self._pending.clear()
+        self._consumed = 0
+        return len(buffer)
 
     def _compact(self) -> None:
         if self._consumed:

@@ -13,7 +13,9 @@ from seglog_broker.listeners.broker_face import BrokerFace
 from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import InlineOffload, Offload
+from seglog_broker.request_memory import RequestMemory
 from seglog_broker.storage.filesystem import Buffer, File
+from seglog_broker.transfers import Transfers
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
@@ -69,6 +71,7 @@ class FakeSlice:
     file: File
     position: int
     size: int
+    is_removed: bool = False
 
 
 @dataclass
@@ -139,6 +142,8 @@ class FakeBroker:
         self.config = replace(BrokerConfig(), **config)
         self.offload = InlineOffload() if offload is None else offload
         self.metrics = Metrics()
+        self.transfers = Transfers()
+        self.request_memory = RequestMemory(self.config.seglog_request_memory_max)
         self.appended: list[bytes] = []
         self.pending: list[FakePending] = []
         self.answers: deque[FakeAnswer] = deque()  # for fetches: there at once

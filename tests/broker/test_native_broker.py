@@ -351,7 +351,7 @@ async def test_a_full_disk_is_why_the_append_is_refused_and_the_next_one_creates
         fs.limit_free_bytes(0)
         await peer.send(1, append_of(encoded, "events"), encoded)
         [result] = (await peer.receive()).header["partitions"]
-        assert result["error"]["code"] == "KAFKA_STORAGE_ERROR"
+        assert result["error"]["code"] == "DISK_FULL"
         fs.limit_free_bytes(None)
         await peer.send(2, append_of(encoded, "events"), encoded)
         [result] = (await peer.receive()).header["partitions"]

@@ -16,8 +16,10 @@ from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientError,
     CorruptBatchError,
+    DiskFullError,
     InvalidRequestError,
     OffsetOutOfRangeError,
+    OutOfResourcesError,
     PolicyViolationError,
     ProtocolError,
     RemoteProtocolError,
@@ -132,7 +134,12 @@ def test_retriable_is_what_this_error_says_not_what_its_kind_usually_is() -> Non
 
 
 def test_the_kinds_that_are_worth_another_try() -> None:
-    assert {kind for kind in WIRE_ERRORS if kind.retriable} == {CorruptBatchError, BrokerStoppingError}
+    assert {kind for kind in WIRE_ERRORS if kind.retriable} == {
+        CorruptBatchError,
+        BrokerStoppingError,
+        DiskFullError,
+        OutOfResourcesError,
+    }
 
 
 @pytest.mark.parametrize("retriable", [True, False])

@@ -170,6 +170,71 @@ class BrokerConfig:
             "Raise it when readers go back and forth over more segments than that.",
         ),
     ] = 512
+    seglog_request_memory_max: Annotated[
+        int,
+        Key(
+            "seglog.request.memory.max",
+            Long(1_048_576),
+            Effect.NOW,
+            "Bytes of memory for large requests (over 64 KiB), received or served, of all connections together. Where "
+            "there is no room for one it is not read on until others are done; one larger than all of it is refused.",
+            "Raise it when many producers send large requests at a time; lower it on a small machine.",
+        ),
+    ] = 268_435_456
+    connections_max_idle_ms: Annotated[
+        int,
+        Key(
+            "connections.max.idle.ms",
+            Long(-1),
+            Effect.NOW,
+            "Milliseconds after which a connection is closed that sends nothing and waits for nothing; -1 for never.",
+            "Lower it where clients leave many connections behind; theirs are made anew when they are needed.",
+        ),
+    ] = 600_000
+    seglog_connections_max_stall_ms: Annotated[
+        int,
+        Key(
+            "seglog.connections.max.stall.ms",
+            Long(1),
+            Effect.NOW,
+            "Milliseconds after which a connection is cut that takes nothing of an answer that waits for it, or sends "
+            "nothing more of a large request that it has begun.",
+            "Raise it for consumers that stop reading for long between two steps of their work.",
+        ),
+    ] = 60_000
+    seglog_disk_free_soft_bytes: Annotated[
+        int,
+        Key(
+            "seglog.disk.free.soft.bytes",
+            Long(-1),
+            Effect.NOW,
+            "Free bytes of the disk below which the broker warns, and above which it takes records again after it was "
+            "full; -1 for a tenth of the disk, at most 512 MiB.",
+            "Raise it to be warned earlier.",
+        ),
+    ] = -1
+    seglog_disk_free_hard_bytes: Annotated[
+        int,
+        Key(
+            "seglog.disk.free.hard.bytes",
+            Long(-1),
+            Effect.NOW,
+            "Free bytes of the disk below which nothing is appended and no topic created, while reading and deleting "
+            "go on; -1 for a twentieth of the disk, at most 256 MiB.",
+            "Raise it where others write to the same disk.",
+        ),
+    ] = -1
+    seglog_disk_ballast_bytes: Annotated[
+        int,
+        Key(
+            "seglog.disk.ballast.bytes",
+            Long(-1),
+            Effect.NOW,
+            "Size of the file that is given up when the disk is full, so that there is room to delete things in good "
+            "order; 0 for none, -1 for a hundredth of the disk, at most 16 MiB.",
+            "Seldom.",
+        ),
+    ] = -1
     seglog_log_format: Annotated[
         str,
         Key(

@@ -49,7 +49,11 @@ from seglog_protocol.segment_files import (
 _LOG_DIRECTORY_FILES: Final = frozenset(
     {filenames.META_PROPERTIES_FILE, filenames.REGISTRY_FILE, filenames.FORMAT_FILE, *OFFSET_CHECKPOINTS}
 )
-_KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {filenames.LOCK_FILE, filenames.CLEAN_SHUTDOWN_FILE}
+_KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {
+    filenames.LOCK_FILE,
+    filenames.CLEAN_SHUTDOWN_FILE,
+    filenames.BALLAST_FILE,
+}
 _PARTITION_FILES: Final = frozenset(
     {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
 )

@@ -10,7 +10,9 @@ from typing import Protocol
 from seglog_broker.config import BrokerConfig
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
+from seglog_broker.request_memory import RequestMemory
 from seglog_broker.storage.filesystem import File
+from seglog_broker.transfers import Transfers
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
@@ -61,6 +63,11 @@ class Slice(Protocol):
         """Bytes."""
         ...
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file has left its log."""
+        ...
+
 
 class Answer(Protocol):
     """The answer to a fetch, and a lease on every file it names; leaving it gives the leases back."""
@@ -97,6 +104,16 @@ class BrokerFace(Protocol):
     @property
     def metrics(self) -> Metrics:
         """Counters to add to."""
+        ...
+
+    @property
+    def request_memory(self) -> RequestMemory:
+        """What large requests are received into."""
+        ...
+
+    @property
+    def transfers(self) -> Transfers:
+        """Where answers that cannot be sent at once are known."""
         ...
 
     @property

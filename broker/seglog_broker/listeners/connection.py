@@ -6,6 +6,7 @@ and nothing else.
 """
 
 import contextlib
+import math
 import socket
 from collections.abc import Mapping
 from typing import Final
@@ -25,6 +26,7 @@ from seglog_broker.listeners.replies import (
     encode_reply,
 )
 from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_broker.transfers import CutError
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import (
     BrokerStoppingError,
@@ -33,7 +35,7 @@ from seglog_protocol.errors import (
     RequestCancelledError,
     SeglogError,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, BufferPool, Frame, FrameReader
+from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
@@ -73,9 +75,6 @@ log = structlog.get_logger()
 _receive_buffer = bytearray(RECEIVE_BYTES)
 """Shared by all connections: the loop receives into it and takes the bytes out before it turns to anything else."""
 
-_pool = BufferPool()
-"""Shared too. Appends give their frames back, as soon as the batches are written."""
-
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
@@ -83,8 +82,13 @@ class Connection:
     def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
         self._broker = broker
         self._sock = sock
-        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=_pool)
-        self._sender = Sender(sock, broker.offload)
+        self._memory = broker.request_memory
+        self._memory_held = 0  # bytes of it, for the large request that is received or served
+        self._admission: trio.CancelScope | None = None  # while it waits for them
+        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=self._memory.pool, asks=True)
+        stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
+        self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
+        self._quiet_since = math.inf  # when it began to wait for bytes, if it does
         self._acks = AckQueue(self._sender, broker.metrics.request_errors)
         self._acks_running = False
         self._fetches = 0
@@ -105,26 +109,48 @@ class Connection:
             await self._part()
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
+        except* CutError as cut:
+            self._broker.metrics.connections_cut += 1
+            self._log.warning("connection_cut", reason=str(cut.exceptions[0]))
         except* FileShrankError as shrank:
             self._log.error("fetch_cut_short", error=str(shrank.exceptions[0]))
         except* Exception as bug:  # noqa: BLE001 - one connection must not end the others
             self._log.error("connection_crashed", exc_info=bug)
         finally:
+            self._free_memory()
             self._sock.close()
 
     def stop(self) -> None:
         """Begin to end: read nothing more, answer what is under way, waiting fetches at once."""
         self._stopping = True
         self._end_waiting()
+        if self._admission is not None:
+            self._admission.cancel()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RD)  # wakes the reading task
+
+    def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
+        """Begin to end if the peer has sent nothing for so long, while nothing or the rest of a request is due."""
+        quiet = trio.current_time() - self._quiet_since
+        if self._stopping or quiet < min(idle_seconds, stall_seconds):
+            return
+        if quiet >= stall_seconds and not self._reader.is_idle:
+            self._broker.metrics.connections_cut += 1
+            self._log.warning("connection_cut", reason=f"it sent half a request and then nothing for {quiet:.0f} s")
+            self.stop()
+        elif quiet >= idle_seconds and not (self._fetches or len(self._acks)):
+            self._broker.metrics.connections_idle += 1
+            self._log.info("connection_idle", seconds=round(quiet))
+            self.stop()
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> memoryview | None:
         """Receive something into the reader; a view of it for whoever is curious, or None at the end."""
         while True:
+            self._quiet_since = trio.current_time()
             await trio.lowlevel.wait_readable(self._sock)
+            self._quiet_since = math.inf
             if self._stopping:
                 return None
             buffer = self._reader.get_buffer()
@@ -174,7 +200,7 @@ class Connection:
             good = False if getattr(error, "field", "") in {"api", "protocol"} else None
         self._queue_reply(request_id, reply)
         if good:
-            self._reader.frame_bytes_max = self._broker.config.socket_request_max_bytes
+            self._reader.frame_bytes_max = min(self._broker.config.socket_request_max_bytes, self._memory.limit)
         return good
 
     def _hello(self, request: HelloRequest) -> HelloReply:
@@ -192,6 +218,8 @@ class Connection:
                 frame = self._reader.next_frame()
                 if frame is None:
                     await self._sender.flush()
+                    if self._reader.wanted:
+                        await self._admit()
                     if await self._receive() is None:
                         return
                     served = 0
@@ -201,7 +229,8 @@ class Connection:
                     if goes_on is None:
                         await self._sender.flush()
                         goes_on = await self._append_creating(frame, nursery)
-                    _pool.give_back(frame)
+                    self._memory.pool.give_back(frame)
+                    self._free_memory()
                     if not goes_on:
                         return
                     if self._acks.is_full:
@@ -209,15 +238,33 @@ class Connection:
                         await self._acks.wait_shortened()
                 else:
                     await self._serve(frame, nursery)
+                    self._free_memory()
                 served += 1
                 if served == FRAMES_A_TURN:
                     served = 0
                     await self._sender.flush()
                     await trio.lowlevel.checkpoint()
+        except MemoryError as error:
+            self._parting = encode_parting(as_seglog_error(error, "receive"))
         except RemoteProtocolError as error:
             self._log.warning("connection_refused", reason=error.message)
             count_errors(self._broker.metrics.request_errors, error)
             self._parting = encode_parting(error)
+
+    async def _admit(self) -> None:
+        """Wait until there is memory for the large request that was announced; nothing is read meanwhile."""
+        size = self._reader.wanted
+        with trio.CancelScope() as self._admission:
+            await self._memory.take(size)
+            self._memory_held = size
+            self._memory_held = self._reader.admit()
+            self._memory.correct(size, self._memory_held)
+        self._admission = None
+
+    def _free_memory(self) -> None:
+        if self._memory_held:
+            held, self._memory_held = self._memory_held, 0
+            self._memory.give_back(held)
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ To stop it, cancel it: it stops accepting at once, gives requests under way a fe
 
 import contextlib
 import errno
+import math
 import os
 import socket
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import structlog
 import trio
 
 from seglog_broker.config import split_address
+from seglog_broker.descriptors import connections_max
 from seglog_broker.listeners.broker_face import BrokerFace
 from seglog_broker.listeners.connection import Connection
 from seglog_broker.listeners.parting import part
@@ -26,6 +28,10 @@ DRAIN_SECONDS: Final = 5
 ACCEPT_RETRY_SECONDS: Final = 0.1
 ACCEPT_CAPACITY_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """What accept(2) says when the machine is overloaded, and how long to leave it alone then; as in trio."""
+
+WATCH_SECONDS_MIN: Final = 0.01
+WATCH_SECONDS_MAX: Final = 5.0
+"""Between two looks for connections that have been quiet for too long: a tenth of what is allowed, within these."""
 
 REFUSALS_MAX: Final = 100
 """Connections beyond the limit that are told so at a time; any more are closed without a word."""
@@ -86,6 +92,7 @@ class _Acceptor:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_connections)
+                nursery.start_soon(self._watch_connections)
                 try:
                     await self._ready.wait()
                     async with trio.open_nursery() as acceptors:
@@ -114,9 +121,20 @@ class _Acceptor:
         if scope.cancelled_caught:
             log.warning("connections_cut", after_seconds=DRAIN_SECONDS)
 
+    async def _watch_connections(self) -> None:
+        """End those that have been quiet for too long, until nobody new is accepted."""
+        config = self._broker.config
+        idle_ms, stall_ms = config.connections_max_idle_ms, config.seglog_connections_max_stall_ms
+        idle_seconds = math.inf if idle_ms < 0 else idle_ms / 1000
+        pause = min(WATCH_SECONDS_MAX, idle_seconds / 10, stall_ms / 10_000)
+        while True:
+            await trio.sleep(max(WATCH_SECONDS_MIN, pause))
+            for connection in list(self._connections):
+                connection.stop_if_quiet(idle_seconds, stall_ms / 1000)
+
     async def _accept(self, listener: trio.SocketListener) -> None:
         assert self._handlers is not None
-        limit = self._broker.config.seglog_connections_max
+        limit = connections_max(self._broker.config)
         while True:
             try:
                 stream = await listener.accept()

@@ -5,7 +5,8 @@ from typing import Final
 
 import structlog
 
-from seglog_protocol.errors import SeglogError, StorageError, UnknownServerError
+from seglog_broker.storage.failures import storage_error
+from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError
 from seglog_protocol.frames import encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
@@ -70,6 +71,9 @@ def as_seglog_error(error: Exception, api: str) -> SeglogError:
         return error
     if isinstance(error, OSError):
         log.error("request_failed", api=api, error=str(error))
-        return StorageError(f"the broker's disk is in the way: {error.strerror or type(error).__name__}")
+        return storage_error(f"the broker's disk is in the way: {error.strerror or type(error).__name__}", error)
+    if isinstance(error, MemoryError):
+        log.error("request_failed", api=api, error="out of memory")
+        return OutOfResourcesError("the broker has no memory for this request now; try again later")
     log.error("request_crashed", api=api, exc_info=error)
     return UnknownServerError(f"the broker met a bug of its own while serving {api}; its log has the traceback")

@@ -15,6 +15,7 @@ import trio
 from seglog_broker.listeners.broker_face import Slice
 from seglog_broker.offload import Offload
 from seglog_broker.storage.filesystem import Buffer, File
+from seglog_broker.transfers import CutError, Transfers
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 1024 * 1024
@@ -35,13 +36,16 @@ class Sender:
     """Sends frames on a non-blocking ``sock``, which stays the owner's to close.
 
     Any number of tasks may call ``queue``, ``flush`` and ``send_frame``; frames never mix. Socket trouble is raised as
-    OSError. After a frame was cut short, by an error or by cancellation, everything raises BrokenPipeError: the next
-    byte would be taken for the rest of that frame.
+    OSError, and CutError when the peer took nothing for ``stall_seconds`` or holds up what must go. After a frame was
+    cut short, by an error or by cancellation, everything raises BrokenPipeError: the next byte would be taken for the
+    rest of that frame.
     """
 
-    def __init__(self, sock: socket.socket, offload: Offload) -> None:
+    def __init__(self, sock: socket.socket, offload: Offload, transfers: Transfers, stall_seconds: float) -> None:
         self._sock = sock
         self._offload = offload
+        self._transfers = transfers
+        self._stall_seconds = stall_seconds
         self._outgoing: list[bytes] = []
         self._sending = trio.Semaphore(1, max_value=1)  # taken while a frame is under way across a checkpoint
         self._cut_short = False
@@ -69,7 +73,8 @@ class Sender:
         """
         left = self.begin_frame(prefix, slices)
         if left is None:
-            await self._sending.acquire()
+            with self._transfers.track(slices):
+                await self._sending.acquire()
             try:
                 await self._send_outgoing()
             except BaseException:
@@ -108,11 +113,12 @@ class Sender:
         """Send the last ``left`` bytes of a frame."""
         sent = _frame_size(prefix, slices) - left
         try:
-            await self._send_all(memoryview(prefix)[sent:], _MSG_MORE if slices else 0)
-            sent = max(0, sent - len(prefix))
-            for piece in slices:
-                await self._send_slice(piece, sent)
-                sent = 0
+            with self._transfers.track(slices):
+                await self._send_all(memoryview(prefix)[sent:], _MSG_MORE if slices else 0)
+                sent = max(0, sent - len(prefix))
+                for piece in slices:
+                    await self._send_slice(piece, sent)
+                    sent = 0
         except BaseException:
             self._cut_short = True
             raise
@@ -152,7 +158,13 @@ class Sender:
             try:
                 left = left[self._sock.send(left, flags) :]
             except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._sock)
+                await self._wait_writable()
+
+    async def _wait_writable(self) -> None:
+        with trio.move_on_after(self._stall_seconds) as scope:
+            await trio.lowlevel.wait_writable(self._sock)
+        if scope.cancelled_caught:
+            raise CutError(f"it took nothing of what was sent to it for {self._stall_seconds:g} s")
 
     async def _send_slice(self, piece: Slice, sent: int) -> None:
         """Send what follows the first ``sent`` bytes of it."""
@@ -162,7 +174,7 @@ class Sender:
             try:
                 count = _send_file(self._sock, file, position, step)
             except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._sock)
+                await self._wait_writable()
                 continue
             if count is None:
                 # What was read is sent as it is: by the time sendfile came for the pages they might be gone again.

@@ -186,6 +186,10 @@ class FileSystem(Protocol):
         """Bytes an unprivileged writer may still use on the file system that holds ``path``."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """Bytes of the file system that holds ``path``, used or not."""
+        ...
+
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
     """Write every byte of ``buffers`` at ``position``, however short the single counts are; return how many.
@@ -438,6 +442,11 @@ class PosixFileSystem:
         """As statvfs(3): what is left for an unprivileged writer."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """As statvfs(3)."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
 
 
 def _sync_directories(paths: Sequence[str]) -> list[int | None]:

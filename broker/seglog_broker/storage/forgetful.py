@@ -235,6 +235,11 @@ class ForgetfulFileSystem(Script):
         disk = self.disk
         return UNLIMITED_FREE_BYTES if disk.capacity is None else max(0, disk.capacity - disk.used)
 
+    def total_bytes(self, path: str) -> int:
+        """As large as the limit; without one as ``free_bytes``."""
+        self._find(path)
+        return UNLIMITED_FREE_BYTES if self.disk.capacity is None else self.disk.capacity
+
     def _find(self, path: str) -> Node:
         self.check_running()
         node: Node = self.disk.root

@@ -3,14 +3,17 @@
 A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
-one. The pool holds at most ``limit`` open things that nobody uses at the moment plus whatever is leased, and closes the
-longest unused first.
+one. The pool holds at most ``limit`` open things, those of writers included: before it opens another one it closes the
+one that is unused for longest. Only if all of them are leased at the same time it holds more, and ``excess`` says how
+many.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from seglog_broker.storage.failures import NO_RESOURCES
 from seglog_broker.storage.filesystem import File, FileSystem, Map, Readable
 
 HANDLES_MAX_DEFAULT: Final = 512
@@ -27,7 +30,7 @@ ResourceT = TypeVar("ResourceT", bound=_Closable)
 
 
 class _Handle(Generic[ResourceT]):
-    __slots__ = ("home", "leases", "path", "resource", "retired", "writable")
+    __slots__ = ("forgotten", "home", "leases", "path", "resource", "retired", "writable")
 
     def __init__(
         self, home: "dict[str, _Handle[ResourceT]]", path: str, resource: ResourceT, *, writable: bool
@@ -37,7 +40,8 @@ class _Handle(Generic[ResourceT]):
         self.resource = resource
         self.writable = writable
         self.leases = 0
-        self.retired = False  # no longer in the pool: the last lease closes it
+        self.retired = False  # no longer found by its path: the last lease closes it
+        self.forgotten = False  # because that path is not this file's any more
 
 
 class Lease(Generic[ResourceT]):
@@ -49,6 +53,11 @@ class Lease(Generic[ResourceT]):
         self._pool = pool
         self._handle: _Handle[ResourceT] | None = handle
         self.resource = handle.resource
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the path has been forgotten since: the file was renamed, removed or replaced."""
+        return self._handle is not None and self._handle.forgotten
 
     def release(self) -> None:
         """Give the resource back. A second release does nothing."""
@@ -113,6 +122,7 @@ class HandlePool:
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
         self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
+        self._retired_open = 0  # retired ones that somebody still leases
         self.only_warm = OnlyWarm()
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
@@ -123,7 +133,7 @@ class HandlePool:
             self._retire(self._files, path)
             handle = None
         if handle is None:
-            file = self._fs.open(path, create=create, writable=writable)
+            file = self._opened(lambda: self._fs.open(path, create=create, writable=writable))
             handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
         return self._leased(handle)
 
@@ -139,13 +149,14 @@ class HandlePool:
                 with self.lease(path) as file:
                     if not file.is_cached(0, size):
                         raise ColdReadError(path, 0, size)
-            handle = self._maps[path] = _Handle(self._maps, path, self._fs.map(path, size), writable=False)
+            mapped = self._opened(lambda: self._fs.map(path, size))
+            handle = self._maps[path] = _Handle(self._maps, path, mapped, writable=False)
         return self._leased(handle)
 
     def forget(self, path: str) -> None:
         """Close what is open at ``path``, at once or when its last lease ends; the next lease opens anew."""
-        self._retire(self._files, path)
-        self._retire(self._maps, path)
+        self._retire(self._files, path, forgotten=True)
+        self._retire(self._maps, path, forgotten=True)
 
     def forget_map(self, path: str) -> None:
         """Close the map of ``path``, because its file is about to change."""
@@ -164,30 +175,54 @@ class HandlePool:
 
     @property
     def open_count(self) -> int:
-        """Files and maps that the pool holds open, leased or not."""
-        return len(self._files) + len(self._maps)
+        """Files and maps that are open, leased or not, forgotten or not."""
+        return len(self._files) + len(self._maps) + self._retired_open
+
+    @property
+    def excess(self) -> int:
+        """By how many of them the limit is exceeded, because all are leased; 0 when it is not."""
+        return max(0, self.open_count - self._limit)
+
+    def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
+        """Open something, with room made for it; where the process has no descriptor left, with as much as there is."""
+        self._shrink(self._limit - 1)
+        try:
+            return open_it()
+        except OSError as error:
+            if error.errno not in NO_RESOURCES or not self._idle:
+                raise
+        self._shrink(0)
+        return open_it()
+
+    def _shrink(self, limit: int) -> None:
+        """Close what nobody uses until ``limit`` are open."""
+        while self._idle and self.open_count > limit:
+            oldest = next(iter(self._idle))
+            self._retire(oldest.home, oldest.path)
 
     def _leased(self, handle: _Handle[ResourceT]) -> Lease[ResourceT]:
         self._idle.pop(handle, None)
         handle.leases += 1
         return Lease(self, handle)
 
-    def _retire(self, handles: dict[str, _Handle[ResourceT]], path: str) -> None:
+    def _retire(self, handles: dict[str, _Handle[ResourceT]], path: str, *, forgotten: bool = False) -> None:
         handle = handles.pop(path, None)
         if handle is not None:
             handle.retired = True
+            handle.forgotten = forgotten
             if handle.leases == 0:
                 self._idle.pop(handle, None)
                 handle.resource.close()
+            else:
+                self._retired_open += 1
 
     def _released(self, handle: _Handle[ResourceT]) -> None:
         handle.leases -= 1
         if handle.leases:
             return
         if handle.retired:
+            self._retired_open -= 1
             handle.resource.close()
             return
         self._idle[handle] = None
-        while len(self._idle) > self._limit:
-            oldest = next(iter(self._idle))
-            self._retire(oldest.home, oldest.path)
+        self._shrink(self._limit)

@@ -12,7 +12,9 @@ from typing import Final
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage import checkpoints, filenames
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.failures import storage_error
 from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
+from seglog_broker.storage.free_space import FreeSpace
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
 from seglog_broker.storage.properties import decode_properties
@@ -93,6 +95,7 @@ class LogDirectory:
         self._config = config
         self._new_uuid = new_uuid
         self.handles = HandlePool(fs, config.seglog_handles_max)
+        self.space = FreeSpace(fs, path, config)
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -111,6 +114,7 @@ class LogDirectory:
         try:
             self._look_before_touching()
             self._take_lock()
+            self.space.begin()
             self._check_format()
             found = self._fs.list_directory(self.path)
             known = self._fs.exists(self._file(filenames.REGISTRY_FILE))
@@ -374,7 +378,7 @@ class LogDirectory:
             logs = self._opened(creation, error)
         except OSError as failure:
             self._take_back(topic)
-            raise StorageError(f"topic {topic.name} could not be created: {failure}") from failure
+            raise storage_error(f"topic {topic.name} could not be created: {failure}", failure) from failure
         self.registry.topics[topic.name] = topic
         self.logs |= logs
         return topic
@@ -415,7 +419,7 @@ class LogDirectory:
             logs = self._opened(alteration, error)
         except OSError as failure:
             self._take_back_partitions(altered, alteration.first_partition)
-            raise StorageError(f"topic {before.name} could not be altered: {failure}") from failure
+            raise storage_error(f"topic {before.name} could not be altered: {failure}", failure) from failure
         self.registry.topics[altered.name] = altered
         self.logs |= logs
         config = self._config.topic_config(altered.config)

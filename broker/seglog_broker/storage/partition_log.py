@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.values import LONG_MAX
@@ -24,6 +24,7 @@ from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
 from seglog_broker.storage.doomed import DoomedSegments
+from seglog_broker.storage.failures import NO_RESOURCES, storage_error
 from seglog_broker.storage.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
@@ -53,9 +54,6 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
 
-_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""The process or the machine is short of something; the disk has not been asked anything."""
-
 
 class Appended(NamedTuple):
     """Where a batch went; ``rolled`` says why a new segment was begun for it, None if none was."""
@@ -80,6 +78,11 @@ class LogSlice:
     def is_of(self, near: TailRange) -> bool:
         """Whether it is what the tail of the same log gave."""
         return self.start_offset == near.start_offset and self.size == near.end - near.position
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file has left the log since."""
+        return self._lease.is_forgotten
 
     def release(self) -> None:
         """Give the file back. A second release does nothing."""
@@ -327,7 +330,7 @@ class PartitionLog:
             except OSError as error:
                 # What was begun may already be there, and a start would append to it: so must we, sooner or later.
                 self._unfinished_roll = reason
-                raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+                raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
             position = self.active.append(batch, last_offset, header.max_timestamp)
@@ -356,7 +359,7 @@ class PartitionLog:
             self.active.cut_back()
         except OSError as second:
             self.mark_read_only(f"a write failed ({error}) and what it left could not be removed ({second})")
-        raise StorageError(f"the batch could not be written to {self.directory}: {error}") from error
+        raise storage_error(f"the batch could not be written to {self.directory}: {error}", error) from error
 
     def mark_read_only(self, reason: str) -> None:
         """Take no more appends, now and after a restart: what the disk holds is no longer known."""
@@ -431,7 +434,7 @@ class PartitionLog:
             return self._roll(self.log_end_offset, RollReason.IDLE)
         except OSError as error:
             self._unfinished_roll = RollReason.IDLE
-            raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+            raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
 
     @property
     def idle_roll_ms(self) -> int | None:
@@ -491,13 +494,14 @@ class PartitionLog:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
         flush.release()
         self._is_flushing = False
-        if error is not None and flush.files_are_synced and error.errno in _NO_DESCRIPTOR:
+        if error is not None and flush.files_are_synced and error.errno in NO_RESOURCES:
             # Only opening the directory takes a descriptor. That is tried again.
             self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
         elif error is not None:
             self.mark_read_only(f"an fsync failed: {error}")
         elif self.state.read_only is None:  # after a failure a success proves nothing
             self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
+            self.active.rest()
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
@@ -540,7 +544,7 @@ class PartitionLog:
         except OSError as error:
             for lease in leases:
                 lease.release()
-            raise StorageError(f"{self.directory} could not be synced: {error}") from error
+            raise storage_error(f"{self.directory} could not be synced: {error}", error) from error
         for segment in segments:
             segment.is_dirty = False
         for index in indexes:
@@ -688,7 +692,7 @@ class PartitionLog:
 
     @staticmethod
     def _unreadable(segment: Segment, error: OSError) -> StorageError:
-        return StorageError(f"{segment.log_path} could not be read: {error}")
+        return storage_error(f"{segment.log_path} could not be read: {error}", error)
 
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
@@ -855,7 +859,9 @@ class PartitionLog:
         try:
             swap.install()
         except OSError as error:
-            raise StorageError(f"compacted files could not be put in place in {self.directory}: {error}") from error
+            raise storage_error(
+                f"compacted files could not be put in place in {self.directory}: {error}", error
+            ) from error
         existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
         cleaned = self._segment(swap.base_offset, existing)
         self._segments[first:behind] = [cleaned]
@@ -930,7 +936,9 @@ class PartitionLog:
                 self._unfinished_roll = RollReason.RETENTION
                 count -= 1
                 if not count:
-                    raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+                    raise storage_error(
+                        f"a new segment could not be begun in {self.directory}: {error}", error
+                    ) from error
         going = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         for segment in going:

@@ -2,7 +2,8 @@
 
 A segment knows files and positions; which segment holds an offset, when to roll and what to keep is the partition log's
 business. Reads lease the file for the time of a call, or hand the lease on with the slice. Only the active segment is
-written to: it holds a lease of its own on a writable handle.
+written to: from the first append on it holds a lease of its own on a writable handle, which it may give back (``rest``)
+when all it wrote is on the disk. Not before: a descriptor that is open hears of it when writing back fails.
 
 Where bytes are damaged (``damaged``, found by recovery) a scan steps over them and a slice ends before them.
 """
@@ -65,6 +66,7 @@ class Segment:
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
+        self.is_active = False  # it can be appended to
         self._size: int | None = None
         self._bytes_since_index = 0
         self._max: TimestampOffset | None = None
@@ -101,8 +103,8 @@ class Segment:
         return self._size
 
     @property
-    def is_active(self) -> bool:
-        """Whether it can be appended to."""
+    def holds_writer(self) -> bool:
+        """Whether its file is kept open for appends."""
         return self._writer is not None
 
     @property
@@ -153,6 +155,7 @@ class Segment:
         """Make the files of a new, empty, active segment."""
         self._writer = self._handles.lease(self.log_path, create=True)
         self._writer.resource.truncate(0)
+        self.is_active = True
         self.offset_index.create()
         self.time_index.create()
         self._size, self._max = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -166,7 +169,7 @@ class Segment:
         interval and the largest timestamp are taken up where they were.
         """
         self.release()  # one that was just made holds a lease already
-        self._writer = self._handles.lease(self.log_path, writable=True)
+        self.is_active = True
         self.ensure_indexes()
         self.offset_index.create()
         self.time_index.create()
@@ -213,10 +216,9 @@ class Segment:
         Raises OSError with the segment as it was but for bytes behind its end: ``cut_back`` must remove them before
         anything else is appended.
         """
-        assert self._writer is not None, "append to a segment that is not active"
         position, size = self.size, len(batch)
         self.is_dirty = True
-        write_all(self._writer.resource, (batch,), position)
+        write_all(self._writing(), (batch,), position)
         self._size = position + size
         self._index(position, size, last_offset, max_timestamp)
         return position
@@ -227,25 +229,36 @@ class Segment:
         ``buffers`` are their bytes, cut in any way; of each batch (size, last offset, max timestamp) are given. OSError
         leaves a segment that is of no more use.
         """
-        assert self._writer is not None, "append to a segment that is not active"
         self.is_dirty = True
         position = self.size
-        self._size = position + write_all(self._writer.resource, buffers, position)
+        self._size = position + write_all(self._writing(), buffers, position)
         for size, last_offset, max_timestamp in batches:
             self._index(position, size, last_offset, max_timestamp)
             position += size
 
     def append_damaged(self, data: Buffer) -> None:
         """Write bytes that are no batch at the end: they count towards the next index entry, and get none."""
-        assert self._writer is not None, "append to a segment that is not active"
         self.is_dirty = True
-        self._size = self.size + write_all(self._writer.resource, (data,), self.size)
+        self._size = self.size + write_all(self._writing(), (data,), self.size)
         self._bytes_since_index += len(data)
 
     def cut_back(self) -> None:
         """Remove what a failed append left behind the end. OSError: the file cannot be trusted with another append."""
-        assert self._writer is not None, "cut back of a segment that is not active"
-        self._writer.resource.truncate(self.size)
+        if self._writer is not None:  # else the file could not even be opened
+            self._writer.resource.truncate(self.size)
+
+    def _writing(self) -> File:
+        """The file to append to, opened if it is not."""
+        if self._writer is None:
+            assert self.is_active, "append to a segment that is not active"
+            self._writer = self._handles.lease(self.log_path, writable=True)
+        return self._writer.resource
+
+    def rest(self) -> None:
+        """Give the writer's handle back until the next append, if nothing it wrote waits to be synced."""
+        if self._writer is not None and not (self.is_dirty and self.size):
+            self._writer.release()
+            self._writer = None
 
     def _index(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Count the batch in, and add entries if it is due; say whether it was."""
@@ -560,6 +573,7 @@ class Segment:
     def release(self) -> None:
         """Give the writer's handle back, if there is one: no more will be appended."""
         self.tail.forget()
+        self.is_active = False
         if self._writer is not None:
             self._writer.release()
             self._writer = None

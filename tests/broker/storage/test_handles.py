@@ -84,12 +84,13 @@ def test_a_file_forgotten_while_leased_stays_usable_until_the_last_lease_ends() 
     pool = HandlePool(fs)
     first, second = pool.lease("/d/a"), pool.lease("/d/a")
     pool.forget("/d/a")
-    assert pool.open_count == 0
+    assert pool.open_count == 1
+    assert first.is_forgotten
     assert first.resource.pread(1, 0) == b"a"
     first.release()
     assert second.resource.pread(1, 0) == b"a"
     second.release()
-    assert fs.open_files == []
+    assert (fs.open_files, pool.open_count) == ([], 0)
     with pytest.raises(OSError, match="EBADF"):
         second.resource.pread(1, 0)
 

@@ -27,6 +27,9 @@ from tests.logs import batch_of_size
 
 START_MS = 1_700_000_000_000
 
+NO_BALLAST = "seglog.disk.ballast.bytes=0"
+"""On a disk in memory it would only slow things down."""
+
 Task = Callable[[Broker], Awaitable[None]]
 
 
@@ -86,7 +89,7 @@ async def living(
     fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Sequence[Task] = TASKS
 ) -> AsyncIterator[Broker]:
     """The broker, with its tasks running; stopped in good order."""
-    config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", *flags])
+    config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags])
     broker = Broker.open(config, fs, clock, offload or InlineOffload())
     try:
         async with trio.open_nursery() as nursery:

@@ -1,0 +1,79 @@
+"""Room on the disk, watched: a full disk is a mode that begins and ends by itself.
+
+While it lasts appends are refused (``storage.free_space``). This task says when it begins and ends, gives up the
+ballast and makes it again, and cuts off readers that keep removed files from giving their room back.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from seglog_broker.storage.free_space import FreeSpace, SpaceLevel
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+
+log = structlog.get_logger()
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks. Appends look for themselves when they come near the mark, so none goes past it meanwhile."""
+
+BALLAST_RETRY_SECONDS: Final = 60.0
+"""After which a ballast that could not be made is tried again."""
+
+
+async def run_free_space(broker: "Broker") -> None:
+    """Look at the disk every second, without end."""
+    space = broker.directory.space
+    told = SpaceLevel.ENOUGH
+    next_ballast = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
+    while True:
+        try:
+            space.note(await broker.offload.maintenance(broker.fs.free_bytes, space.path))
+        except OSError as error:
+            log.warning("free_space_unknown", path=space.path, reason=str(error))
+        if space.level is not told:
+            told = space.level
+            _tell(space)
+        if space.is_full:
+            await _make_room(broker)
+        else:
+            broker.transfers.forgive()
+            if space.lacks_ballast and trio.current_time() >= next_ballast and not await _make_ballast(broker):
+                next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
+        await trio.sleep(LOOK_SECONDS)
+
+
+def _tell(space: FreeSpace) -> None:
+    facts = {"path": space.path, "free_bytes": space.free, "soft": space.marks.soft, "hard": space.marks.hard}
+    if space.is_full:
+        log.error("disk_full", consequence="nothing is appended, reading and deleting go on", **facts)
+    elif space.level is SpaceLevel.LOW:
+        log.warning("disk_filling_up", **facts)
+    else:
+        log.info("disk_has_room", **facts)
+
+
+async def _make_room(broker: "Broker") -> None:
+    space = broker.directory.space
+    if space.ballast:
+        try:
+            await broker.offload.maintenance(space.give_up_ballast)
+            log.warning("ballast_given_up", bytes=space.marks.ballast)
+        except OSError as error:
+            log.warning("ballast_kept", reason=str(error))
+    cut = broker.transfers.cut_removed()
+    if cut:
+        log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")
+
+
+async def _make_ballast(broker: "Broker") -> bool:
+    space = broker.directory.space
+    try:
+        await broker.offload.maintenance(space.make_ballast)
+    except OSError as error:
+        log.warning("ballast_not_made", reason=str(error), retry_seconds=BALLAST_RETRY_SECONDS)
+        return False
+    log.info("ballast_made", bytes=space.ballast)
+    return True

@@ -1,0 +1,156 @@
+"""Room on the disk: where the marks are, when appends stop and go on, and the ballast."""
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.free_space import MIB, FreeSpace, Marks, SpaceLevel, marks_of
+from seglog_protocol.errors import DiskFullError
+
+GIB = 1024 * MIB
+
+
+def config(*, soft: int = 2000, hard: int = 1000, ballast: int = 500) -> BrokerConfig:
+    flags = {"free.soft": soft, "free.hard": hard, "ballast": ballast}
+    return load_config(None, "", {}, [f"seglog.disk.{name}.bytes={value}" for name, value in flags.items()])[0]
+
+
+def disk(free: int) -> ForgetfulFileSystem:
+    fs = ForgetfulFileSystem()
+    fs.make_directory("/data")
+    fs.limit_free_bytes(free)
+    return fs
+
+
+def space_on(fs: ForgetfulFileSystem, **marks: int) -> FreeSpace:
+    space = FreeSpace(fs, "/data", config(**marks))
+    space.begin()
+    return space
+
+
+def test_the_marks_are_sizes_on_large_disks_and_shares_of_small_ones() -> None:
+    default = config(soft=-1, hard=-1, ballast=-1)
+    assert marks_of(default, 1000 * GIB) == Marks(512 * MIB, 256 * MIB, 16 * MIB)
+    assert marks_of(default, 64 * MIB) == Marks(64 * MIB // 10, 64 * MIB // 20, 64 * MIB // 100)
+    assert marks_of(config(), 64 * MIB) == Marks(2000, 1000, 500)
+    assert marks_of(config(soft=10), 64 * MIB).soft == 1000, "never below the hard one"
+
+
+def test_the_default_marks_are_in_force_on_a_real_disk(tmp_path: object) -> None:
+    space = FreeSpace(PosixFileSystem(), str(tmp_path), BrokerConfig())
+    space.begin()
+    assert 0 < space.marks.ballast < space.marks.hard < space.marks.soft <= 512 * MIB
+    assert space.free > 0
+
+
+@pytest.mark.parametrize(
+    ("free", "level"),
+    [(1499, SpaceLevel.FULL), (1500, SpaceLevel.LOW), (2499, SpaceLevel.LOW), (2500, SpaceLevel.ENOUGH)],
+)
+def test_room_that_the_ballast_still_needs_is_not_free(free: int, level: SpaceLevel) -> None:
+    assert space_on(disk(free)).level is level
+
+
+def test_a_full_disk_has_room_again_when_the_soft_mark_is_passed_not_before() -> None:
+    space = space_on(disk(10_000))
+    for free, level in (
+        (1499, SpaceLevel.FULL),
+        (2499, SpaceLevel.FULL),
+        (2500, SpaceLevel.ENOUGH),
+        (2499, SpaceLevel.LOW),
+        (1500, SpaceLevel.LOW),
+    ):
+        space.note(free)
+        assert space.level is level, free
+
+
+def test_giving_up_the_ballast_makes_room_but_ends_no_shortage() -> None:
+    fs = disk(10_000)
+    space = space_on(fs)
+    space.make_ballast()
+    assert fs.free_bytes("/data") == 9500
+    fs.limit_free_bytes(900)
+    space.look()
+    assert space.is_full
+    space.give_up_ballast()
+    space.look()
+    assert (space.free, space.ballast, space.is_full) == (1400, 0, True)
+
+
+def test_appends_are_counted_so_that_they_stop_at_the_mark_also_between_two_looks() -> None:
+    fs = disk(5000)
+    space = space_on(fs, ballast=0)
+    file = fs.open("/data/log", create=True)
+    written = 0
+
+    def append() -> None:
+        nonlocal written
+        space.check(300)
+        file.pwritev([bytes(300)], written)
+        written += 300
+
+    with pytest.raises(DiskFullError) as caught:  # noqa: PT012 - which of them is refused is the question
+        while True:
+            append()
+    file.close()
+    assert written == 4200, "the mark is passed by one batch at most"
+    assert (caught.value.free, caught.value.hard, caught.value.soft, caught.value.retriable) == (800, 1000, 2000, True)
+    assert "800 bytes are free" in caught.value.message
+
+
+def test_room_that_came_back_between_two_looks_is_found_by_the_append_that_needs_it() -> None:
+    fs = disk(1400)
+    space = space_on(fs, ballast=0)
+    fs.limit_free_bytes(10_000)
+    space.check(500)
+    assert space.level is SpaceLevel.ENOUGH
+
+
+def test_with_a_hard_mark_of_nothing_only_the_disk_itself_refuses() -> None:
+    space = space_on(disk(0), soft=0, hard=0, ballast=0)
+    space.check(10**9)
+    assert space.problem() is None
+
+
+def test_a_start_on_a_full_disk_gives_up_the_ballast_first() -> None:
+    fs = disk(10_000)
+    space_on(fs).make_ballast()
+    fs.limit_free_bytes(0)
+    again = space_on(fs)
+    assert again.is_full
+    assert fs.free_bytes("/data") == 500
+    assert not fs.exists("/data/seglog-ballast")
+
+
+def test_a_ballast_that_does_not_fit_leaves_nothing_behind() -> None:
+    fs = disk(10_000)
+    space = space_on(fs)
+    fs.limit_free_bytes(499)
+    with pytest.raises(OSError, match="ENOSPC"):
+        space.make_ballast()
+    assert (fs.exists("/data/seglog-ballast"), space.ballast, fs.free_bytes("/data")) == (False, 0, 499)
+
+
+def test_a_ballast_that_cannot_be_synced_is_none() -> None:
+    fs = disk(10_000)
+    space = space_on(fs)
+    fs.inject(Fault("fdatasync", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="ENOSPC"):
+        space.make_ballast()
+    assert not fs.exists("/data/seglog-ballast")
+
+
+@given(st.lists(st.integers(0, 4000)))
+def test_the_level_follows_from_the_marks_and_the_last_crossing(looks: list[int]) -> None:
+    space = space_on(disk(10_000), ballast=0)
+    is_full = False
+    for free in looks:
+        space.note(free)
+        is_full = free < 1000 or (is_full and free < 2000)
+        assert space.is_full is is_full
+        assert (space.problem() is None) is (free >= 2000)

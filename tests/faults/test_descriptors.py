@@ -1,0 +1,162 @@
+"""More segments, partitions and connections than a daemon may have files open: it serves them all, within its limit."""
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.frames import Frame, FrameReader, encode_frame
+from seglog_protocol.messages import (
+    PROTOCOL_NAME,
+    AppendPartition,
+    AppendRequest,
+    FetchPartition,
+    FetchRequest,
+    HelloRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    Request,
+    request_header,
+)
+from tests.processes import Daemon, daemon
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc"),
+]
+
+NOFILE = 1024
+HANDLES_MAX = 512  # the default
+OTHERS_MAX = 64  # sockets, the lock, what Python holds
+UNDER = ("sh", "-c", f'ulimit -n {NOFILE} && exec "$@"', "sh")
+_SEEN_WITHIN_SECONDS = 60
+
+
+class Wire:
+    """A connection on which many requests are sent before any answer is read."""
+
+    def __init__(self, running: Daemon) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", running.port), timeout=_SEEN_WITHIN_SECONDS)
+        self._reader = FrameReader()
+        self.ask([(HelloRequest(PROTOCOL_NAME), b"")])
+
+    def ask(self, requests: list[tuple[Request, bytes]]) -> list[Frame]:
+        self.sock.sendall(b"".join(encode_frame(request_header(n, r), [p]) for n, (r, p) in enumerate(requests)))
+        return [self.next() for _ in requests]
+
+    def next(self) -> Frame:
+        while (frame := self._reader.next_frame()) is None:
+            data = self.sock.recv(1 << 20)
+            assert data, "the broker hung up"
+            self._reader.receive_data(data)
+        return frame
+
+
+def open_files(running: Daemon) -> int:
+    assert running.process is not None
+    return len(list(Path(f"/proc/{running.process.pid}/fd").iterdir()))
+
+
+def maps_of(running: Daemon) -> int:
+    """Maps of index files."""
+    assert running.process is not None
+    text = Path(f"/proc/{running.process.pid}/maps").read_text()
+    return sum(str(running.directory) in line for line in text.splitlines())
+
+
+def batch(number: int, size: int = 600) -> bytes:
+    return encode_batch([(1_600_000_000_000 + number, None, bytes(size), ())])
+
+
+def test_five_thousand_segments_are_read_and_searched_under_a_limit_of_1024_files(tmp_path: Path) -> None:
+    count = 5_000
+    with daemon(tmp_path / "data", under=UNDER) as running:
+        with seglog.connect(running.address) as client:
+            # A batch to a segment, with an index entry in each but the first so that there is something to map.
+            client.create_topic("t", 1, config={"segment.bytes": 1400, "index.interval.bytes": 0})
+        wire = Wire(running)
+        for first in range(0, 2 * count, 100):
+            encoded = [batch(number) for number in range(first, first + 100)]
+            for frame in wire.ask([(AppendRequest([AppendPartition("t", 0, len(b))], "os"), b) for b in encoded]):
+                assert frame.header["partitions"][0].get("error") is None
+        assert len(list((running.directory / "t-0").glob("*.log"))) >= count
+        for _ in range(2):
+            most_files = most_maps = 0
+            for first in range(0, 2 * count, 50):
+                offsets = range(first, first + 50)
+                found = wire.ask([(FetchRequest([FetchPartition("t", 0, n, max_bytes=1)]), b"") for n in offsets])
+                assert [f.header["partitions"][0]["offset"] for f in found] == list(offsets)
+                assert all(len(f.payload) > 600 for f in found)
+                times = wire.ask(
+                    [(OffsetsRequest([OffsetsPartition("t", 0, 1_600_000_000_000 + n)]), b"") for n in offsets]
+                )
+                assert [f.header["partitions"][0]["at"]["offset"] for f in times] == list(offsets)
+                most_files, most_maps = max(most_files, open_files(running)), max(most_maps, maps_of(running))
+            assert HANDLES_MAX / 2 < most_files <= HANDLES_MAX + OTHERS_MAX
+            assert 0 < most_maps <= HANDLES_MAX
+            assert running.stop() == 0
+            running.start()
+            wire = Wire(running)
+
+
+def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Path) -> None:
+    count = 1_300
+    with daemon(tmp_path / "data", under=UNDER) as running:
+        with seglog.connect(running.address) as client:
+            client.create_topic("t", count)
+        assert open_files(running) <= OTHERS_MAX, "a partition that nobody writes to has no file open"
+        wire = Wire(running)
+        encoded = batch(0)
+        for round_number in range(2):
+            for first in range(0, count, 50):
+                numbers = list(range(first, min(count, first + 50)))
+                while numbers:
+                    request = AppendRequest([AppendPartition("t", n, len(encoded)) for n in numbers], "os")
+                    [frame] = wire.ask([(request, encoded * len(numbers))])
+                    results = [result for result in frame.header["partitions"] if result.get("error") is not None]
+                    assert {result["error"]["code"] for result in results} <= {"OUT_OF_RESOURCES"}
+                    assert all(result["error"]["retriable"] for result in results)
+                    numbers = [result["partition"] for result in results]
+                    if numbers:
+                        time.sleep(0.1)
+                assert open_files(running) <= NOFILE
+            asked = [FetchPartition("t", n, round_number) for n in range(count)]
+            [frame] = wire.ask([(FetchRequest(asked, max_bytes=50_000_000), b"")])
+            assert all(result["size"] for result in frame.header["partitions"])
+        wait_until(lambda: open_files(running) <= HANDLES_MAX + OTHERS_MAX, "quiet partitions to give files back")
+
+
+def test_connections_beyond_what_descriptors_allow_are_refused_and_logs_and_operators_are_served(
+    tmp_path: Path,
+) -> None:
+    with daemon(tmp_path / "data", under=UNDER) as running, seglog.connect(running.address) as client:
+        assert "384 connections" in running.log_text()
+        client.create_topic("t", 1)
+        held = []
+        refused = 0
+        for _ in range(600):
+            try:
+                held.append(seglog.connect(running.address))
+            except SeglogError as error:
+                refused += 1
+                assert "384 connections" in str(error)  # noqa: PT017 - some succeed, some do not
+        assert (len(held), refused) == (383, 217)
+        with client.producer("t") as producer:
+            producer.send(b"v").result()
+        assert client.metrics()["connections_open"] == 384
+        for connection in held:
+            connection.close()
+        wait_until(lambda: client.metrics()["connections_open"] == 1, "connections to end")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
