@@ -22,9 +22,10 @@ from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
+from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.version import VERSION
 
-TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_compaction, run_deletions, run_flushes)
+TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_compaction, run_deletions, run_flushes, run_scrubs)
 """What works in the background, each until it is cancelled."""
 
 log = structlog.get_logger()
