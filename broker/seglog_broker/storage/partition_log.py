@@ -1073,7 +1073,13 @@ class PartitionLog:
         return doomed
 
     def _forget_expired_damage(self) -> None:
-        self.state.damaged = [damage for damage in self.state.damaged if damage.end_offset > self._bases[0]]
+        """Damaged bytes of a segment that is still there stay known, also where no offset is left for them."""
+        first = self._bases[0]
+        self.state.damaged = [
+            damage
+            for damage in self.state.damaged
+            if damage.end_offset > first or (damage.reason == "damaged" and damage.segment >= first)
+        ]
 
     @property
     def first_base_on_disk(self) -> int:
