@@ -177,7 +177,7 @@ def index_bytes(log: PartitionLog) -> list[tuple[bytes, bytes]]:
 
 
 def verify(fs: FileSystem, log: PartitionLog) -> None:
-    """Walk the whole log: batches valid, offsets rising within and across segments, indexes equal to rebuilt ones."""
+    """Walk the whole log: batches valid, offsets rise within and across segments, indexes and checksums are right."""
     next_offset = -1
     for number, segment in enumerate(log.segments):
         assert segment.is_active == (number == len(log.segments) - 1)
@@ -202,6 +202,10 @@ def verify(fs: FileSystem, log: PartitionLog) -> None:
         segment.ensure_indexes()
         assert _pairs(segment.offset_index.read(), ">ii") == expected_offsets, segment.log_path
         assert _pairs(segment.time_index.read(), ">qi") == expected_times, segment.log_path
+        counted = segment.checksum.running
+        checksum = segment.checksum.read() if counted is None else counted.value
+        assert checksum is None or checksum == segment.measure() or segment.damaged, segment.log_path
+        assert not (segment.is_active and segment.checksum.exists), segment.checksum.path
     assert next_offset <= log.log_end_offset
 
 

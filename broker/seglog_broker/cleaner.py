@@ -6,7 +6,6 @@ up the broker's loop. When stdin ends the broker is gone, and so is the cleaner,
 ``.cleaned`` files, which the next start or the next cleaning removes.
 """
 
-import json
 import os
 import signal
 import sys
@@ -19,13 +18,7 @@ from seglog_broker.storage.compaction import clean
 from seglog_broker.storage.compaction_job import CleaningJob
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.throttle import Throttle
-
-NICENESS: Final = 5
-"""How much the cleaner stands back when there is not processor time for all."""
-
-MALFORMED_JOB: Final = "malformed job"
-STORAGE: Final = "storage"
-BUG: Final = "bug"
+from seglog_broker.worker import BUG, MALFORMED_JOB, NICENESS, STORAGE, failure_line
 
 _STDIN: Final = 0
 _READ_BYTES: Final = 64 * 1024
@@ -54,8 +47,7 @@ def main() -> int:
 
 
 def _fail(kind: str, error: Exception) -> int:
-    message = str(error) or type(error).__name__
-    print(json.dumps({"error": kind, "message": message}), flush=True)  # noqa: T201
+    print(failure_line(kind, error), flush=True)  # noqa: T201
     return 1
 
 

@@ -1,6 +1,5 @@
 """Asking a cleaner process to do a job, from the loop: it is started, waited for, and never left behind."""
 
-import json
 import sys
 import tempfile
 from contextlib import suppress
@@ -10,22 +9,13 @@ from typing import IO, Final
 import trio
 
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
+from seglog_broker.worker import DIED, WorkerError, failure_told, last_words
 
-DIED: Final = "died"
 _COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.cleaner")
-_LAST_WORDS_BYTES: Final = 2000
 
 
-class CleanerError(Exception):
-    """A job that was not done; nothing of the partition has changed.
-
-    ``kind`` is one of those of ``cleaner``, or "died" for a process that ended without an answer.
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}")
-        self.kind = kind
-        self.message = message
+class CleanerError(WorkerError):
+    """A job that was not done; nothing of the partition has changed."""
 
 
 async def run_cleaner(job: CleaningJob) -> CleaningResult:
@@ -63,11 +53,7 @@ def _result(answer: bytes, status: int | None, said: IO[bytes]) -> CleaningResul
     """Raises CleanerError unless the answer is a result."""
     if status == 0:
         return CleaningResult.from_json(answer)
-    try:
-        told = json.loads(answer)
-        kind, message = str(told["error"]), str(told["message"])
-    except (ValueError, TypeError, KeyError):
-        said.seek(0)
-        last_words = said.read()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip()
-        kind, message = DIED, f"the cleaner ended with status {status}. {last_words}".strip()
-    raise CleanerError(kind, message)
+    told = failure_told(answer)
+    if told is not None:
+        raise CleanerError(told.kind, told.message)
+    raise CleanerError(DIED, f"the cleaner ended with status {status}. {last_words(said)}".strip())

@@ -27,6 +27,12 @@ class Metrics:
         self.segments_rolled = 0
         self.segments_expired = 0
         self.expired_bytes = 0  # of their .log files
+        self.scrubbed_segments = 0
+        self.scrubbed_bytes = 0
+        self.scrub_findings = 0
+        self.scrub_passes = 0
+        self.scrub_pass_ratio = 0.0  # of the pass under way, or of the last one
+        self.scrub_last_pass_ms = 0  # when the last one ended, wall time; 0 before the first
         self.connections_total = 0
         self.connections_open = 0
         self.connections_idle = 0  # closed, because they did nothing for too long
@@ -50,6 +56,12 @@ class Metrics:
             "segments_rolled_total": self.segments_rolled,
             "segments_expired_total": self.segments_expired,
             "expired_bytes_total": self.expired_bytes,
+            "scrubbed_segments_total": self.scrubbed_segments,
+            "scrubbed_bytes_total": self.scrubbed_bytes,
+            "scrub_findings_total": self.scrub_findings,
+            "scrub_passes_total": self.scrub_passes,
+            "scrub_pass_ratio": round(self.scrub_pass_ratio, 4),
+            "scrub_last_pass_timestamp_seconds": self.scrub_last_pass_ms / 1000,
             "connections_total": self.connections_total,
             "connections_open": self.connections_open,
             "connections_idle_total": self.connections_idle,

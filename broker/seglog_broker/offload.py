@@ -5,14 +5,18 @@ limiter for each kind. A thread may run only calls that release the GIL (fsync, 
 takes the loop from 20,000 round trips a second to a thousand.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
 from seglog_broker.cleaner_process import run_cleaner
+from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.scrubber_process import Scrubber, ScrubberError, scrubber_process
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
 from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.worker import STORAGE
 
 COMMIT_THREADS_MAX: Final = 1
 """Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
@@ -67,6 +71,10 @@ class Offload:
         """
         return await run_cleaner(job)
 
+    def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Scrubber]:  # noqa: ARG002 - it sees them itself
+        """Somebody to read closed segments, in a process of its own, for the time of the block."""
+        return scrubber_process()
+
 
 class InlineOffload(Offload):
     """Runs everything on the loop, after one checkpoint: for tests and simulation.
@@ -101,3 +109,23 @@ class InlineOffload(Offload):
 
         await trio.lowlevel.checkpoint()
         return clean(fs, job, Throttle(None, trio.current_time, lambda _: None))
+
+    @asynccontextmanager
+    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Scrubber]:
+        """See Offload. At full speed."""
+        yield _InlineScrubber(fs)
+
+
+class _InlineScrubber:
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+
+    async def scrub(self, job: ScrubJob) -> ScrubVerdict:
+        from seglog_broker.check.closed_segment import scrub_segment  # noqa: PLC0415 - for scrubbers and tests only
+        from seglog_broker.storage.throttle import Throttle  # noqa: PLC0415
+
+        await trio.lowlevel.checkpoint()
+        try:
+            return scrub_segment(self._fs, job, Throttle(None, trio.current_time, lambda _: None))
+        except OSError as error:
+            raise ScrubberError(STORAGE, str(error)) from error

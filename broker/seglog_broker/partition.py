@@ -26,6 +26,9 @@ log = structlog.get_logger()
 DAMAGES_TOLD_MAX: Final = 3
 """Of one partition: enough to make somebody look."""
 
+FINDINGS_TOLD_MAX: Final = 3
+"""Of one partition."""
+
 
 class Partition:
     """One partition of a topic, while the topic exists."""
@@ -41,6 +44,7 @@ class Partition:
         self.dry_run: Remembered | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
+        self.findings: dict[int, str] = {}  # what the scrub says is wrong with a segment, by its base offset
         self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
         self.may_be_cleaned = True
         self.is_deleted = False
@@ -79,6 +83,7 @@ class Partition:
         if self.append_failure is not None:
             problems.append(f"{name} takes no records: {self.append_failure}")
         problems += [f"{name}: {task} is held up: {why}" for task, why in self.problems.items()]
+        problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
         problems += [
             f"{name}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
             for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]

@@ -24,6 +24,7 @@ from seglog_broker.tasks.free_space import run_free_space
 from seglog_broker.tasks.resting import run_resting
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
+from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.version import VERSION
 
 TASKS: Final = (
@@ -35,6 +36,7 @@ TASKS: Final = (
     run_flushes,
     run_free_space,
     run_resting,
+    run_scrubs,
 )
 """What works in the background, each until it is cancelled."""
 

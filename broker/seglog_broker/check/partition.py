@@ -6,13 +6,13 @@ what could be repaired. Segments are read one after the other; what is held in m
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from seglog_broker.check.epochs import EpochsSeen
 from seglog_broker.check.findings import Code, Finding, PartitionCounts, Severity
-from seglog_broker.check.indexes import ExpectedIndexes
-from seglog_broker.check.judge_indexes import IndexJudge
 from seglog_broker.check.log_walk import LogWalk, Stretch
 from seglog_broker.check.plan import Circumstances, Gaps, Plan, Replacement
+from seglog_broker.check.segment_walk import OnSpoilt, SegmentWalk
 from seglog_broker.check.small_files import SmallFiles
 from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.filesystem import FileSystem
@@ -129,26 +129,17 @@ class _PartitionCheck:
         highest = base + names.RELATIVE_OFFSET_MAX
         if following is not None:
             highest = min(highest, following - 1)
-        judge = IndexJudge(self._fs, self._path, base, self._known, is_live=is_last and not self._known.is_clean)
-        models = [ExpectedIndexes(base, each, self._known.index_bytes_max) for each in judge.intervals()]
-        with_spoilt: list[ExpectedIndexes] = []  # of the log as it was when the indexes were written
-
-        def add_spoilt(found: LocatedBatch) -> None:
-            with_spoilt.extend([model.copy() for model in models] if not with_spoilt else ())
-            for model in with_spoilt:
-                model.add(*found)
-
-        for found in self._batches(base, highest, add_spoilt):
+        is_live = is_last and not self._known.is_clean
+        walk = SegmentWalk(self._fs, self._path, base, self._known, is_live=is_live)
+        for found in walk.follow(partial(self._batches, base, highest)):
             counts.batches += 1
             counts.records += found.header.record_count
             self._epochs.add(base, found)
-            for model in (*models, *with_spoilt):
-                model.add(*found)
-        findings, replacements = judge.judge(models, with_spoilt, size)
+        findings, replacements = walk.judge_indexes(size)
         self.out.findings += findings
         self.out.plan.replace += replacements
 
-    def _batches(self, base: int, highest: int, on_spoilt: Callable[[LocatedBatch], None]) -> Iterator[LocatedBatch]:
+    def _batches(self, base: int, highest: int, on_spoilt: OnSpoilt) -> Iterator[LocatedBatch]:
         if not self._known.deep:
             yield from self._walk.batches(base, highest, on_spoilt)
             return

@@ -423,6 +423,26 @@ class BrokerConfig:
             "Seldom.",
         ),
     ] = 15_000
+    seglog_scrub_bytes_per_second: Annotated[
+        int,
+        Key(
+            "seglog.scrub.bytes.per.second",
+            Int(0),
+            Effect.NOW,
+            "Most bytes per second that are read in the background to find damage before a consumer does; 0: none are.",
+            "Raise it when a pass over all closed segments takes too long.",
+        ),
+    ] = 4_194_304
+    seglog_scrub_interval_ms: Annotated[
+        int,
+        Key(
+            "seglog.scrub.interval.ms",
+            Long(1),
+            Effect.NOW,
+            "Milliseconds from the beginning of one pass over all closed segments to that of the next, at least.",
+            "Lower it where disks are not trusted.",
+        ),
+    ] = 604_800_000
     producer_id_expiration_ms: Annotated[
         int,
         Key(

@@ -13,7 +13,7 @@ _HANDLES_MAX: Final = 4
 
 
 class CleanedSegment:
-    """``<base>.log.cleaned`` and its indexes, appended to as if live. OSError leaves it fit for ``discard`` only."""
+    """``<base>.log.cleaned``, indexes and checksum, appended to as if live. After an OSError only ``discard`` helps."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class CleanedSegment:
     def finish(self, aborted: Sequence[AbortedTransaction], mtime_ms: int) -> None:
         """Close it like a rolled segment, with this transaction index, as old as ``mtime_ms``; all of it synced."""
         self._segment.close()
-        paths = [self._segment.log_path, self._segment.offset_index.path, self._segment.time_index.path]
+        self._segment.checksum.save()
+        indexes = (self._segment.offset_index.path, self._segment.time_index.path)
+        paths = [self._segment.log_path, *indexes, self._segment.checksum.path]
         if aborted:
             file = self._fs.open(self._txn_index_path, create=True)
             try:

@@ -4,16 +4,14 @@ Offsets count records, positions and sizes are bytes, times are epoch millisecon
 """
 
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from types import UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import Final
 
+from seglog_broker.storage.json_values import decoded
 from seglog_broker.storage.partition_state import DamagedRange
 
 UNREADABLE: Final = "unreadable"
 """Reason of a range whose batch is whole and has the right checksum, and whose records cannot be opened."""
-
-ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class CleaningJob:
     @classmethod
     def from_json(cls, text: str | bytes) -> "CleaningJob":
         """The job that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return _decoded(cls, json.loads(text))
+        return decoded(cls, json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,30 +127,4 @@ class CleaningResult:
     @classmethod
     def from_json(cls, text: str | bytes) -> "CleaningResult":
         """The result that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return _decoded(cls, json.loads(text))
-
-
-def _decoded(kind: type[ValueT], item: Any) -> ValueT:
-    """The dataclass that ``asdict`` and JSON made ``item`` of, every field checked."""
-    if not isinstance(item, dict):
-        raise ValueError(f"{kind.__name__}: {item!r} is no object")  # noqa: TRY004 - a wrong value, as JSON has it
-    hints = get_type_hints(kind)
-    assert is_dataclass(kind)
-    known = {field.name for field in fields(kind)}
-    if item.keys() != known:
-        raise ValueError(f"{kind.__name__}: {', '.join(sorted(known ^ item.keys()))} missing or unknown")
-    return kind(**{name: _value(hints[name], value, f"{kind.__name__}.{name}") for name, value in item.items()})
-
-
-def _value(kind: Any, item: Any, name: str) -> Any:
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _decoded(kind, item)
-    if get_origin(kind) is tuple and isinstance(item, list):
-        return tuple(_value(get_args(kind)[0], one, name) for one in item)
-    if get_origin(kind) is UnionType:  # something or None
-        return None if item is None else _value(get_args(kind)[0], item, name)
-    if kind is float and type(item) is int:
-        return float(item)
-    if type(item) is not kind:
-        raise ValueError(f"{name} is {item!r}, no {getattr(kind, '__name__', kind)}")
-    return item
+        return decoded(cls, json.loads(text))

@@ -11,11 +11,11 @@ power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 import errno
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.values import LONG_MAX
@@ -34,13 +34,18 @@ from seglog_broker.storage.filesystem import File, FileSystem, read_file, write_
 from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import (
+    PARTITION_STATE_FILE,
+    ActiveChecksum,
+    DamagedRange,
+    PartitionState,
+)
 from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
 from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
-from seglog_broker.storage.sparse_index import SparseIndex
+from seglog_broker.storage.segment_checksum import NO_BYTES, SegmentChecksum
 from seglog_broker.storage.swap import SegmentSwap
 from seglog_broker.storage.tail import TailRange
 from seglog_protocol import segment_files as names
@@ -53,6 +58,13 @@ from seglog_protocol.errors import (
     StorageError,
 )
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
+
+CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
+"""Read at a clean start where the active segment's checksum is not known; a larger one is covered by the scrub."""
+
+CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
+"""By which the active segment has grown before a checkpoint writes for its checksum alone: a start that has to read the
+log anyway adds up the rest."""
 
 
 class Appended(NamedTuple):
@@ -96,6 +108,13 @@ class OpenReport:
     recovery: RecoveryReport | None
     rebuilt_indexes: int
     epoch_problem: str | None
+
+
+class DerivedFile(Protocol):
+    """A file that follows from a ``.log`` and is synced with it."""
+
+    path: str
+    is_dirty: bool
 
 
 class StateWrite:
@@ -186,6 +205,10 @@ class PartitionLog:
             end = self.active.activate()
         rebuilt = self._rebuild_missing_indexes()
         self._draw_segment_age()
+        if recovery is None:
+            self._take_up_checksum(bytes_max=CHECKSUM_CATCH_UP_BYTES, is_sound=True)
+        else:  # which has just read all of it
+            self._take_up_checksum(bytes_max=self.active.size, is_sound=not self.active.damaged)
         self.log_end_offset = max(end, self.active.base_offset)
         self.durable_end_offset = self.log_end_offset
         if self.state.read_only is not None:  # pages that a failed fsync dropped look clean: reading proves nothing
@@ -223,8 +246,45 @@ class PartitionLog:
             self._save_state()
         if report.sync_error is not None:
             self.mark_read_only(f"an fsync failed: {report.sync_error}")
+        for segment in self._segments[first:-1]:
+            self._settle_checksum(segment)
         self._fs.sync_directory(self.directory)
         return report
+
+    @staticmethod
+    def _settle_checksum(segment: Segment) -> None:
+        """Have the checksum of a closed segment that was just read speak of what is there, and not of what was.
+
+        One that fits in size is believed: if it does not fit the bytes, that is for a check to tell.
+        """
+        said = segment.checksum.read()
+        if said is None or said.size != segment.size or segment.damaged:
+            segment.checksum.begin(segment.measure())
+            segment.checksum.save()
+        segment.checksum.is_dirty = True  # whoever wrote it may not have lived to sync it
+
+    def _take_up_checksum(self, *, bytes_max: int, is_sound: bool) -> None:
+        """Go on with the active segment's checksum from where it is known, if at most ``bytes_max`` must be read.
+
+        Unless the bytes are what was counted (``is_sound``) it begins anew. What is known of bytes that were cut off,
+        or have changed, is forgotten for good before any is appended.
+        """
+        active, known = self.active, self.state.checksum
+        if active.checksum.running is not None:
+            return  # it was just made
+        if known is not None and known.segment != active.base_offset:
+            known = None
+        so_far = NO_BYTES
+        for found in (active.checksum.read(), known and SegmentChecksum(known.size, known.crc)):
+            if found is not None and is_sound and so_far.size < found.size <= active.size:
+                so_far = found
+        if active.checksum.drop():
+            self._fs.sync_directory(self.directory)
+        if active.size - so_far.size <= bytes_max:
+            active.checksum.begin(active.measure(so_far))
+        if known is not None and so_far.size < known.size:
+            self.state.checksum = None
+            self._save_state()
 
     def _settle_appends(self, *, clean: bool) -> None:
         """Restore when the active segment was written to first and last; after a crash the first is an estimate.
@@ -408,6 +468,10 @@ class PartitionLog:
             old.close()
         except OSError:
             self._indexes_unsaved = True  # derived data: what is in memory serves, the next checkpoint tries again
+        try:
+            old.checksum.save()
+        except OSError:
+            self._indexes_unsaved = True
         self._adopt(new)
         self._unfinished_roll = None
         self.state.note_roll(old.base_offset, reason, self._clock.now_ms())
@@ -527,19 +591,26 @@ class PartitionLog:
         if self._indexes_unsaved:
             for segment in segments:
                 segment.save_indexes()
+                if segment is not self.active:
+                    segment.checksum.save()
             self._indexes_unsaved = False
-        indexes = [index for segment in segments for index in (segment.offset_index, segment.time_index)]
+        derived = [
+            file
+            for segment in segments
+            for file in (segment.offset_index, segment.time_index, segment.checksum)
+            if file.is_dirty
+        ]
         return self._flush_of(
             [segment for segment in segments if segment.is_dirty],
-            [index for index in indexes if index.is_dirty],
+            derived,
             end_offset,
         )
 
-    def _flush_of(self, segments: Sequence[Segment], indexes: Sequence[SparseIndex], end_offset: int) -> Flush:
+    def _flush_of(self, segments: Sequence[Segment], derived: Sequence[DerivedFile], end_offset: int) -> Flush:
         assert not self._is_flushing, "one flush of a log at a time"
         leases: list[Lease[File]] = []
         try:
-            for path in (*(segment.log_path for segment in segments), *(index.path for index in indexes)):
+            for path in (*(segment.log_path for segment in segments), *(file.path for file in derived)):
                 leases.append(self._handles.lease(path))  # noqa: PERF401 - those before a failure are given back
         except OSError as error:
             for lease in leases:
@@ -547,8 +618,8 @@ class PartitionLog:
             raise storage_error(f"{self.directory} could not be synced: {error}", error) from error
         for segment in segments:
             segment.is_dirty = False
-        for index in indexes:
-            index.is_dirty = False
+        for file in derived:
+            file.is_dirty = False
         self._is_flushing = True
         return Flush(self._fs, leases, self._take_dirty_directory(), end_offset)
 
@@ -584,9 +655,10 @@ class PartitionLog:
 
         Give its ``run`` to a thread, then call ``finish_state`` whatever happened.
         """
-        if not self._state_unsaved:
+        if not (self._state_unsaved or self._checksum_is_due()):
             return None
         self._state_unsaved = False
+        self._note_checksum()
         path = f"{self.directory}/{PARTITION_STATE_FILE}"
         self._state_being_saved = StateWrite(self._fs, path, self.state.encode())
         return self._state_being_saved
@@ -604,8 +676,22 @@ class PartitionLog:
         if self._state_being_saved is not None:
             self._state_unsaved = self._state_is_urgent = True
             return
+        self._note_checksum()
         self.state.save(self._fs, self.directory)
         self._state_unsaved = self._state_is_urgent = False
+
+    def _checksum_is_due(self) -> bool:
+        running, saved = self.active.checksum.running, self.state.checksum
+        if running is None:
+            return False
+        saved_size = saved.size if saved is not None and saved.segment == self.active.base_offset else 0
+        return running.value.size - saved_size >= CHECKSUM_SAVE_BYTES
+
+    def _note_checksum(self) -> None:
+        """Have the state say how far the checksum of the active segment has come, if anybody counts."""
+        running = self.active.checksum.running
+        if running is not None:
+            self.state.checksum = ActiveChecksum(self.active.base_offset, running.value.size, running.value.crc)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -767,6 +853,29 @@ class PartitionLog:
             self._save_state()
         except OSError:
             return  # it will be found again
+
+    def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
+        """Serve around ranges that somebody who read a closed segment met; those nobody knew of."""
+        news = []
+        for damage in found:
+            known = [d for d in self.state.damaged if d.segment == damage.segment and d.reason == damage.reason]
+            if any(d.position <= damage.position and damage.end_position <= d.end_position for d in known):
+                continue
+            within = [d for d in known if damage.position <= d.position and d.end_position <= damage.end_position]
+            self.state.damaged = [*(d for d in self.state.damaged if d not in within), damage]
+            for segment in self._segments:
+                if segment.base_offset == damage.segment:
+                    segment.damaged = [d for d in segment.damaged if d not in within]
+            self._take_note_of(damage)
+            news.append(damage)
+        if news:
+            self._state_unsaved = True
+        return news
+
+    def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
+        """``Segment.replace_indexes``, with their names to be synced by the next checkpoint."""
+        self._directory_is_dirty = True
+        segment.replace_indexes(suffixes)
 
     def _damage_error(self, damage: DamagedRange) -> CorruptRecordError:
         path = f"{self.directory}/{names.segment_file_name(damage.segment, names.LOG_SUFFIX)}"
@@ -960,7 +1069,13 @@ class PartitionLog:
         return doomed
 
     def _forget_expired_damage(self) -> None:
-        self.state.damaged = [damage for damage in self.state.damaged if damage.end_offset > self._bases[0]]
+        """Damaged bytes of a segment that is still there stay known, also where no offset is left for them."""
+        first = self._bases[0]
+        self.state.damaged = [
+            damage
+            for damage in self.state.damaged
+            if damage.end_offset > first or (damage.reason == "damaged" and damage.segment >= first)
+        ]
 
     @property
     def first_base_on_disk(self) -> int:
@@ -985,6 +1100,7 @@ class PartitionLog:
             # Activating anew takes up interval and largest timestamp from what is left.
             self.active.release()
             self.log_end_offset = self.active.activate()
+            self._take_up_checksum(bytes_max=CHECKSUM_CATCH_UP_BYTES, is_sound=True)
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)

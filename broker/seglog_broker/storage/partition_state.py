@@ -37,6 +37,14 @@ class DamagedRange:
     reason: str = "damaged"
 
 
+class ActiveChecksum(NamedTuple):
+    """How far the checksum of the segment that is appended to had come: ``crc`` of its first ``size`` bytes."""
+
+    segment: int
+    size: int
+    crc: int
+
+
 class Roll(NamedTuple):
     """Why and when (wall time, ms) a segment was closed."""
 
@@ -67,6 +75,7 @@ class PartitionState:
     last_append_ms: int | None = None
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired"
     compacted_before: int = 0  # below this offset compaction has been at work: holes there are no loss
+    checksum: ActiveChecksum | None = None  # of a segment that may have grown since, or been closed
     rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
     cleaner: CleanerState = field(default_factory=CleanerState)
 
@@ -102,6 +111,7 @@ class PartitionState:
                 last_append_ms=_optional(int, found.get("last_append_ms")),
                 log_start_reason=_optional(str, found.get("log_start_reason")),
                 compacted_before=_offset(found.get("compacted_before", 0)),
+                checksum=_active_checksum(found.get("checksum")),
                 cleaner=_cleaner_state(found.get("cleaner", {})),
                 rolls={int(base): Roll(str(reason), int(at)) for base, (reason, at) in found.get("rolls", {}).items()},
             )
@@ -126,6 +136,10 @@ def _damaged_range(item: dict[str, Any]) -> DamagedRange:
     if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
         raise TypeError(f"{item} is no damaged range")
     return damage
+
+
+def _active_checksum(found: Any) -> ActiveChecksum | None:
+    return None if found is None else ActiveChecksum(*map(_offset, found))
 
 
 def _cleaner_state(found: dict[str, Any]) -> CleanerState:

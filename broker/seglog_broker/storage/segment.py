@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.checksum_file import ChecksumFile
 from seglog_broker.storage.filesystem import Buffer, File, FileSystem, Readable, write_all
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.seek_trace import SeekTrace
+from seglog_broker.storage.segment_checksum import NO_BYTES, SegmentChecksum, measure
 from seglog_broker.storage.tail import Tail, TailRange
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
@@ -90,6 +92,12 @@ class Segment:
             bytes_max=index_bytes_max,
             exists=self._name(names.TIME_INDEX_SUFFIX) in present,
         )
+        self.checksum = ChecksumFile(
+            fs,
+            handles,
+            self._path(names.CHECKSUM_SUFFIX),
+            exists=self._name(names.CHECKSUM_SUFFIX) in present,
+        )
         self._offset_index_checked = False  # looked at since this object was made
         self._time_index_checked = False
 
@@ -158,6 +166,7 @@ class Segment:
         self.is_active = True
         self.offset_index.create()
         self.time_index.create()
+        self.checksum.begin()
         self._size, self._max = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._offset_index_checked = self._time_index_checked = True
         self.is_dirty = True
@@ -220,6 +229,7 @@ class Segment:
         self.is_dirty = True
         write_all(self._writing(), (batch,), position)
         self._size = position + size
+        self.checksum.update(batch)
         self._index(position, size, last_offset, max_timestamp)
         return position
 
@@ -232,6 +242,8 @@ class Segment:
         self.is_dirty = True
         position = self.size
         self._size = position + write_all(self._writing(), buffers, position)
+        for data in buffers:
+            self.checksum.update(data)
         for size, last_offset, max_timestamp in batches:
             self._index(position, size, last_offset, max_timestamp)
             position += size
@@ -240,6 +252,7 @@ class Segment:
         """Write bytes that are no batch at the end: they count towards the next index entry, and get none."""
         self.is_dirty = True
         self._size = self.size + write_all(self._writing(), (data,), self.size)
+        self.checksum.update(data)
         self._bytes_since_index += len(data)
 
     def cut_back(self) -> None:
@@ -288,6 +301,11 @@ class Segment:
         """Bring what is still in memory of the indexes into their files; OSError leaves it in memory."""
         self.offset_index.trim()
         self.time_index.trim()
+
+    def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
+        """The checksum of the whole ``.log``; what ``so_far`` speaks of is not read."""
+        with self._handles.lease(self.log_path) as file:
+            return measure(file, self.size, so_far)
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
@@ -535,6 +553,18 @@ class Segment:
             self.save_indexes()
         return next_offset
 
+    def replace_indexes(self, suffixes: Sequence[str]) -> None:
+        """Put right index files that lie beside those of a closed segment, ``.tmp`` behind their names, in their place.
+
+        OSError: a file of the old ones is still there, which is no worse than before.
+        """
+        if names.OFFSET_INDEX_SUFFIX in suffixes:
+            self.offset_index.replace(f"{self.offset_index.path}{names.TEMPORARY_SUFFIX}")
+        if names.TIME_INDEX_SUFFIX in suffixes:
+            self.time_index.replace(f"{self.time_index.path}{names.TEMPORARY_SUFFIX}")
+        self._max = None
+        self._offset_index_checked = self._time_index_checked = False
+
     # --- Shortening and leaving ---------------------------------------------------------------------------------------
 
     def cut(self, position: int) -> int:
@@ -543,6 +573,7 @@ class Segment:
         The indexes are not touched: the caller rebuilds or truncates them.
         """
         removed = self.size - position
+        self.checksum.drop()
         with self._handles.lease(self.log_path, writable=True) as file:
             file.truncate(position)
         self._size, self.is_dirty = position, True

@@ -13,7 +13,7 @@ which is no error.
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.filesystem import FileSystem, Readable, read_file, write_file_atomically
 from seglog_protocol.checksum import Buffer, crc32c
 from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, segment_file_name
 
@@ -33,12 +33,16 @@ class SegmentChecksum:
     crc: int
 
 
+NO_BYTES: Final = SegmentChecksum(0, 0)
+"""Of an empty log."""
+
+
 class RunningChecksum:
     """The checksum of a log that is still appended to, kept up to date batch by batch."""
 
     __slots__ = ("_crc", "_size")
 
-    def __init__(self, so_far: SegmentChecksum = SegmentChecksum(0, 0)) -> None:
+    def __init__(self, so_far: SegmentChecksum = NO_BYTES) -> None:
         """``so_far`` is what an earlier one had reached."""
         self._size, self._crc = so_far.size, so_far.crc
 
@@ -92,11 +96,16 @@ def write_segment_checksum(fs: FileSystem, directory: str, base_offset: int, che
 
 def measure_segment(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum:
     """Read the whole ``.log`` and add it up."""
-    running = RunningChecksum()
     file = fs.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
     try:
-        while data := file.pread(_READ_BYTES, running.value.size):
-            running.update(data)
+        return measure(file, file.size())
     finally:
         file.close()
+
+
+def measure(file: Readable, size: int, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
+    """Add up the first ``size`` bytes, of which those that ``so_far`` speaks of are not read."""
+    running = RunningChecksum(so_far)
+    while data := file.pread(min(_READ_BYTES, size - running.value.size), running.value.size):
+        running.update(data)
     return running.value

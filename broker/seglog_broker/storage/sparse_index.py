@@ -194,6 +194,15 @@ class SparseIndex:
         if self._exists and self._fs.stat(self.path).size:
             self._cut_file(0)
 
+    def replace(self, temporary: str) -> None:
+        """Take the file ``temporary`` for its own, and nothing of what was known of the old one."""
+        self._handles.forget(self.path)
+        self._fs.rename(temporary, self.path)
+        self._tail = bytearray()
+        self._written = 0
+        self._on_file = None
+        self._exists = self.is_dirty = True
+
     def _cut_file(self, size: int) -> None:
         self._handles.forget(self.path)
         file = self._fs.open(self.path, writable=True)

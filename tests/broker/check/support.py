@@ -10,7 +10,6 @@ from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.segment_checksum import measure_segment, write_segment_checksum
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, batch_of_size
 
@@ -40,7 +39,7 @@ def append(log: PartitionLog, number: int, size: int = 100) -> None:
 def written(
     batches: int = 23, config: Mapping[str, str] = SMALL, *, clean: bool = True, covered: bool = False
 ) -> ForgetfulFileSystem:
-    """A log directory with one partition; segments with base 0, 10, 20. ``covered``: closed ones have a checksum."""
+    """A log directory with one partition; segments with base 0, 10, 20. Without ``covered`` none has a checksum."""
     fs = ForgetfulFileSystem()
     logs = opened(fs)
     logs.create_topic("commits", 1, dict(config))
@@ -48,14 +47,14 @@ def written(
     for number in range(batches):
         append(log, number)
     log.flush()
-    if covered:
-        for segment in log.segments[:-1]:
-            base = segment.base_offset
-            write_segment_checksum(fs, PARTITION, base, measure_segment(fs, PARTITION, base))
     if clean:
         assert logs.close() == []
     else:
         logs.abandon()
+    if not covered:
+        for name in fs.list_directory(PARTITION):
+            if name.endswith(".checksum"):
+                fs.unlink(f"{PARTITION}/{name}")
     return fs
 
 

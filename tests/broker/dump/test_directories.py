@@ -173,7 +173,10 @@ def test_a_lost_segment_leaves_a_gap_that_is_noted() -> None:
     found = facts(disk.fs, DIRECTORY)
     assert notes(found) == [
         "offsets 10 to 19 are in no segment: compaction leaves gaps, lost files do too",
-        "without their .log, so a start removes them: 00000000000000000010.index, 00000000000000000010.timeindex",
+        (
+            "without their .log, so a start removes them: "
+            "00000000000000000010.checksum, 00000000000000000010.index, 00000000000000000010.timeindex"
+        ),
     ]
 
 

@@ -47,7 +47,7 @@ def test_a_partition_reads_as_a_table_of_its_segments() -> None:
         ),
         (
             "            0          10       10       10  1000 B  2023-11-14T22:13:20.000Z  2023-11-14T22:13:29.000Z  "
-            "    4          5  none"
+            "    4          5  none    checksum"
         ),
         (
             "           10          12        2        2   200 B  2023-11-14T22:13:30.000Z  2023-11-14T22:13:31.000Z  "

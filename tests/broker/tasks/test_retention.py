@@ -281,6 +281,7 @@ async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_file
         f"{0:020d}.log",
         f"{0:020d}.index",
         f"{0:020d}.timeindex",
+        f"{0:020d}.checksum",
     ]
     assert {start for _, start in seen} == {4}
 

@@ -1,0 +1,165 @@
+"""The checksum of a segment through its life: counted, closed, taken up again, forgotten in time."""
+
+import errno
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.filesystem import read_file
+from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.storage.partition_state import ActiveChecksum, PartitionState
+from seglog_broker.storage.segment_checksum import SegmentChecksum, read_segment_checksum, write_segment_checksum
+from seglog_protocol.errors import StorageError
+from tests.logs import DIRECTORY, LogOnDisk, batch_of_size, cut_file, flip_bit, verify
+
+
+def small(batches: int = 0) -> LogOnDisk:
+    """Ten batches of 100 bytes a segment."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=150))
+    for _ in range(batches):
+        disk.append_batch(batch_of_size(100))
+    return disk
+
+
+def path(base: int, suffix: str = ".checksum") -> str:
+    return f"{DIRECTORY}/{base:020d}{suffix}"
+
+
+def covered(disk: LogOnDisk) -> list[bool]:
+    """Of each segment whether its checksum, counted or in the file, is there and true."""
+    found = []
+    for segment in disk.log.segments:
+        counted = segment.checksum.running
+        said = counted.value if counted is not None else read_segment_checksum(disk.fs, DIRECTORY, segment.base_offset)
+        found.append(said == segment.measure())
+    return found
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(61 + 10, 400),
+            st.sampled_from(["stop", "kill", "power cut", "truncate", "flush", "save"]),
+        ),
+        max_size=40,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_every_segment_is_covered_whatever_happened(steps: list[int | str], random: Random) -> None:
+    disk = small()
+    for step in steps:
+        match step:
+            case int():
+                disk.append_batch(batch_of_size(max(step, 90)))
+            case "stop":
+                disk.reopen()
+            case "kill":
+                disk.restart_unclean()
+            case "power cut":
+                disk.log.release()
+                assert isinstance(disk.fs, ForgetfulFileSystem)
+                disk.fs = disk.fs.crash(POWER_LOSS)
+                disk._open(clean=False)
+            case "truncate":
+                disk.log.truncate_to(random.randint(0, disk.log.log_end_offset))
+            case "flush":
+                disk.log.flush()
+            case "save":
+                disk.log._save_state()
+        assert all(covered(disk)), step
+    verify(disk.fs, disk.log)
+
+
+def test_what_was_counted_vouches_for_the_bytes_as_they_were_written() -> None:
+    disk = small(5)
+    disk.log._save_state()
+    disk.log.release()
+    flip_bit(disk.fs, path(0, ".log"), 215)  # the leader epoch of the third batch
+    disk._open(clean=False)
+    for _ in range(6):
+        disk.append_batch(batch_of_size(100))
+    assert covered(disk) == [False, True], "the file says what was written, not what was found"
+
+
+def test_a_stop_in_order_costs_no_reading_for_the_checksum() -> None:
+    disk = small(5)
+    disk.reopen()
+    assert disk.log.state.checksum == ActiveChecksum(0, 500, disk.log.segments[0].measure().crc)
+    assert covered(disk) == [True]
+
+
+def test_what_is_known_of_bytes_that_were_cut_off_is_forgotten_before_others_take_their_place() -> None:
+    disk = small(5)
+    disk.log._save_state()
+    disk.log.release()
+    cut_file(disk.fs, path(0, ".log"), 450)
+    disk._open(clean=False)
+    assert disk.log.log_end_offset == 4
+    state = PartitionState.load(disk.fs, DIRECTORY).checksum
+    assert state is not None
+    assert state.size == 400
+    disk.append_batch(batch_of_size(200))
+    disk.restart_unclean()
+    assert covered(disk) == [True]
+
+
+def test_a_file_that_no_room_was_left_for_is_written_by_the_next_checkpoint() -> None:
+    disk = small(10)
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    disk.fs.inject(Fault("pwritev", ".checksum", error=errno.ENOSPC, sticky=True))
+    disk.append_batch(batch_of_size(100))
+    with pytest.raises((OSError, StorageError)):
+        disk.log.prepare_checkpoint()
+    disk.fs.heal()
+    disk.log._indexes_unsaved = True
+    flush = disk.log.prepare_checkpoint()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    assert covered(disk) == [True, True]
+
+
+def test_a_checkpoint_brings_the_file_to_the_disk_and_an_append_does_not() -> None:
+    disk = small(11)
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    assert not disk.fs.found_after(POWER_LOSS).exists(path(0))
+    flush = disk.log.prepare_checkpoint()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    assert read_file(disk.fs.found_after(POWER_LOSS), path(0)) == read_file(disk.fs, path(0))
+
+
+def test_a_closed_segment_that_is_appended_to_again_has_no_file() -> None:
+    disk = small(15)
+    disk.log.truncate_to(10)
+    assert [segment.base_offset for segment in disk.log.segments] == [0, 10]
+    disk.log.truncate_to(9)
+    assert not disk.fs.exists(path(0))
+    assert covered(disk) == [True]
+
+
+@pytest.mark.parametrize("size", [300, 5000], ids=["of fewer bytes", "of more bytes"])
+def test_recovery_replaces_the_file_of_another_size(size: int) -> None:
+    disk = small(15)
+    write_segment_checksum(disk.fs, DIRECTORY, 0, SegmentChecksum(size, 1))
+    disk.restart_unclean()
+    assert covered(disk) == [True, True]
+
+
+def test_when_the_state_has_grown_old_a_checkpoint_saves_it_for_the_checksum_alone() -> None:
+    disk = LogOnDisk(TopicConfig(segment_bytes=64 * 1024 * 1024))
+    disk.append_batch(batch_of_size(100))
+    disk.log._save_state()
+    assert disk.log.prepare_state() is None
+    for _ in range(5):
+        disk.append_batch(batch_of_size(1_000_000))
+    write = disk.log.prepare_state()
+    assert write is not None
+    write.run()
+    disk.log.finish_state(written=True)
+    assert disk.log.prepare_state() is None
+    saved = PartitionState.load(disk.fs, DIRECTORY).checksum
+    assert saved is not None
+    assert saved.size == 5_000_100

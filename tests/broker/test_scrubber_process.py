@@ -1,0 +1,118 @@
+"""The scrubber as a process: asked by the loop, killed, cancelled, abandoned."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from seglog_broker.check.closed_segment import scrub_segment
+from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.scrubber_process import ScrubberError, scrubber_process
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.throttle import Throttle
+from seglog_protocol.batch_builder import encode_batch
+from tests.cleaning import Log
+from tests.processes import clean_environment
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = Log(PosixFileSystem(), str(tmp_path / "topic-0"))
+    for _ in range(3):
+        log.roll([encode_batch([(1000, b"key", b"v" * 500, ()) for _ in range(10)], base_offset=log.end)])
+    return log
+
+
+def job(log: Log, number: int = 0) -> ScrubJob:
+    base, following = [*log.bases, log.end][number : number + 2]
+    return ScrubJob(log.directory, base, following, 4096, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
+
+
+@pytest.fixture(autouse=True)
+def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left() -> Iterator[None]:
+    yield
+    assert not _children()
+
+
+def _children() -> list[int]:
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.scrubber" in line]
+
+
+async def test_a_process_judges_as_the_function_does_one_segment_after_the_other(log: Log) -> None:
+    async with scrubber_process() as scrubber:
+        for number in range(2):
+            expected = scrub_segment(log.fs, job(log, number), Throttle(None, lambda: 0.0, lambda _: None))
+            assert await scrubber.scrub(job(log, number)) == expected
+            assert expected.batches == 1
+            assert len(_children()) == 1
+
+
+def test_a_verdict_and_a_job_survive_the_way_between_processes(log: Log) -> None:
+    verdict = scrub_segment(log.fs, job(log), Throttle(None, lambda: 0.0, lambda _: None))
+    assert ScrubVerdict.from_json(verdict.to_json()) == verdict
+    assert ScrubJob.from_json(job(log).to_json()) == job(log)
+
+
+async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(log: Log) -> None:
+    async with scrubber_process() as scrubber:
+        with pytest.raises(ScrubberError, match="nowhere") as caught:
+            await scrubber.scrub(dataclasses.replace(job(log), directory=f"{log.directory}/nowhere"))
+        assert caught.value.kind == "storage"
+        assert (await scrubber.scrub(job(log))).batches == 1
+
+
+async def test_a_killed_process_is_an_error_and_another_one_does_the_next_job(log: Log) -> None:
+    async with scrubber_process() as scrubber:
+        await scrubber.scrub(job(log))
+        (child,) = _children()
+        os.kill(child, signal.SIGKILL)
+        with pytest.raises(ScrubberError, match="-9") as caught:
+            await scrubber.scrub(job(log))
+        assert caught.value.kind == "died"
+        assert (await scrubber.scrub(job(log))).batches == 1
+
+
+async def test_cancellation_leaves_no_process(log: Log) -> None:
+    os.mkfifo(f"{log.directory}/stuck.log")
+    log.fs.rename(f"{log.directory}/stuck.log", log.path(0))  # opening it waits for somebody to write to it
+    async with scrubber_process() as scrubber, trio.open_nursery() as nursery:
+        nursery.start_soon(scrubber.scrub, job(log))
+        while not _children():  # noqa: ASYNC110 - a process tells nobody that it began
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert not _children()
+
+
+def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
+    command = [sys.executable, "-m", "seglog_broker.scrubber"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"nonsense\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["error"] == "malformed job"
+    process.stdin.close()
+    assert process.wait(60) == 3
+    process.stdout.close()
+
+
+def test_the_daemon_does_not_load_what_only_the_scrubber_needs() -> None:
+    code = (
+        "import sys, seglog_broker.server, seglog_broker.scrubber_process\n"
+        "sys.exit('seglog_broker.check.closed_segment' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
