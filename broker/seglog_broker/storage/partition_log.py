@@ -319,6 +319,7 @@ class PartitionLog:
         self._discard(self._segments)
         self._segments, self._bases = [], []
         self.epochs.entries = []
+        self.state.checksum = None
         if self.state.damaged:
             self.state.damaged = []
             self._save_state()
@@ -689,7 +690,7 @@ class PartitionLog:
 
     def _note_checksum(self) -> None:
         """Have the state say how far the checksum of the active segment has come, if anybody counts."""
-        running = self.active.checksum.running
+        running = self.active.checksum.running if self._segments else None  # between an old log and one begun anew
         if running is not None:
             self.state.checksum = ActiveChecksum(self.active.base_offset, running.value.size, running.value.crc)
 

@@ -94,7 +94,7 @@ class _PartitionScrub:
             self._tell(partition, segment, f"{segment.log_path} could not be read: {error.message}")
             return
         # Meanwhile the segment may have been compacted or deleted, and others may bear its names.
-        if partition.is_deleted or _next_base(partition, segment) is None or segment.size != verdict.measured.size:
+        if partition.is_deleted or _next_base(partition, segment) is None:
             await self._broker.offload.maintenance(_remove_remade, self._broker.fs, segment, verdict)
             return
         self._broker.metrics.scrubbed_segments += 1
@@ -135,7 +135,7 @@ class _PartitionScrub:
             partition.findings.pop(segment.base_offset, None)
         else:
             self._tell(partition, segment, what)
-        if verdict.said != verdict.measured and (verdict.said is None) != bool(verdict.damaged):
+        if what is None and verdict.said != verdict.measured and (verdict.said is None) != bool(verdict.damaged):
             # Proven and not covered so far, or by a checksum of the log without its damage.
             segment.checksum.begin(verdict.measured)
             segment.checksum.save()
@@ -163,6 +163,8 @@ def _next_base(partition: "Partition", segment: Segment) -> int | None:
 def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdict) -> str | None:
     """What nobody can serve around: the end of a sentence, None when there is nothing."""
     said, measured = verdict.said, verdict.measured
+    if segment.size != measured.size:
+        return f"{segment.log_path} has {measured.size} bytes, and had {segment.size} when it was first looked at"
     if said is not None and said != measured and not verdict.damaged:
         path = checksum_path(segment.directory, segment.base_offset)
         return (

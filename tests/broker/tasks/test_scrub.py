@@ -1,19 +1,23 @@
 """The scrub: closed segments are read in the background, and what is found is served around, made anew, or told."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.broker import Broker
-from seglog_broker.storage.filesystem import read_file
+from seglog_broker.offload import InlineOffload
+from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.scrubber_process import Scrubber
+from seglog_broker.storage.filesystem import FileSystem, read_file
 from seglog_broker.storage.forgetful import Fault
 from seglog_broker.tasks.scrub import run_scrubs
 from seglog_protocol.errors import CorruptRecordError
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
-from tests.logs import flip_bit, verify
+from tests.logs import cut_file, flip_bit, verify
 
 ONLY = (run_scrubs,)
 EVERY_HOUR = "seglog.scrub.interval.ms=3600000"
@@ -164,3 +168,59 @@ async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(au
         fs.heal()
         await trio.sleep(3600)
         assert broker.hello().problems == []
+
+
+async def test_a_closed_segment_that_became_shorter_is_told_and_not_taken_for_covered(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
+        await three_closed(broker)
+        fs.unlink(path(4, ".checksum"))
+        cut_file(fs, path(4), 768)
+        await trio.sleep(3601)
+        (problem,) = broker.hello().problems
+        assert "has 768 bytes, and had 1024" in problem
+        assert not fs.exists(path(4, ".checksum"))
+        assert (await fetch(broker, 4)).error is None
+
+
+class _Held(InlineOffload):
+    """A scrubber whose verdicts come late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judged = trio.Event()
+        self.may_tell = trio.Event()
+
+    @asynccontextmanager
+    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Scrubber]:
+        async with super().scrubber(fs) as scrubber:
+            scrub = scrubber.scrub
+
+            async def held(job: ScrubJob) -> ScrubVerdict:
+                verdict = await scrub(job)
+                self.judged.set()
+                await self.may_tell.wait()
+                return verdict
+
+            scrubber.scrub = held  # type: ignore[method-assign]
+            yield scrubber
+
+
+async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_nothing(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    offload = _Held()
+    async with living(fs, clock, EVERY_HOUR, tasks=ONLY, offload=offload) as broker:
+        await three_closed(broker)
+        flip_bit(fs, path(0), 100)
+        flip_bit(fs, path(0, ".index"), 3)
+        await offload.judged.wait()
+        log = broker.partitions["t", 0].log
+        doomed = log.drop_oldest(1)
+        doomed.set_aside()
+        offload.may_tell.set()
+        await trio.sleep(1)
+        assert log.state.damaged == []
+        assert broker.metrics.scrub_findings == 0
+        assert not any(name.endswith(".tmp") for name in fs.list_directory("/data/t-0"))
