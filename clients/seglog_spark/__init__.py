@@ -1,0 +1,1 @@
+"""seglog as a Spark data source."""
