@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from seglog.arrow import ArrowReader, WrittenTable, read_arrow, write_arrow
     from seglog.client import Client, connect
     from seglog.consumer import Consumer
     from seglog.delivery import Delivery, Receipt
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "ArrowReader",
     "Client",
     "ClientClosedError",
     "ClientError",
@@ -78,11 +80,15 @@ __all__ = [
     "TopicExistsError",
     "UnknownPartitionError",
     "UnknownTopicError",
+    "WrittenTable",
     "__version__",
     "connect",
+    "read_arrow",
+    "write_arrow",
 ]
 
 _HOMES: Final = {
+    "seglog.arrow": ("ArrowReader", "WrittenTable", "read_arrow", "write_arrow"),
     "seglog.client": ("Client", "connect"),
     "seglog.consumer": ("Consumer",),
     "seglog.delivery": ("Delivery", "Receipt"),

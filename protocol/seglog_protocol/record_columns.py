@@ -169,7 +169,7 @@ def decode_record_lists(data: bytes, lists: RecordLists) -> RecordColumns:
     counts = np.where(malformed, 0, lists.record_count)
     first_record = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=first_record[1:])
-    octets = _Octets(data)
+    octets = Octets(data)
 
     start = _find_starts(octets, begins, counts, first_record)
     bad = np.zeros(len(start), np.bool_)
@@ -249,7 +249,7 @@ def _check_timestamps(lists: RecordLists, counts: Int64s, timestamp_delta: Int64
     bad |= overflows & ~np.repeat(lists.has_append_time, counts)
 
 
-def _find_starts(octets: "_Octets", begins: Int64s, counts: Int64s, first_record: Int64s) -> Int64s:
+def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record: Int64s) -> Int64s:
     """Where each record begins, following the lengths; behind the first malformed one of a list all is arbitrary."""
     found = np.empty(int(first_record[-1]), np.int64)
     order = np.argsort(-counts, kind="stable")  # so that those that have a k-th record come first
@@ -326,7 +326,7 @@ _PAIR_SIZE: Final = np.where(_PAIR_IS_ONE, 1, 2).astype(np.int8)
 _PAIR_ADVANCE: Final = np.where(_PAIR_IS_LONG, 0, _PAIR_SIZE + (_PAIR_VALUE >> 1)).astype(np.int16)
 
 
-class _Octets:
+class Octets:
     """The bytes of a buffer, one by one (``single``) and each with the one behind it (``pair``, by a view).
 
     Two bytes are looked up in a table: nearly every number in a record is that short, longer ones are read on.
@@ -385,7 +385,7 @@ def _signed(zigzag: Int64s) -> Int64s:
 # --- Headers ----------------------------------------------------------------------------------------------------------
 
 
-def _check_headers(octets: _Octets, which: Int64s, starts: Int64s, ends: Int64s, bad: Bools) -> None:
+def _check_headers(octets: Octets, which: Int64s, starts: Int64s, ends: Int64s, bad: Bools) -> None:
     """Mark those records of ``which`` as bad whose headers are, or do not end where the record does."""
     end = ends[which]
     wrong = np.zeros(len(which), np.bool_)

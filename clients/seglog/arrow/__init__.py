@@ -1,0 +1,28 @@
+"""Topics as Arrow tables, and tables as topics: records by the hundred thousand, none of them a Python object.
+
+    schema        the columns that are read, those of Spark's Kafka source
+    columns       the columns that can be written
+    varints       varints of many numbers at once
+    decoding      verified batches -> pyarrow.RecordBatch
+    reading       ``read_arrow``
+    partitioning  murmur2 of many keys at once
+    encoding      columns -> ready record batches
+    writing       ``write_arrow``
+
+Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
+"""
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401 - so that what is missing is said once, and by name
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise ModuleNotFoundError(
+        "seglog.arrow needs the package pyarrow, which is missing: pip install 'seglog[arrow]'", name="pyarrow"
+    ) from error
+
+from seglog.arrow.reading import ArrowReader, read_arrow
+from seglog.arrow.schema import HEADERS, SCHEMA
+from seglog.arrow.writing import WrittenRange, WrittenTable, write_arrow
+
+__all__ = ["HEADERS", "SCHEMA", "ArrowReader", "WrittenRange", "WrittenTable", "read_arrow", "write_arrow"]

@@ -1,0 +1,220 @@
+"""The columns that can be written, as the encoder takes them: of whatever Arrow types a table has them in.
+
+    key            binary or text, null: none
+    value          binary or text, null: none (a tombstone)
+    headers        list<struct<key: text, value: binary or text>> or map<text, binary or text>; null: none
+    timestamp      timestamp of any unit with a zone, or whole milliseconds since 1970; null: none
+    partition      whole numbers, null: where the key belongs
+
+Text is written as UTF-8. Without the column ``timestamp`` records get the time of the call, and without any of the
+others null. The columns ``topic``, ``offset`` and ``timestampType`` of what ``read_arrow`` gives may be there and mean
+nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns, zigzag
+from seglog_protocol.batch_columns import Int64s
+from seglog_protocol.record_batch import NO_TIMESTAMP
+
+WRITTEN: Final = ("key", "value", "headers", "timestamp", "partition")
+IGNORED: Final = ("topic", "offset", "timestampType")
+
+ANY_PARTITION: Final = -1
+
+_UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """Records that have no offset yet, one a row; arrays are int64.
+
+    ``key`` and ``value`` are binary columns, None where all are null; lengths are bytes, -1 for null. ``headers`` is a
+    binary column that has them encoded, their count first; None where no record has any. ``timestamp`` is epoch ms, -1
+    for none; ``partition`` ANY_PARTITION where the partitioner decides. ``content_bytes``: of key, value and headers.
+    """
+
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None
+    timestamp: Int64s
+    partition: Int64s
+    key_length: Int64s
+    value_length: Int64s
+    content_bytes: Int64s
+
+    def __len__(self) -> int:
+        """Records."""
+        return len(self.timestamp)
+
+    def key_bytes(self) -> tuple[pa.Buffer, Int64s]:
+        """The buffer that holds the keys, and where each of them begins; for records of which one has a key."""
+        assert self.key is not None
+        return self.key.buffers()[2] or pa.py_buffer(b""), offsets_of(self.key)[:-1]
+
+    def part(self, first: int, last: int) -> "NewRecords":
+        """The records [``first``, ``last``); nothing is copied."""
+        rows, count = slice(first, last), last - first
+        return NewRecords(
+            *(None if column is None else column.slice(first, count) for column in self._contents()),
+            *(numbers[rows] for numbers in self._numbers()),
+        )
+
+    def take(self, order: Int64s) -> "NewRecords":
+        """These records in this order, copied."""
+        places = pa.array(order)
+        return NewRecords(
+            *(None if column is None else column.take(places) for column in self._contents()),
+            *(numbers[order] for numbers in self._numbers()),
+        )
+
+    def _contents(self) -> tuple[pa.Array | None, ...]:
+        return self.key, self.value, self.headers
+
+    def _numbers(self) -> tuple[Int64s, ...]:
+        return self.timestamp, self.partition, self.key_length, self.value_length, self.content_bytes
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """ValueError for columns that nobody would write, or that come twice, and for a table without any to write."""
+    for name in schema.names:
+        if name not in WRITTEN and name not in IGNORED:
+            raise ValueError(f"a record has no {name!r}; the columns that are written are {', '.join(WRITTEN)}")
+        if schema.names.count(name) > 1:
+            raise ValueError(f"there are two columns {name!r}")
+    if "key" not in schema.names and "value" not in schema.names:
+        raise ValueError("a table to write has the column value, or at least key")
+
+
+def new_records(rows: pa.RecordBatch, now_ms: int) -> NewRecords:
+    """The records of these rows; ``now_ms`` is their time if they have no column for it.
+
+    Raises ValueError or TypeError for what cannot be a field of a record.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    count = rows.num_rows
+    key, value = (binary_of(columns.get(name), name) for name in ("key", "value"))
+    headers = _encode_headers(columns["headers"]) if "headers" in columns else None
+    key_length, value_length = (_lengths(column, count) for column in (key, value))
+    content_bytes = np.maximum(key_length, 0) + np.maximum(value_length, 0)
+    content_bytes += 1 if headers is None else np.diff(offsets_of(headers))
+    if "timestamp" in columns:
+        timestamp = _timestamps(columns["timestamp"])
+    else:
+        timestamp = np.full(count, now_ms, np.int64)
+    if "partition" in columns:
+        partition = _integers(columns["partition"], "partition", ANY_PARTITION)
+    else:
+        partition = np.full(count, ANY_PARTITION, np.int64)
+    return NewRecords(key, value, headers, timestamp, partition, key_length, value_length, content_bytes)
+
+
+# --- Contents ---------------------------------------------------------------------------------------------------------
+
+
+def binary_of(column: pa.Array | None, name: str) -> pa.Array | None:
+    """A column of bytes or text as binary; None where all are null. TypeError for other types."""
+    if column is None or column.null_count == len(column):
+        return None
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if not _is_content(kind):
+        raise TypeError(f"the column {name} is {kind}; what a record holds is bytes or text, so cast it")
+    return column if pa.types.is_binary(kind) else column.cast(pa.binary())
+
+
+def _is_content(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        is_one(kind)
+        for is_one in (
+            types.is_binary,
+            types.is_string,
+            types.is_large_binary,
+            types.is_large_string,
+            types.is_binary_view,
+            types.is_string_view,
+            types.is_fixed_size_binary,
+        )
+    )
+
+
+def _lengths(column: pa.Array | None, count: int) -> Int64s:
+    if column is None:
+        return np.full(count, -1, np.int64)
+    lengths = np.diff(offsets_of(column))
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return lengths
+
+
+def _encode_headers(column: pa.Array) -> pa.Array | None:
+    """The headers of each row as they stand in a record, their count first; None where no row has any."""
+    kind = column.type
+    if column.null_count == len(column):
+        return None
+    if pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_field))
+    elif pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    elif not pa.types.is_list(kind):
+        raise TypeError(f"the column headers is {kind}, not a list of structs of key and value")
+    items = column.flatten()
+    names = [field.name for field in items.type] if pa.types.is_struct(items.type) else []
+    if sorted(names) != ["key", "value"]:
+        raise TypeError(f"the column headers is {kind}, not a list of structs of key and value")
+    fields = dict(zip(names, items.flatten(), strict=True))
+    key, value = (binary_of(fields[name], f"headers.{name}") for name in ("key", "value"))
+    if len(items) and (key is None or key.null_count):
+        raise ValueError("a header has a key, which may be empty but not null")
+    counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    count_numbers = varint_columns((counts << 1).astype(np.uint64))
+    if key is None:
+        return None
+    key_lengths, value_lengths = (_lengths(field, len(items)) for field in (key, value))
+    parts = (varint_columns(zigzag(key_lengths)), key, varint_columns(zigzag(value_lengths)), value)
+    edges, content = joined(*(part for part in parts if part is not None))
+    rows = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=rows[1:])
+    edges, content = joined(count_numbers, binary_array(edges[rows].astype(np.int32), content))
+    return binary_array(edges.astype(np.int32), content)
+
+
+# --- Numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _timestamps(column: pa.Array) -> Int64s:
+    """Epoch ms; what is finer is cut off."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return _integers(column, "timestamp", NO_TIMESTAMP)
+    if kind.tz is None:
+        raise ValueError("the column timestamp has no zone, so it means no moment: cast it to one with tz='UTC'")
+    if kind.unit == "s":
+        column = column.cast(pa.timestamp("ms", tz=kind.tz))
+    ticks = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    timestamps: Int64s = ticks // _UNITS_PER_MS.get(kind.unit, 1)
+    return _with_nulls(column, timestamps, "timestamp", NO_TIMESTAMP)
+
+
+def _integers(column: pa.Array, name: str, absent: int) -> Int64s:
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise TypeError(f"the column {name} is {column.type}, not whole numbers")
+    numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return _with_nulls(column, numbers, name, absent)
+
+
+def _with_nulls(column: pa.Array, numbers: Int64s, name: str, absent: int) -> Int64s:
+    """The numbers with ``absent`` (-1) for null; it may also stand there itself, but nothing below it."""
+    if len(numbers) and int(numbers.min()) < absent:
+        raise ValueError(f"the column {name} has the number {numbers.min()}, and none is below 0")
+    if column.null_count:
+        return np.where(column.is_null().to_numpy(zero_copy_only=False), absent, numbers)
+    return numbers

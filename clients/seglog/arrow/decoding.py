@@ -1,0 +1,301 @@
+"""Record batches -> ``pyarrow.RecordBatch``, many at a time and without a Python object for a record.
+
+Where the fields of all records lie is found by ``record_columns``; a column is then one gather out of the buffer that
+the batches came in (or were opened into), and columns that nobody asked for are not made. What is refused is what
+``records.iter_records`` refuses, with the same error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglog.arrow.schema import HEADER, SCHEMA
+from seglog.failures import copied
+from seglog.gaps import ConsumerGap
+from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_columns import decode_headers
+from seglog_protocol.record_batch import (
+    CONTROL_BIT,
+    INT32_MAX,
+    INT64_MAX,
+    LOG_APPEND_TIME_BIT,
+    NO_TIMESTAMP,
+    iter_batches,
+    verify_crc,
+    why_implausible,
+)
+from seglog_protocol.record_columns import RecordColumns, open_batches
+from seglog_protocol.records import decode_records
+
+_US_PER_MS: Final = 1000
+_TIMESTAMP_MAX: Final = INT64_MAX // _US_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """Some records of one partition: ``table`` has a row, and ``offsets`` (int64) an entry for each, in log order.
+
+    ``gaps`` are the offsets that compaction took from inside their batches.
+    """
+
+    table: pa.RecordBatch
+    offsets: Int64s
+    gaps: tuple[ConsumerGap, ...] = ()
+
+
+def decode(
+    data: bytes,
+    topic: str,
+    partition: int,
+    schema: pa.Schema = SCHEMA,
+    *,
+    start: int = 0,
+    end: int = INT64_MAX,
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> Iterator[DecodedRecords]:
+    """The records with offsets in [``start``, ``end``) of the batches that lie in ``data``, some hundred thousand at a time.
+
+    ``data`` is bytes of a segment or of an answer to a fetch, from the beginning of a batch on; a last batch that is
+    not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
+
+    Raises CorruptRecordError (or DecompressedTooLargeError, a kind of it) naming [``start_offset``, ``next_offset``)
+    of the batch that cannot be read, when all records before it have been handed out.
+    """
+    batches = read_batches(data)
+    continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]
+    wrong = np.flatnonzero(~(plausible(batches) & intact(batches) & continues))
+    whole = batches.first(int(wrong[0])) if wrong.size else batches
+    yield from decode_verified(
+        whole,
+        topic,
+        partition,
+        schema,
+        start=start,
+        end=end,
+        decompressed_batch_bytes_max=decompressed_batch_bytes_max,
+    )
+    if wrong.size:
+        raise _unfit(batches, int(wrong[0]), topic, partition)
+    rest = memoryview(data)[int(batches.end[-1]) if len(batches) else 0 :]
+    try:
+        for _ in iter_batches(rest):
+            pass  # no whole batch is left: it ends quietly where one is cut short, and raises where none can be
+    except CorruptRecordError as error:
+        raise located(error, topic, partition) from error
+
+
+def decode_verified(
+    batches: BatchColumns,
+    topic: str,
+    partition: int,
+    schema: pa.Schema = SCHEMA,
+    *,
+    start: int = 0,
+    end: int = INT64_MAX,
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> Iterator[DecodedRecords]:
+    """As ``decode``, of batches whose headers and checksums have been looked at."""
+    wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
+    for opened in open_batches(batches, wanted, size_limit=decompressed_batch_bytes_max):
+        records = opened.records
+        bad = min((*opened.errors, *(opened.first + number for number in records.malformed)), default=None)
+        readable = len(records) if bad is None else int(records.first_record[bad - opened.first])
+        offsets = batches.base_offset[opened.first : opened.last].take(records.list_number[:readable])
+        offsets += records.offset_delta[:readable]
+        first, last = (int(place) for place in np.searchsorted(offsets, (start, min(end, INT64_MAX))))
+        offsets = offsets[first:last]
+        last_batch = opened.last if bad is None else bad
+        gaps = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
+        rows = _Rows(batches, opened.first, records, first, last, offsets, topic, partition)
+        if len(offsets) or gaps:
+            table = pa.RecordBatch.from_arrays([rows.column(name) for name in schema.names], schema=schema)
+            yield DecodedRecords(table, offsets, tuple(ConsumerGap(topic, partition, *gap) for gap in gaps))
+        if bad is not None:
+            raise _malformed(batches, bad, opened.errors.get(bad), topic, partition, decompressed_batch_bytes_max)
+
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The records [``first``, ``last``) of ``records``, the lists of which are the batches from ``first_batch`` on."""
+
+    batches: BatchColumns
+    first_batch: int
+    records: RecordColumns
+    first: int
+    last: int
+    offsets: Int64s
+    topic: str
+    partition: int
+
+    def column(self, name: str) -> pa.Array:
+        """One column of the schema."""
+        count = self.last - self.first
+        match name:
+            case "key":
+                return self._binary(self.records.key_start, self.records.key_length)
+            case "value":
+                return self._binary(self.records.value_start, self.records.value_length)
+            case "topic":
+                return pa.repeat(pa.scalar(self.topic, pa.string()), count)
+            case "partition":
+                return pa.repeat(pa.scalar(self.partition, pa.int32()), count)
+            case "offset":
+                return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.offsets)])
+            case "timestamp":
+                return self._timestamps()
+            case "timestampType":
+                kinds = (self._of_batch(self.batches.attributes) & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
+                return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)])
+            case _:
+                return self._headers()
+
+    def _of_batch(self, field: Int64s) -> Int64s:
+        """A field of the batch of each record."""
+        return field[self.first_batch :].take(self.records.list_number[self.first : self.last])
+
+    def _binary(self, starts: Int64s, lengths: Int64s) -> pa.Array:
+        rows = slice(self.first, self.last)
+        return gather(self.records.data, starts[rows], lengths[rows], pa.binary())
+
+    def _timestamps(self) -> pa.Array:
+        batches = self.batches
+        has_append_time = batches.attributes & LOG_APPEND_TIME_BIT != 0
+        timestamps = self.records.timestamp_delta[self.first : self.last]
+        if has_append_time.any():
+            timestamps = np.where(self._of_batch(has_append_time.astype(np.int64)) != 0, 0, timestamps)
+        timestamps = timestamps + self._of_batch(np.where(has_append_time, batches.max_timestamp, batches.base_timestamp))
+        far = np.flatnonzero((timestamps > _TIMESTAMP_MAX) | (timestamps < -_TIMESTAMP_MAX))
+        if far.size:
+            offset = int(self.offsets[far[0]])
+            raise CorruptRecordError(
+                f"the record at offset {offset} of {self.topic}-{self.partition} has the timestamp "
+                f"{timestamps[far[0]]} ms, which microseconds cannot hold; leave out the column timestamp to read it",
+                topic=self.topic,
+                partition=self.partition,
+                start_offset=offset,
+                next_offset=offset + 1,
+            )
+        has_timestamp = timestamps != NO_TIMESTAMP
+        timestamps *= _US_PER_MS
+        return pa.Array.from_buffers(
+            pa.timestamp("us", tz="UTC"), len(timestamps), [_validity(has_timestamp), pa.py_buffer(timestamps)]
+        )
+
+    def _headers(self) -> pa.Array:
+        data = self.records.data
+        headers = decode_headers(self.records, self.first, self.last)
+        items = pa.StructArray.from_arrays(
+            [
+                gather(data, headers.key_start, headers.key_length, pa.string()),
+                gather(data, headers.value_start, headers.value_length, pa.binary()),
+            ],
+            fields=list(HEADER),
+        )
+        first_header = headers.first_header
+        return pa.Array.from_buffers(
+            pa.list_(pa.field("element", HEADER)),
+            len(first_header) - 1,
+            [_validity(first_header[:-1] != first_header[1:]), pa.py_buffer(first_header.astype(np.int32))],
+            children=[items],
+        )
+
+
+def gather(data: bytes, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> pa.Array:
+    """``data[start : start + length]`` of each, null for a length of -1; copied once.
+
+    Ranges rise and do not overlap. ValueError where they reach over 2 GiB, which Arrow's offsets cannot count.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    if int(starts[-1] + lengths[-1]) - int(starts[0]) > INT32_MAX:
+        raise ValueError("2 GiB of records are too many at a time; hand them in in pieces, or lower the limit")
+    # The fields and what lies between them as one array over the data, of which every other element is taken.
+    base = int(starts[0])
+    bounds = np.empty(2 * count, np.int32)
+    is_there = lengths >= 0
+    bounds[0::2] = starts - base
+    bounds[1::2] = starts - base + np.maximum(lengths, 0)
+    everything = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data).slice(base)]
+    )
+    taken = everything.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    _, offsets, content = taken.buffers()
+    return pa.Array.from_buffers(kind, count, [_validity(is_there), offsets, content])
+
+
+def _validity(is_there: Bools) -> pa.Buffer | None:
+    """Arrow's bitmap; None where nothing is null."""
+    if is_there.all():
+        return None
+    bits: npt.NDArray[np.uint8] = np.packbits(is_there, bitorder="little")
+    return pa.py_buffer(bits)
+
+
+# --- Gaps and errors --------------------------------------------------------------------------------------------------
+
+
+def _compacted(
+    batches: BatchColumns, wanted: Bools, numbers: range, offsets: Int64s, bounds: tuple[int, int]
+) -> list[tuple[int, int, str]]:
+    """The offsets inside these batches, as far as they lie within ``bounds``, that have no record any more."""
+    chosen = slice(numbers.start, numbers.stop)
+    sparse = wanted[chosen] & (batches.record_count[chosen] <= batches.last_offset_delta[chosen])
+    gaps: list[tuple[int, int, str]] = []
+    for number in (np.flatnonzero(sparse) + numbers.start).tolist():
+        begin = max(bounds[0], int(batches.base_offset[number]))
+        stop = min(bounds[1], int(batches.last_offset[number]) + 1)
+        first, last = np.searchsorted(offsets, (begin, stop))
+        edges = np.concatenate(([begin - 1], offsets[first:last], [stop]))
+        for before in np.flatnonzero(np.diff(edges) > 1).tolist():
+            gaps.append((int(edges[before]) + 1, int(edges[before + 1]), "compacted"))
+    return gaps
+
+
+def _unfit(batches: BatchColumns, number: int, topic: str, partition: int) -> CorruptRecordError:
+    header = batches.header(number)
+    reason = why_implausible(header)
+    if reason is None:
+        is_whole = verify_crc(batches.data, int(batches.position[number]), header)
+        reason = "it does not lie above the one before it" if is_whole else "it does not match its checksum"
+    return CorruptRecordError(
+        f"the batch of offsets {header.base_offset} to {header.last_offset} in {topic}-{partition}: {reason}",
+        topic=topic,
+        partition=partition,
+        position=int(batches.position[number]),
+        start_offset=header.base_offset,
+        next_offset=header.next_offset,
+    )
+
+
+def _malformed(
+    batches: BatchColumns,
+    number: int,
+    error: CorruptRecordError | None,
+    topic: str,
+    partition: int,
+    size_limit: int,
+) -> CorruptRecordError:
+    """What the loop that reads records one by one has to say about this batch."""
+    header = batches.header(number)
+    try:
+        decode_records(header, batches.batch(number), size_limit=size_limit)
+    except CorruptRecordError as found:
+        error = found
+    assert error is not None, "columns and loop disagree about what is malformed"
+    return located(error, topic, partition)
+
+
+def located(error: CorruptRecordError, topic: str, partition: int) -> CorruptRecordError:
+    """The same error, of this partition."""
+    facts: dict[str, Any] = error.facts | {"topic": topic, "partition": partition}
+    return copied(error, facts)

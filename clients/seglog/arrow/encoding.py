@@ -1,0 +1,203 @@
+"""Columns -> ready record batches, many records at a time and without a Python object for a record.
+
+What comes out is byte for byte what ``batch_builder`` makes of the same records. The numbers of all records are written
+as varints by a few array operations, and one join puts them between keys, values and headers: its buffer holds the
+records of every batch, one behind the other.
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglog.arrow.columns import NewRecords
+from seglog.arrow.partitioning import StickyPartitions, partitions_for_keys
+from seglog.arrow.varints import VARLONG_BYTES_MAX, joined, varint_columns, varint_sizes, zigzag
+from seglog_protocol.batch_columns import Int64s
+from seglog_protocol.compression import Codec, compress
+from seglog_protocol.errors import UnknownPartitionError
+from seglog_protocol.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    seal_batch,
+)
+from seglog_protocol.records import RECORD_SIZE_MIN
+
+BATCH_BYTES: Final = 256 * 1024
+
+PIECE_BYTES: Final = 16 * 1024 * 1024
+"""Rows that are dealt out to partitions at a time: enough for batches to fill."""
+
+BLOCK_ROWS: Final = 32 * 1024
+"""Rows that are encoded at a time, if batches are that small: their arrays stay in the processor's cache."""
+
+_UNKNOWN: Final = 0  # stands in a header's place for what seal_batch computes
+_NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
+
+
+class EncodedBatch(NamedTuple):
+    """A whole record batch with base offset 0, as ``raw.append`` takes it, and how many records it has."""
+
+    partition: int
+    record_count: int
+    data: bytes
+
+
+class ArrowEncoder:
+    """Turns the rows of one topic into batches, each for one partition and in the order of its rows.
+
+    A row goes where its column ``partition`` says, else where its key belongs by murmur2, the same place as with
+    ``Producer``; without a key it sticks to a partition until a batch of it is full. Batches have up to ``batch_bytes``
+    before they are compressed, and after that too, unless a single record is larger.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        choose: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.batch_bytes = batch_bytes
+        self.codec = codec
+        self.level = level
+        self._sticky = StickyPartitions(partitions, batch_bytes, choose)
+
+    def encode(self, records: NewRecords) -> Iterator[EncodedBatch]:
+        """The batches of ``records``; UnknownPartitionError for a partition that the topic does not have."""
+        total = np.cumsum(records.content_bytes)
+        first = 0
+        while first < len(records):
+            before = int(total[first - 1]) if first else 0
+            fitting = int(np.searchsorted(total, before + PIECE_BYTES, side="right"))
+            last = max(first + 1, fitting)
+            yield from self._encode_piece(records.part(first, last))
+            first = last
+
+    def _encode_piece(self, records: NewRecords) -> Iterator[EncodedBatch]:
+        partition = self._place(records)
+        if (partition[1:] < partition[:-1]).any():
+            order = np.argsort(partition, kind="stable")
+            records, partition = records.take(order), partition[order]
+        bounds = self._bounds(records, partition)
+        begin = 0
+        while begin < len(bounds) - 1:
+            end = max(begin + 1, bisect_right(bounds, bounds[begin] + BLOCK_ROWS) - 1)
+            first, last = bounds[begin], bounds[end]
+            block = [bound - first for bound in bounds[begin : end + 1]]
+            yield from self._build(records.part(first, last), block, partition[first:last])
+            begin = end
+
+    def _place(self, records: NewRecords) -> Int64s:
+        """The partition of each record."""
+        partition = records.partition.copy()
+        wrong = partition[partition >= self.partitions]
+        if wrong.size:
+            raise UnknownPartitionError(
+                f"{self.topic} has no partition {wrong[0]}; it has {self.partitions}, numbered from 0",
+                topic=self.topic,
+                partition=int(wrong[0]),
+                partitions=self.partitions,
+            )
+        if self.partitions == 1:
+            return np.zeros(len(records), np.int64)
+        open_to_choice = partition < 0
+        keyed = np.flatnonzero(open_to_choice & (records.key_length >= 0))
+        if keyed.size:
+            data, starts = records.key_bytes()
+            partition[keyed] = partitions_for_keys(data, starts[keyed], records.key_length[keyed], self.partitions)
+        keyless = np.flatnonzero(open_to_choice & (records.key_length < 0))
+        if keyless.size:
+            partition[keyless] = self._sticky.place(records.content_bytes[keyless])
+        return partition
+
+    def _bounds(self, records: NewRecords, partition: Int64s) -> list[int]:
+        """Where batches begin, and the end: as many records as surely fit, of one partition."""
+        count = len(records)
+        spread = int(records.timestamp.max()) - int(records.timestamp.min())
+        size = records.content_bytes + varint_sizes(zigzag(records.key_length))
+        size += varint_sizes(zigzag(records.value_length)) + 1
+        size += _varint_size(2 * spread + 1) + _varint_size(2 * min(count, self.batch_bytes // RECORD_SIZE_MIN))
+        size += varint_sizes(zigzag(size))
+        total = np.cumsum(size)
+        ends = [*(np.flatnonzero(partition[1:] != partition[:-1]) + 1).tolist(), count]
+        bounds, room = [0], self.batch_bytes - HEADER_SIZE
+        for end in ends:
+            first = bounds[-1]
+            while first < end:
+                before = int(total[first - 1]) if first else 0
+                first = min(end, max(first + 1, int(np.searchsorted(total, before + room, side="right"))))
+                bounds.append(first)
+        return bounds
+
+    def _build(self, records: NewRecords, bounds: list[int], partition: Int64s) -> Iterator[EncodedBatch]:
+        starts = np.array(bounds[:-1], np.int64)
+        position, body = _encode_records(records, np.diff(bounds))
+        base_timestamps = records.timestamp[starts].tolist()
+        max_timestamps = np.maximum(np.maximum.reduceat(records.timestamp, starts), NO_TIMESTAMP).tolist()
+        edges = position[bounds].tolist()
+        for number, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+            count = last - first
+            header = BatchHeader(
+                base_offset=0,
+                batch_length=_UNKNOWN,
+                leader_epoch=NO_LEADER_EPOCH,
+                magic=MAGIC,
+                crc=_UNKNOWN,
+                attributes=self.codec,
+                last_offset_delta=count - 1,
+                base_timestamp=base_timestamps[number],
+                max_timestamp=max_timestamps[number],
+                producer_id=NO_PRODUCER_ID,
+                producer_epoch=NO_PRODUCER_EPOCH,
+                base_sequence=NO_SEQUENCE,
+                record_count=count,
+            )
+            plain = body.slice(edges[number], edges[number + 1] - edges[number]).to_pybytes()
+            data = seal_batch(header, compress(self.codec, plain, self.level))
+            if len(data) > self.batch_bytes and count > 1:  # what cannot be compressed grows a little
+                yield from self._build(records.part(first, last), [0, count // 2, count], partition[first:last])
+            else:
+                yield EncodedBatch(int(partition[first]), count, data)
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+def _encode_records(records: NewRecords, counts: Int64s) -> tuple[Int64s, pa.Buffer]:
+    """All records of batches with so many records each, one behind the other, and where each begins (and the end)."""
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    offset_delta = np.arange(len(records)) - starts
+    timestamp, base = records.timestamp, records.timestamp[starts]
+    timestamp_delta = timestamp - base
+    if (((timestamp ^ base) & (timestamp ^ timestamp_delta)) < 0).any():
+        raise ValueError("timestamps are too far apart for one batch")
+    timestamps, offsets = zigzag(timestamp_delta), zigzag(offset_delta)
+    key_lengths, value_lengths = zigzag(records.key_length), zigzag(records.value_length)
+    size = 1 + records.content_bytes  # the attributes
+    for numbers in (timestamps, offsets, key_lengths, value_lengths):
+        size += varint_sizes(numbers)
+    attributes = np.zeros(len(records), np.uint64)
+    prefix = varint_columns(zigzag(size), attributes, timestamps, offsets, key_lengths)
+    headers = _NO_HEADERS if records.headers is None else records.headers
+    parts = (prefix, records.key, varint_columns(value_lengths), records.value, headers)
+    return joined(*(part for part in parts if part is not None))
+
+
+def _varint_size(number: int) -> int:
+    return min(VARLONG_BYTES_MAX, max(1, -(-number.bit_length() // 7)))

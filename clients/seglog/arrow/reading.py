@@ -1,0 +1,227 @@
+"""``read_arrow``: a topic, or a range of it, as a stream of Arrow record batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+
+from seglog.arrow.decoding import DecodedRecords, decode_verified
+from seglog.arrow.schema import schema_of
+from seglog.client import Client, connect
+from seglog.fetching import FetchedBatch, OutOfRange
+from seglog.gaps import ConsumerGap, GapLog
+from seglog_protocol.batch_columns import read_batches
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.errors import SeglogError
+
+if TYPE_CHECKING:
+    from seglog.consumer import Consumer
+    from seglog.starting import Place
+
+BATCH_ROWS: Final = 65_536
+
+PIECE_BYTES: Final = 8 * 1024 * 1024
+"""Batches are decoded in pieces of that size, one partition's at a time: large enough for arrays to pay, and small
+enough for the processor's cache. It is also what is fetched of a partition at a time."""
+
+
+def read_arrow(
+    client: Client | str,
+    topic: str,
+    *,
+    since: "Place | None" = None,
+    until: "Place | None" = None,
+    partitions: Sequence[int] | None = None,
+    columns: Sequence[str] | None = None,
+    headers: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    durable_only: bool = False,
+    on_out_of_range: OutOfRange = "error",
+    on_gap: Callable[[ConsumerGap], None] | None = None,
+    decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+) -> "ArrowReader":
+    """The records of ``topic`` as a stream of ``pyarrow.RecordBatch``, with the columns of Spark's Kafka source.
+
+    ``client`` is a Client or HOST:PORT. ``since`` and ``until`` are what ``Client.consumer`` takes as ``start`` and
+    ``until``: an offset, {partition: offset}, an aware datetime, or a moment such as "-1h" or "2019-01-01"; ``since``
+    is "earliest". Where to begin and to end is fixed by this call, for every partition: reading it later or twice gives
+    the same records. Order holds within a partition.
+
+    ``columns`` are names of ``SCHEMA``, or "headers", in any order; what is not asked for is not made. With ``headers``
+    they come on top. A record batch has at most ``batch_rows`` rows, of one partition; memory stays bounded by a few
+    times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
+    ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
+
+    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for columns that do not exist.
+    """
+    schema = schema_of(columns, headers=headers)
+    if batch_rows < 1:
+        raise ValueError(f"batch_rows is 1 or more, not {batch_rows}")
+    source = client if isinstance(client, Client) else connect(client)
+    owned = None if source is client else source
+    met: list[ConsumerGap] = []
+    try:
+        consumer = source.consumer(
+            topic,
+            partitions=partitions,
+            start="earliest" if since is None else since,
+            until=until,
+            durable_only=durable_only,
+            on_out_of_range=on_out_of_range,
+            on_gap=met.append,
+            partition_bytes=PIECE_BYTES,
+        )
+    except BaseException:
+        if owned is not None:
+            owned.close()
+        raise
+    return ArrowReader(consumer, owned, schema, batch_rows, decompressed_batch_bytes_max, met, on_gap)
+
+
+class ArrowReader:
+    """A stream of ``pyarrow.RecordBatch``, made by ``read_arrow``; one thread at a time.
+
+    Has the methods of ``pyarrow.RecordBatchReader`` and can stand for one wherever Arrow's stream interface is
+    understood: ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection until it
+    has been read to its end, is closed, or the block it guards is left.
+
+    Raises CorruptRecordError where records cannot be read, when all before them have been handed out:
+    ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` goes on behind them.
+    """
+
+    def __init__(
+        self,
+        consumer: "Consumer",
+        owned: Client | None,
+        schema: pa.Schema,
+        batch_rows: int,
+        size_limit: int,
+        met: list[ConsumerGap],
+        on_gap: Callable[[ConsumerGap], None] | None,
+    ) -> None:
+        self.topic = consumer.topic
+        self.schema = schema
+        """Of every record batch."""
+        self.gaps = GapLog()
+        """Offsets without a record that were met so far."""
+        self._consumer: Consumer | None = consumer
+        self._owned = owned  # closed with the reader
+        self._batch_rows = batch_rows
+        self._size_limit = size_limit
+        self._met = met  # by the consumer, between batches; gaps inside a batch come to light when it is decoded
+        self._on_gap = on_gap
+        self._positions = consumer.positions()
+        self._batches = self._read(consumer)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """The next record batch; StopIteration at the end."""
+        return next(self)
+
+    def read_all(self) -> pa.Table:
+        """Everything that is left, as one table."""
+        return pa.Table.from_batches(list(self), self.schema)
+
+    def read_pandas(self, **options: Any) -> Any:
+        """Everything that is left, as a DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        return self.read_all().to_pandas(**options)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's own interface, by which other libraries read what is left."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """What is left, for a library that insists on a ``pyarrow.RecordBatchReader``."""
+        return pa.RecordBatchReader.from_batches(self.schema, self)
+
+    def positions(self) -> dict[int, int]:
+        """The offset of the next row of every partition, as ``since`` takes it; at the end, where the next run begins."""
+        return dict(self._positions)
+
+    def _read(self, consumer: "Consumer") -> Iterator[pa.RecordBatch]:
+        try:
+            for piece in self._pieces(consumer):
+                yield from self._decoded(piece)
+            self._tell(())
+            self._positions = consumer.positions()
+        finally:
+            self.close()
+
+    def _pieces(self, consumer: "Consumer") -> Iterator[list[FetchedBatch]]:
+        """Neighbouring batches of one partition, as many as are decoded at a time."""
+        piece: list[FetchedBatch] = []
+        size = 0
+        try:
+            for batch in consumer.batches():
+                if piece and (size >= PIECE_BYTES or batch.partition != piece[0].partition):
+                    yield piece
+                    piece, size = [], 0
+                piece.append(batch)
+                size += len(batch.data)
+        except SeglogError:
+            if piece:
+                yield piece  # what came before the error is handed out first
+            raise
+        if piece:
+            yield piece
+
+    def _decoded(self, piece: list[FetchedBatch]) -> Iterator[pa.RecordBatch]:
+        first, last = piece[0], piece[-1]
+        batches = read_batches(b"".join([batch.data for batch in piece]))
+        inside: list[ConsumerGap] = []
+        try:
+            for decoded in decode_verified(
+                batches,
+                self.topic,
+                first.partition,
+                self.schema,
+                start=first.start_offset,
+                end=last.end_offset,
+                decompressed_batch_bytes_max=self._size_limit,
+            ):
+                inside += decoded.gaps
+                yield from self._slices(decoded, first.partition)
+        finally:
+            self._tell(inside)
+
+    def _slices(self, decoded: DecodedRecords, partition: int) -> Iterator[pa.RecordBatch]:
+        rows = self._batch_rows
+        for start in range(0, len(decoded.offsets), rows):
+            part = decoded.table.slice(start, rows)
+            self._positions[partition] = int(decoded.offsets[start + part.num_rows - 1]) + 1
+            yield part
+
+    def _tell(self, inside: Sequence[ConsumerGap]) -> None:
+        """Take note of the gaps inside a piece and of those beside its batches, in their order."""
+        for gap in sorted((*self._met, *inside), key=lambda gap: gap.start):
+            self.gaps.add(gap)
+            if self._on_gap is not None:
+                self._on_gap(gap)
+        self._met.clear()
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the connection; twice is fine."""
+        consumer, owned = self._consumer, self._owned
+        self._consumer = self._owned = None
+        if consumer is not None:
+            consumer.close()
+        if owned is not None:
+            owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

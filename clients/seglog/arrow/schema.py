@@ -1,0 +1,55 @@
+"""The columns of a topic, with the names, order and types of Spark's Kafka source.
+
+    key            binary                  null: none
+    value          binary                  null: none (a tombstone)
+    topic          string
+    partition      int32
+    offset         int64
+    timestamp      timestamp[us, tz=UTC]   null: none (-1 in the log)
+    timestampType  int32                   0 CreateTime, 1 LogAppendTime
+    headers        list<struct<key: string, value: binary>>, null: none; only if asked for
+
+Spark shows a record without a timestamp as one millisecond before 1970; here it has none.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+HEADERS: Final = pa.field("headers", pa.list_(pa.field("element", HEADER)))
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""What is read unless other columns are asked for."""
+
+_FIELDS: Final = {field.name: field for field in (*SCHEMA, HEADERS)}
+
+
+def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) -> pa.Schema:
+    """The schema of ``columns`` in their order; None: all, ``headers`` only if it is True.
+
+    ValueError for a name that is none, or comes twice.
+    """
+    if columns is None:
+        return SCHEMA.append(HEADERS) if headers else SCHEMA
+    names = list(columns)
+    if headers and HEADERS.name not in names:
+        names.append(HEADERS.name)
+    for name in names:
+        if name not in _FIELDS:
+            raise ValueError(f"a topic has no column {name!r}; there are {', '.join(_FIELDS)}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"columns names one column or more, each once, not {names}")
+    return pa.schema([_FIELDS[name] for name in names])
