@@ -211,6 +211,8 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
             raise OptionError(
                 "deliveryGuarantee effectively-once needs an ack, os or disk: what is not answered is lost"
             )
+        if given.text("topic") is None:
+            raise OptionError("deliveryGuarantee effectively-once needs the option topic: its marks are in one topic")
         if mode == "batch" and job_id is None:
             raise OptionError(
                 "deliveryGuarantee effectively-once needs a jobId, the same each time this job is run again"

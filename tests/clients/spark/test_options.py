@@ -130,7 +130,8 @@ def test_a_sink_waits_for_the_disk_and_takes_what_spark_hands_on() -> None:
 @pytest.mark.parametrize(
     ("mode", "options", "sentence"),
     [
-        ("batch", {"deliveryGuarantee": "effectively-once"}, "needs a jobId"),
+        ("batch", {"deliveryGuarantee": "effectively-once", "topic": "t"}, "needs a jobId"),
+        ("batch", {"deliveryGuarantee": "effectively-once", "jobId": "j"}, "needs the option topic"),
         ("stream", {"deliveryGuarantee": "effectively-once", "ack": "none"}, "needs an ack"),
         ("stream", {"deliveryGuarantee": "exactly-once"}, "at-least-once or effectively-once"),
         ("stream", {"jobId": "j", "deliveryGuarantee": "effectively-once"}, "has no meaning in a stream write"),
