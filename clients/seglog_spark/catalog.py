@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-import seglog
 from seglog.client import Client
+from seglog.client import connect as seglog_connect
 from seglog.consuming import Retries
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
@@ -54,7 +54,7 @@ def connect_first(server: str) -> Client:
 
 def connect(server: str, seconds: float = PATIENCE_SECONDS) -> Client:
     """A client that waits ``seconds`` for its broker, now and whenever the connection is lost."""
-    return seglog.connect(server, connect_timeout=seconds, client_id="seglog-spark")
+    return seglog_connect(server, connect_timeout=seconds, client_id="seglog-spark")
 
 
 class Catalog:

@@ -59,6 +59,8 @@ _STREAM_READ: Final = (
 )
 _WRITE: Final = (*_SERVERS, "topic", "ack", "compression", "batchBytes", "deliveryGuarantee", "marksTopic")
 _BATCH_WRITE: Final = (*_WRITE, "jobId")
+READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
+WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # Spark's, handed on to the sink
 _FOREIGN: Final = {
     "kafka.group.id": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
@@ -326,7 +328,7 @@ class _Given:
     def _unknown(key: str, names: Mapping[str, str], what: str) -> str:
         if key in _FOREIGN:
             return f"the option {key} has no place here: {_FOREIGN[key]}"
-        everywhere = {name.lower(): name for name in (*_BATCH_READ, *_STREAM_READ, *_BATCH_WRITE)}
+        everywhere = {name.lower(): name for name in READ_NAMES | WRITE_NAMES}
         if key in everywhere:
             return f"the option {everywhere[key]} has no meaning in {what}"
         nearest = difflib.get_close_matches(key, names, 1)

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow: pip install 'seglog[arrow]'")
-
 from seglog.client import Client
 from seglog_spark.catalog import Catalog
 from seglog_spark.offsets import OffsetRange

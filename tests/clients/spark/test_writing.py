@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow: pip install 'seglog[arrow]'")
-
-from seglog import raw  # noqa: E402
-from seglog.client import Client  # noqa: E402
-from seglog.delivery import Receipt  # noqa: E402
-from seglog.fetching import Record  # noqa: E402
-from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError  # noqa: E402
-from seglog_spark import writing  # noqa: E402
-from seglog_spark.marks import MARK_HEADER, Writing  # noqa: E402
-from seglog_spark.marks_topic import MarksTopic  # noqa: E402
-from seglog_spark.options import OptionError, WriteOptions, parse_write_options  # noqa: E402
-from seglog_spark.writing import write_rows  # noqa: E402
+from seglog import raw
+from seglog.client import Client
+from seglog.delivery import Receipt
+from seglog.fetching import Record
+from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError
+from seglog_spark import writing
+from seglog_spark.marks import MARK_HEADER, Writing
+from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.options import OptionError, WriteOptions, parse_write_options
+from seglog_spark.writing import write_rows
 
 ME = Writing("query", 0, 1)
 
