@@ -14,6 +14,7 @@ from typing import Final
 
 from benchmarks import (
     append,
+    arrow,
     clients,
     cold,
     density,
@@ -40,6 +41,7 @@ BENCHMARKS: Final = (
     starting.BENCHMARK,
     clients.BENCHMARK,
     record_codecs.BENCHMARK,
+    arrow.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),

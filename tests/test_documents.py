@@ -76,7 +76,7 @@ def _sources() -> Iterator[Path]:
 # --- README -----------------------------------------------------------------------------------------------------------
 
 # Programs of a README line that need what a test does not have, or do what the test has done already.
-_NOT_RUN = {"make", ".", "docker"}
+_NOT_RUN = {"make", ".", "docker", "pip"}
 
 _SHELL = """set -euo pipefail
 python() {{ {python} "$@"; }}
@@ -104,7 +104,7 @@ class _Reader:
             if programs == {"seglogd"} and line.split()[1] != "dump":
                 self.serve(line.split()[1:])
                 continue
-            assert programs <= {"seglog", "seglogd", "python"}, f"README, line {block.line}: who tests {line!r}?"
+            assert programs <= {"seglog", "seglogd", "python"}, f"line {block.line}: who tests {line!r}?"
             commands.append(line.replace("./data/", f"{self.running.directory}/"))
         script = _SHELL.format(python=sys.executable) + "\n".join(commands)
         return self._run(["bash", "-c", script], block)
@@ -134,25 +134,26 @@ class _Reader:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"README, block at line {block.line}:\n{done.stdout}"
+        assert done.returncode == 0, f"block at line {block.line}:\n{done.stdout}"
         return done.stdout
 
 
-def test_every_command_and_program_in_the_readme_works_and_prints_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", ["README.md", "docs/ARROW.md"])
+def test_every_command_and_program_in_the_document_works_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:
         reader = _Reader(running, tmp_path)
         printed = None
         ran = []
-        for block in _blocks(_read("README.md")):
+        for block in _blocks(_read(document)):
             ran.append(block.language)
             if block.language == "text":
-                assert printed is not None, f"README, line {block.line}: output of nothing"
+                assert printed is not None, f"line {block.line}: output of nothing"
                 pattern = ".*".join(re.escape(part) for part in block.text.rstrip("\n").split("…"))
-                assert re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL), f"README, line {block.line}:\n{printed}"
+                assert re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL), f"line {block.line}:\n{printed}"
             elif block.language == "python":
                 printed = reader.program(block)
             else:
-                assert block.language == "sh", f"README, line {block.line}: {block.language!r} is not tested"
+                assert block.language == "sh", f"line {block.line}: {block.language!r} is not tested"
                 printed = reader.shell(block)
         assert {"sh", "text", "python"} == set(ran)
 

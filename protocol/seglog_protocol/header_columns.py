@@ -63,11 +63,11 @@ def decode_headers(records: RecordColumns, first: int = 0, last: int | None = No
     for start, stop, at in zip(to.tolist(), first_header[1:][active].tolist(), position.tolist(), strict=True):
         here = at
         for number in range(start, stop):
-            length, here = _number(records.data, here)
-            key_start[number], key_length[number] = here, length >> 1
-            length, here = _number(records.data, here + (length >> 1))
-            value_start[number], value_length[number] = here, -1 if length & 1 else length >> 1
-            here += max(0, int(value_length[number]))
+            size, here = _number(records.data, here)
+            key_start[number], key_length[number] = here, size >> 1
+            size, here = _number(records.data, here + (size >> 1))
+            value_start[number], value_length[number] = here, -1 if size & 1 else size >> 1
+            here += 0 if size & 1 else size >> 1
     return HeaderColumns(first_header, key_start, key_length, value_start, value_length)
 
 

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -35,7 +36,7 @@ def _read(records: RecordColumns, first: int = 0, last: int | None = None) -> li
     assert len(headers) == len(names)
     edges = headers.first_header.tolist()
     pairs = list(zip(names, values, strict=True))
-    return [tuple(pairs[start:stop]) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [tuple(pairs[start:stop]) for start, stop in pairwise(edges)]
 
 
 @given(st.lists(_HEADERS, min_size=1, max_size=12), st.sampled_from([1, 3, 1000]), st.data())

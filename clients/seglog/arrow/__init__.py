@@ -12,14 +12,12 @@
 Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
 """
 
-try:
-    import pyarrow as _pyarrow  # noqa: F401 - so that what is missing is said once, and by name
-except ModuleNotFoundError as error:
-    if error.name != "pyarrow":
-        raise
+from importlib.util import find_spec
+
+if find_spec("pyarrow") is None:  # said once, and by name, before the first of the modules below fails
     raise ModuleNotFoundError(
         "seglog.arrow needs the package pyarrow, which is missing: pip install 'seglog[arrow]'", name="pyarrow"
-    ) from error
+    )
 
 from seglog.arrow.reading import ArrowReader, read_arrow
 from seglog.arrow.schema import HEADERS, SCHEMA

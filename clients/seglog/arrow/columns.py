@@ -11,6 +11,7 @@ others null. The columns ``topic``, ``offset`` and ``timestampType`` of what ``r
 nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,24 +61,27 @@ class NewRecords:
     def part(self, first: int, last: int) -> "NewRecords":
         """The records [``first``, ``last``); nothing is copied."""
         rows, count = slice(first, last), last - first
-        return NewRecords(
-            *(None if column is None else column.slice(first, count) for column in self._contents()),
-            *(numbers[rows] for numbers in self._numbers()),
+        return self._with(
+            lambda column: column.slice(first, count),
+            lambda numbers: numbers[rows],
         )
 
     def take(self, order: Int64s) -> "NewRecords":
         """These records in this order, copied."""
         places = pa.array(order)
+        return self._with(lambda column: column.take(places), lambda numbers: numbers[order])
+
+    def _with(self, rows_of: Callable[[pa.Array], pa.Array], entries_of: Callable[[Int64s], Int64s]) -> "NewRecords":
         return NewRecords(
-            *(None if column is None else column.take(places) for column in self._contents()),
-            *(numbers[order] for numbers in self._numbers()),
+            key=None if self.key is None else rows_of(self.key),
+            value=None if self.value is None else rows_of(self.value),
+            headers=None if self.headers is None else rows_of(self.headers),
+            timestamp=entries_of(self.timestamp),
+            partition=entries_of(self.partition),
+            key_length=entries_of(self.key_length),
+            value_length=entries_of(self.value_length),
+            content_bytes=entries_of(self.content_bytes),
         )
-
-    def _contents(self) -> tuple[pa.Array | None, ...]:
-        return self.key, self.value, self.headers
-
-    def _numbers(self) -> tuple[Int64s, ...]:
-        return self.timestamp, self.partition, self.key_length, self.value_length, self.content_bytes
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -103,14 +107,11 @@ def new_records(rows: pa.RecordBatch, now_ms: int) -> NewRecords:
     key_length, value_length = (_lengths(column, count) for column in (key, value))
     content_bytes = np.maximum(key_length, 0) + np.maximum(value_length, 0)
     content_bytes += 1 if headers is None else np.diff(offsets_of(headers))
+    timestamp, partition = np.full(count, now_ms, np.int64), np.full(count, ANY_PARTITION, np.int64)
     if "timestamp" in columns:
         timestamp = _timestamps(columns["timestamp"])
-    else:
-        timestamp = np.full(count, now_ms, np.int64)
     if "partition" in columns:
         partition = _integers(columns["partition"], "partition", ANY_PARTITION)
-    else:
-        partition = np.full(count, ANY_PARTITION, np.int64)
     return NewRecords(key, value, headers, timestamp, partition, key_length, value_length, content_bytes)
 
 

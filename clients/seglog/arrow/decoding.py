@@ -59,7 +59,7 @@ def decode(
     end: int = INT64_MAX,
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
 ) -> Iterator[DecodedRecords]:
-    """The records with offsets in [``start``, ``end``) of the batches that lie in ``data``, some hundred thousand at a time.
+    """The records with offsets in [``start``, ``end``) of the batches in ``data``, some hundred thousand at a time.
 
     ``data`` is bytes of a segment or of an answer to a fetch, from the beginning of a batch on; a last batch that is
     not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
@@ -172,7 +172,8 @@ class _Rows:
         timestamps = self.records.timestamp_delta[self.first : self.last]
         if has_append_time.any():
             timestamps = np.where(self._of_batch(has_append_time.astype(np.int64)) != 0, 0, timestamps)
-        timestamps = timestamps + self._of_batch(np.where(has_append_time, batches.max_timestamp, batches.base_timestamp))
+        base = np.where(has_append_time, batches.max_timestamp, batches.base_timestamp)
+        timestamps = timestamps + self._of_batch(base)
         far = np.flatnonzero((timestamps > _TIMESTAMP_MAX) | (timestamps < -_TIMESTAMP_MAX))
         if far.size:
             offset = int(self.offsets[far[0]])
@@ -256,8 +257,9 @@ def _compacted(
         stop = min(bounds[1], int(batches.last_offset[number]) + 1)
         first, last = np.searchsorted(offsets, (begin, stop))
         edges = np.concatenate(([begin - 1], offsets[first:last], [stop]))
-        for before in np.flatnonzero(np.diff(edges) > 1).tolist():
-            gaps.append((int(edges[before]) + 1, int(edges[before + 1]), "compacted"))
+        holes = np.flatnonzero(np.diff(edges) > 1)
+        ranges = zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)
+        gaps += [(hole_start, hole_end, "compacted") for hole_start, hole_end in ranges]
     return gaps
 
 

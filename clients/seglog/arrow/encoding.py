@@ -8,7 +8,7 @@ records of every batch, one behind the other.
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -151,7 +151,7 @@ class ArrowEncoder:
         base_timestamps = records.timestamp[starts].tolist()
         max_timestamps = np.maximum(np.maximum.reduceat(records.timestamp, starts), NO_TIMESTAMP).tolist()
         edges = position[bounds].tolist()
-        for number, (first, last) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for number, (first, last) in enumerate(pairwise(bounds)):
             count = last - first
             header = BatchHeader(
                 base_offset=0,

@@ -26,12 +26,12 @@ def murmur2_of(data: bytes | memoryview, starts: Int64s, lengths: Int64s) -> Has
     """Of each key ``data[start : start + length]`` what ``partitioner.murmur2`` gives; no length is negative."""
     octets = np.frombuffer(data, np.uint8)
     blocks = np.ndarray((max(0, len(octets) - 3),), np.dtype("<u4"), data, strides=(1,))
-    hashes = _SEED ^ lengths.astype(np.uint32)
+    hashes: Hashes = _SEED ^ lengths.astype(np.uint32)
     whole = lengths // _BLOCK_BYTES
     active, position, step = np.flatnonzero(whole), starts[whole > 0], 0
     while active.size >= LOCKSTEP_MIN:
         block = blocks[position] * _MULTIPLIER
-        block = (block ^ (block >> 24)) * _MULTIPLIER
+        block = (block ^ (block >> np.uint32(24))) * _MULTIPLIER
         hashes[active] = hashes[active] * _MULTIPLIER ^ block
         step += 1
         left = whole[active] > step
@@ -42,10 +42,10 @@ def murmur2_of(data: bytes | memoryview, starts: Int64s, lengths: Int64s) -> Has
         at = starts[which] + lengths[which] - count
         tail = np.zeros(len(which), np.uint32)
         for place in range(count):
-            tail |= octets[at + place].astype(np.uint32) << (8 * place)
+            tail |= octets[at + place].astype(np.uint32) << np.uint32(8 * place)
         hashes[which] = (hashes[which] ^ tail) * _MULTIPLIER
-    hashes = (hashes ^ (hashes >> 13)) * _MULTIPLIER
-    hashes ^= hashes >> 15
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * _MULTIPLIER
+    hashes ^= hashes >> np.uint32(15)
     for number in active.tolist():  # few, and longer than all others
         start = int(starts[number])
         hashes[number] = murmur2(bytes(octets[start : start + int(lengths[number])]))

@@ -13,7 +13,7 @@ from seglog.fetching import FetchedBatch, OutOfRange
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import SeglogError
+from seglog_protocol.errors import ClientClosedError, SeglogError
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
@@ -113,6 +113,7 @@ class ArrowReader:
         self._on_gap = on_gap
         self._positions = consumer.positions()
         self._batches = self._read(consumer)
+        self._is_closed = False
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -120,6 +121,8 @@ class ArrowReader:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if self._is_closed:
+            raise ClientClosedError("the reader is closed")
         return next(self._batches)
 
     def read_next_batch(self) -> pa.RecordBatch:
@@ -143,7 +146,7 @@ class ArrowReader:
         return pa.RecordBatchReader.from_batches(self.schema, self)
 
     def positions(self) -> dict[int, int]:
-        """The offset of the next row of every partition, as ``since`` takes it; at the end, where the next run begins."""
+        """The offset of the next row of every partition, as ``since`` takes it: at the end, for the next run."""
         return dict(self._positions)
 
     def _read(self, consumer: "Consumer") -> Iterator[pa.RecordBatch]:
@@ -153,7 +156,7 @@ class ArrowReader:
             self._tell(())
             self._positions = consumer.positions()
         finally:
-            self.close()
+            self._let_go()
 
     def _pieces(self, consumer: "Consumer") -> Iterator[list[FetchedBatch]]:
         """Neighbouring batches of one partition, as many as are decoded at a time."""
@@ -210,7 +213,11 @@ class ArrowReader:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the connection; twice is fine."""
+        """Let go of the connection, and of what has not been read; twice is fine."""
+        self._is_closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         consumer, owned = self._consumer, self._owned
         self._consumer = self._owned = None
         if consumer is not None:

@@ -60,7 +60,7 @@ def _write(written: npt.NDArray[np.uint8], position: Int64s, numbers: UInt64s, s
 
 
 def joined(*columns: pa.Array | pa.Scalar) -> tuple[Int64s, pa.Buffer]:
-    """The rows of binary columns joined, one row behind the other: where each begins, and the end; a null is nothing."""
+    """Binary columns joined row by row, a null as nothing: where each row begins in the buffer, and the end."""
     array = pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace")
     return offsets_of(array), array.buffers()[2]
 

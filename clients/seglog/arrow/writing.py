@@ -71,15 +71,15 @@ def write_arrow(
     """Append every row of ``table`` to ``topic``, created if the broker does that; returns when all are acknowledged.
 
     ``client`` is a Client or HOST:PORT. ``table`` is a ``pyarrow.Table``, a RecordBatch, a stream of them such as
-    ``read_arrow`` gives, or whatever else speaks Arrow's stream interface: a DataFrame of pandas or Polars, a relation of
-    DuckDB. Its columns are ``value`` and ``key`` (bytes or text), ``timestamp`` (a timestamp with a zone, or whole
-    milliseconds; null is none; without the column the time of the call), ``partition`` (null: where the key belongs) and
-    ``headers``; ``topic``, ``offset`` and ``timestampType`` may be there and mean nothing. Leave out ``partition`` of what
-    was read from a topic with other partitions.
+    ``read_arrow`` gives, or whatever else speaks Arrow's stream interface: a DataFrame of pandas or Polars, a relation
+    of DuckDB. Its columns are ``value`` and ``key`` (bytes or text), ``timestamp`` (a timestamp with a zone, or whole
+    milliseconds; null is none; without the column the time of the call), ``partition`` (null: where the key belongs)
+    and ``headers``; ``topic``, ``offset`` and ``timestampType`` may be there and mean nothing. Leave out ``partition``
+    of what was read from a topic with other partitions.
 
     Keys go to the partition that ``Client.producer`` gives them; the other parameters are its, too. Rows of a partition
-    keep their order. A stream is read as it is written, so memory stays bounded. A batch that is sent again after a lost
-    connection may be in the log twice: at least once.
+    keep their order. A stream is read as it is written, so memory stays bounded. A batch that is sent again after a
+    lost connection may be in the log twice: at least once.
 
     Raises DeliveryFailed when rows were not acknowledged: the message says how many were before them, and of what
     follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError.
@@ -93,15 +93,13 @@ def write_arrow(
     )
     schema, rows = _stream_of(table)
     check_columns(schema)
-    owned = None if isinstance(client, Client) else connect(client)
-    used = client if isinstance(client, Client) else owned
-    assert used is not None
+    used = client if isinstance(client, Client) else connect(client)
     try:
         description = used.converse(describe_for_producing(topic, may_create=used.broker.auto_create_topics))
         return _Writer(used, description, options).write(rows)
     finally:
-        if owned is not None:
-            owned.close()
+        if used is not client:
+            used.close()
 
 
 def _stream_of(table: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -76,8 +76,7 @@ def _rows_and_error(data: bytes, **options: int) -> tuple[list[Record], CorruptR
     rows: list[Record] = []
     parts = decode(data, "t", 4, _ALL, **options)
     with pytest.raises(CorruptRecordError) as caught:
-        while True:
-            rows += _rows([next(parts)])
+        rows.extend(row for part in parts for row in _rows([part]))
     return rows, caught.value
 
 

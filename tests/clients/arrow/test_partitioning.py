@@ -1,4 +1,5 @@
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,15 +41,13 @@ def test_records_without_a_key_stay_with_a_partition_until_a_batch_is_full(
 ) -> None:
     sticky = StickyPartitions(partitions, 500, random.Random(3).randrange)
     placed = [
-        place
-        for some in sizes
-        for place in zip(some, sticky.place(np.array(some, np.int64)).tolist(), strict=True)
+        place for some in sizes for place in zip(some, sticky.place(np.array(some, np.int64)).tolist(), strict=True)
     ]
     filled = 0
-    for (size, partition), (_, following) in zip(placed, placed[1:], strict=False):
+    for (size, partition), (next_size, following) in pairwise(placed):
         assert 0 <= partition < partitions
         filled += size
-        if (filled + _) // 500 == filled // 500:
+        if (filled + next_size) // 500 == filled // 500:
             assert following == partition
-        elif partitions > 1 and _ <= 500:
+        elif partitions > 1 and next_size <= 500:
             assert following != partition
