@@ -51,22 +51,29 @@ class StreamPlan:
     def next_end(self, start: Offsets, *, is_limited: bool) -> Offsets:
         """The end of the micro-batch that begins at ``start``; ``start`` itself when it is not time yet.
 
-        A partition that is new begins at its earliest offset. Without ``is_limited`` it goes to the latest whatever the
+        A partition that is new joins at its earliest offset, and its records come with the micro-batch after that: a
+        range is pinned by two offsets that Spark has kept. Without ``is_limited`` the end is the latest, whatever the
         options say. DataLossError where a log ends before ``start``.
         """
         latest = self._reachable(start)
-        if not is_limited:
-            return latest
-        begin = self._complete(start, latest)
-        if self._is_waiting(sum(lag(begin, latest).values())):
-            return start
+        new = sorted(latest.keys() - start.keys())
+        end = {p: offset for p, offset in latest.items() if p in start}
+        if is_limited:
+            begin = {p: min(start[p], offset) for p, offset in end.items()}
+            if not new and self._is_waiting(sum(lag(begin, end).values())):
+                return start
+            end = self._limited(begin, end)
+        if new:
+            end |= {p: min(found.earliest, latest[p]) for p, found in self.log.ends(new).items()}
+        return end
+
+    def _limited(self, begin: Offsets, end: Offsets) -> Offsets:
         options = self.options
-        end = latest
         if options.max_offsets_per_trigger is not None:
             end = limit_offsets(begin, end, options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger is not None and lag(begin, end):
-            ends = self.log.ends(latest)
-            end = limit_bytes(begin, end, options.max_bytes_per_trigger, self.log.extents(ends))
+            extents = self.log.extents(self.log.ends(sorted(lag(begin, end))))
+            end = limit_bytes(begin, end, options.max_bytes_per_trigger, extents)
         return end
 
     def _reachable(self, start: Offsets) -> Offsets:
@@ -88,13 +95,6 @@ class StreamPlan:
             )
         return latest | {p: start[p] for p in gone}
 
-    def _complete(self, start: Offsets, latest: Offsets) -> Offsets:
-        new = latest.keys() - start.keys()
-        if not new:
-            return {p: min(start[p], end) for p, end in latest.items()}
-        ends = self.log.ends(sorted(new))
-        return {p: min(start.get(p, ends[p].earliest if p in ends else 0), end) for p, end in latest.items()}
-
     def _is_waiting(self, offsets: int) -> bool:
         """Whether to wait for more, which AvailableNow never does: nothing more is coming."""
         least, now = self.options.min_offsets_per_trigger, self.clock()
@@ -112,13 +112,14 @@ class StreamPlan:
         fail = self.options.fail_on_data_loss
         there = set(self.log.partitions(self.options.selection))
         wanted = {p: stop for p, stop in end.items() if p in there}
-        if len(wanted) < len(end) and fail and any(start.get(p) != end[p] for p in end.keys() - there):
-            raise DataLossError(f"{shown(end.keys() - there)} is not there any more. {GOING_ON}")
+        gone = {p for p in end.keys() - there if start.get(p, end[p]) != end[p]}
+        if gone and fail:
+            raise DataLossError(f"{shown(gone)} is not there any more. {GOING_ON}")
         ends = self.log.ends(sorted(wanted))
         ranges = [
-            pinned(p, start.get(p, ends[p].earliest), stop, ends[p], fail_on_data_loss=fail)
+            pinned(p, start[p], stop, ends[p], fail_on_data_loss=fail)
             for p, stop in wanted.items()
-            if start.get(p) != stop
+            if start.get(p, stop) != stop
         ]
         most = self.options.max_records_per_partition or STREAM_TASK_OFFSETS
         return split(ranges, {}, replace(self.options, max_records_per_partition=most))

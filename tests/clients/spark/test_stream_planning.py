@@ -81,11 +81,15 @@ def test_available_now_ends_also_when_an_earlier_run_has_read_beyond_its_target(
     assert run(plan, {A0: 33}) == []
 
 
-def test_available_now_reads_a_partition_that_came_between_two_runs_from_its_start() -> None:
-    plan = StreamPlan(log(a_0=5, a_1=3), stream_options())
+def test_a_partition_that_is_new_joins_at_its_earliest_offset_and_is_read_with_the_next_micro_batch() -> None:
+    there = FakeLog({A0: 5, A1: 9, A2: 0}, {A1: 6})
+    plan = StreamPlan(there, stream_options(minOffsetsPerTrigger="100"))
     plan.stop_at_latest()
-    assert run(plan, {A0: 5}) == [{A0: 5, A1: 3}]
-    assert plan.tasks({A0: 5}, {A0: 5, A1: 3}) == [OffsetRange("a", 1, 0, 3)]
+    joined, end = run(plan, {A0: 5})
+    assert joined == {A0: 5, A1: 6, A2: 0}
+    assert plan.tasks({A0: 5}, joined) == []
+    assert end == {A0: 5, A1: 9, A2: 0}
+    assert plan.tasks(joined, end) == [OffsetRange("a", 1, 6, 9)]
 
 
 def test_without_a_limit_everything_is_taken_whatever_the_options_say() -> None:
@@ -106,6 +110,8 @@ def test_a_micro_batch_waits_for_its_least_number_of_offsets_but_not_for_ever() 
     assert plan.next_end({A0: 2}, is_limited=True) == {A0: 7}
     now[0] = 1000
     assert plan.next_end({A0: 7}, is_limited=True) == {A0: 7}
+    there.latest[A1] = 1
+    assert plan.next_end({A0: 7}, is_limited=True) == {A0: 7, A1: 0}
 
 
 def test_bytes_limit_a_micro_batch_too() -> None:
