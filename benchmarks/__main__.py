@@ -17,6 +17,7 @@ from benchmarks import (
     arrow,
     clients,
     cold,
+    compaction,
     density,
     fetch,
     idle,
@@ -44,6 +45,7 @@ BENCHMARKS: Final = (
     arrow.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
+    compaction.BENCHMARK,
     Benchmark("stalls", "the longest time the daemon's loop served nobody, in all of the above", "", stalls.rows),
 )
 ROUNDS: Final = 5

@@ -296,9 +296,7 @@ class Example(NamedTuple):
 def example() -> Example:
     fs = ForgetfulFileSystem()
     fs.make_directory("/example-0")
-    segment = Segment(
-        *(fs, HandlePool(fs), "/example-0", _BASE_OFFSET), index_bytes_max=1 << 20, index_interval=100, created_ms=0
-    )
+    segment = Segment(*(fs, HandlePool(fs), "/example-0", _BASE_OFFSET), index_bytes_max=1 << 20, index_interval=100)
     segment.create()
     for number, timestamp in enumerate(_TIMESTAMPS):
         records = [(timestamp, b"commit", value, ()) for value in (b"Fix lookup, v1.", b"Fix lookup, v2.")]

@@ -5,7 +5,7 @@ import json
 import re
 import struct
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -18,7 +18,7 @@ from seglog_broker.offload import InlineOffload
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors, frames, messages
 from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
-from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
+from seglog_protocol.frames import Buffer, Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
     REQUESTS,
     Message,
@@ -26,6 +26,7 @@ from seglog_protocol.messages import (
     decode_descriptions,
     decode_reply,
     decode_request,
+    decode_segments,
     reply_header,
     request_header,
 )
@@ -239,9 +240,10 @@ def test_every_example_is_one_frame_that_holds_the_values_beside_it(example: Exa
     assert reader.is_idle
     assert frame.header == example.header
     assert bytes(frame.payload) == payload_bytes(example)
-    if not isinstance(example.payload, str):
-        assert [entry.to_wire() for entry in decode_descriptions(frame.payload)] == example.payload
     direction, api = example.label.split()
+    if not isinstance(example.payload, str):
+        decode: Callable[[Buffer], Sequence[Message]] = decode_descriptions if api == "topics" else decode_segments
+        assert [entry.to_wire() for entry in decode(frame.payload)] == example.payload
     request_id = frame.header["id"]
     if direction == "request":
         request = decode_request(frame.header)

@@ -7,29 +7,35 @@ underneath. The life of an append and of a fetch is told in ARCHITECTURE.md; thi
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final, TypeVar
 
 import structlog
 import trio
 
+from seglog_broker.answers import FetchAnswer, RecentAnswer
 from seglog_broker.batch_checks import check_batch, stamp
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.explain import explain_seek, explain_segments
+from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.index_density import why_index_fills_first
-from seglog_broker.metrics import Metrics, StallWatch
+from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
-from seglog_broker.partition import Partition, Waiter
+from seglog_broker.partition import Partition
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
 from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
-from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.topics import Topic
-from seglog_broker.tasks.checkpoint import run_checkpoints, write_checkpoints
+from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.tasks.deletion import Deletion, Deletions
+from seglog_broker.tasks.retention import RetentionSchedule
 from seglog_broker.version import VERSION
+from seglog_broker.waiting import Waiter, WaitingRoom
 from seglog_protocol.errors import (
     CorruptRecordError,
     InvalidConfigError,
@@ -37,6 +43,7 @@ from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionReadOnlyError,
     PolicyViolationError,
+    RequestCancelledError,
     SeglogError,
     StorageError,
     TopicExistsError,
@@ -59,14 +66,14 @@ from seglog_protocol.messages import (
     CreateTopicRequest,
     DeleteTopicReply,
     DeleteTopicRequest,
-    ExplainedLookup,
     ExplainReply,
     ExplainRequest,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
     FetchPartition,
     FetchReply,
     FetchRequest,
     FetchResult,
-    Gap,
     HelloReply,
     Message,
     MetricsReply,
@@ -91,9 +98,6 @@ _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 
 COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
-
-DAMAGES_TOLD_MAX: Final = 3
-"""Of one partition, in ``hello``: enough to make somebody look."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -125,27 +129,6 @@ class PendingAppend:
         return AppendReply(self._results)
 
 
-class FetchAnswer:
-    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
-
-    __slots__ = ("reply", "slices")
-
-    def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
-        self.reply = reply
-        self.slices = slices  # in the order of the payload
-
-    def close(self) -> None:
-        """Give the files back."""
-        for slice_ in self.slices:
-            slice_.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-
 class Broker:
     """Topics, their partitions, and what can be asked of them."""
 
@@ -160,7 +143,13 @@ class Broker:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
         self._started_ms = clock.now_ms()
+        self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
+        self.deletions = Deletions()
+        self.retention_schedule = RetentionSchedule(
+            interval_ms=config.log_retention_check_interval_ms, first_ms=config.log_initial_task_delay_ms
+        )
+        self.flush_wanted = trio.Event()  # some partition has flush.messages records to be synced
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
         self._serve_logs(directory.logs)
 
@@ -194,16 +183,6 @@ class Broker:
                 )
         return cls(config, directory, fs, clock, offload)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The broker's own tasks; a child of the one nursery in ``serve``."""
-        watch = StallWatch(self.metrics)
-        trio.lowlevel.add_instrument(watch)
-        try:
-            task_status.started()
-            await run_checkpoints(self)
-        finally:
-            trio.lowlevel.remove_instrument(watch)
-
     def close(self) -> None:
         """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended."""
         for problem in self.directory.close():
@@ -215,21 +194,7 @@ class Broker:
         """Who answers, what it speaks, and what is wrong with it."""
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {why}" for (topic, partition), why in offline.items()]
-        problems += [
-            f"{p.topic}-{p.number} is read-only because {p.log.state.read_only}"
-            for p in self.partitions.values()
-            if p.log.state.read_only is not None
-        ]
-        problems += [
-            f"{p.topic}-{p.number} takes no records: {p.append_failure}"
-            for p in self.partitions.values()
-            if p.append_failure is not None
-        ]
-        problems += [
-            f"{p.topic}-{p.number}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
-            for p in self.partitions.values()
-            for damage in p.log.state.damaged[:DAMAGES_TOLD_MAX]
-        ]
+        problems += [problem for partition in self.partitions.values() for problem in partition.what_is_wrong()]
         return HelloReply(
             protocol=PROTOCOL_NAME,
             broker=f"seglogd/{VERSION}",
@@ -251,7 +216,7 @@ class Broker:
         """The reply, and its payload, to any request but hello, append and fetch."""
         match request:
             case OffsetsRequest():
-                return await self._warmed(lambda: self.offsets(request)), b""
+                return await self.warmed(lambda: self.offsets(request)), b""
             case TopicsRequest():
                 return self.topics(request)
             case CreateTopicRequest():
@@ -263,7 +228,9 @@ class Broker:
             case TruncateRequest():
                 return await self.truncate(request), b""
             case ExplainRequest():
-                return await self._warmed(lambda: self.explain(request)), b""
+                return await self.warmed(lambda: self.explain(request)), b""
+            case ExplainSegmentsRequest():
+                return await self.explain_segments(request)
             case MetricsRequest():
                 return self.read_metrics(), b""
         raise NotImplementedError(request.api)
@@ -347,14 +314,9 @@ class Broker:
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size
         if appended.rolled is not None:
-            self.metrics.segments_rolled += 1
-            log.info(
-                "segment_rolled",
-                topic=partition.topic,
-                partition=partition.number,
-                base_offset=partition.log.active.base_offset,
-                reason=str(appended.rolled),
-            )
+            partition.note_rolled(str(appended.rolled))
+        if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
+            self.flush_wanted.set()
         if partition.waiters:
             partition.note_append(header.size)
         result = AppendResult(
@@ -369,18 +331,27 @@ class Broker:
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 
-    async def fetch(self, request: FetchRequest) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes`` are there, or an error, or when ``max_wait_ms`` are over."""
+    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
+        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
+
+        With ``waiter`` the asker can end the waiting, or have the answer given elsewhere, from ``fetch_now``; then
+        RequestCancelledError is raised.
+        """
+        waiter = waiter or Waiter()
         wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
         deadline = trio.current_time() + wait_ms / 1000
         while True:
-            answer = await self._warmed(lambda: self._collect(request))
-            found = sum(slice_.size for slice_ in answer.slices)
-            if self._is_complete(request, answer, found) or trio.current_time() >= deadline:
-                return answer
-            answer.close()
+            found = 0
+            if not self._is_at_the_end(request) or trio.current_time() >= deadline:
+                answer = self._collect_warm(request)
+                if answer is None:
+                    answer = await self.warmed(lambda: self._collect(request))
+                found = answer.size
+                if self._is_complete(request, answer) or trio.current_time() >= deadline:
+                    return answer
+                answer.close()
             self.metrics.fetches_waited += 1
-            waiter = Waiter(request.min_bytes - found)
+            waiter.bytes_wanted = request.min_bytes - found
             waited_on = [
                 partition
                 for item in request.partitions
@@ -389,25 +360,32 @@ class Broker:
             for partition in waited_on:
                 partition.waiters.add(waiter)
             try:
-                with trio.move_on_at(deadline):
-                    await waiter.event.wait()
+                await self.waiting_room.wait(waiter, deadline)
             finally:
                 for partition in waited_on:
                     partition.waiters.discard(waiter)
+            if waiter.is_ended or waiter.is_answered:
+                raise RequestCancelledError("nobody waits for the fetch any more")
 
     def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
         """The answer if it need not wait, for records or for the disk; else None."""
-        try:
-            with self.directory.handles.only_warm():
-                answer = self._collect(request)
-        except ColdReadError:
+        if request.max_wait_ms and self._is_at_the_end(request):
             return None
-        if request.max_wait_ms == 0 or self._is_complete(request, answer, sum(s.size for s in answer.slices)):
+        answer = self._collect_warm(request)
+        if answer is None or request.max_wait_ms == 0 or self._is_complete(request, answer):
             return answer
         answer.close()
         return None
 
-    async def _warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
+    def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
+        """What ``_collect`` returns, or None when that would wait for the disk."""
+        try:
+            with self.directory.handles.only_warm:
+                return self._collect(request)
+        except ColdReadError:
+            return None
+
+    async def warmed(self, ask: Callable[[], AnswerT]) -> AnswerT:
         """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
 
         ``ask`` must have changed nothing when it raises ColdReadError.
@@ -415,7 +393,7 @@ class Broker:
         last = None
         for _ in range(COLD_READS_MAX):
             try:
-                with self.directory.handles.only_warm():
+                with self.directory.handles.only_warm:
                     return ask()
             except ColdReadError as cold:
                 if (cold.path, cold.position) == last:
@@ -432,10 +410,21 @@ class Broker:
         except OSError:
             return  # whoever asks again meets it too, and says so
 
+    def _is_at_the_end(self, request: FetchRequest) -> bool:
+        """Whether it waits for records without a doubt, told by offsets alone: so it is with nearly all that wait."""
+        if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            return False
+        for item in request.partitions:
+            partition = self.partitions.get((item.topic, item.partition))
+            if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
+                return False
+        return True
+
     @staticmethod
-    def _is_complete(request: FetchRequest, answer: FetchAnswer, found: int) -> bool:
-        return found >= min(request.min_bytes, request.max_bytes) or any(
-            result.error is not None for result in answer.reply.partitions
+    def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+        return answer.size >= min(request.min_bytes, request.max_bytes) or any(
+            result.error is not None or (result.gaps is not None and not result.size)
+            for result in answer.reply.partitions
         )
 
     def _collect(self, request: FetchRequest) -> FetchAnswer:
@@ -444,6 +433,13 @@ class Broker:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
+        alone = None
+        if len(request.partitions) == 1:
+            item = request.partitions[0]
+            alone = self.partitions.get((item.topic, item.partition))
+            again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
+            if again is not None:
+                return again
         left = min(request.max_bytes, self.config.fetch_max_bytes)
         results: list[FetchResult] = []
         slices: list[LogSlice] = []
@@ -466,7 +462,10 @@ class Broker:
             for slice_ in slices:
                 slice_.release()
             raise
-        return FetchAnswer(FetchReply(results), slices)
+        answer = FetchAnswer(FetchReply(results), slices)
+        if alone is not None:
+            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
+        return answer
 
     def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
         partition = self._partition(item.topic, item.partition)
@@ -480,9 +479,7 @@ class Broker:
             assert item.offset is not None
             offset = item.offset
         found = partition_log.read(offset, bytes_max, min_one=min_one)
-        gaps = None
-        if found is not None and found.start_offset > offset:
-            gaps = [Gap(offset, found.start_offset, partition_log.why_missing(offset))]
+        gaps, compacted_before = gaps_to_tell(partition_log, offset, found, min_one=min_one)
         result = FetchResult(
             item.topic,
             item.partition,
@@ -493,6 +490,7 @@ class Broker:
             durable=partition_log.durable_end_offset,
             leader_epoch=partition_log.leader_epoch,
             gaps=gaps,
+            compacted_before=compacted_before,
         )
         return result, found
 
@@ -665,71 +663,42 @@ class Broker:
             raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._topics_lock:
             topic = self._topic(request.topic)
-            doomed = self.directory.delete_topic(topic)
-            for number in range(topic.partitions):
-                partition = self.partitions.pop((topic.name, number), None)
-                if partition is not None:
+            partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
+            async with AsyncExitStack() as held:
+                try:
+                    for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                        await partition.stop_cleaning()
+                        await held.enter_async_context(partition.maintenance)
+                    doomed = self.directory.delete_topic(topic)
+                except BaseException:  # whoever asked may have hung up: then the topic lives on
+                    for partition in partitions:
+                        partition.may_be_cleaned = True
+                    raise
+                for partition in partitions:
+                    del self.partitions[partition.topic, partition.number]
                     partition.note_deleted()
+                    self.deletions.forget(partition)
             log.info("topic_deleted", topic=topic.name)
+            self.remove_later(doomed)
             # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
             await write_checkpoints(self)
-            for path in doomed:
-                try:
-                    await self.offload.maintenance(self.fs.remove_tree, path)
-                except OSError as error:
-                    log.warning("deletion_postponed", path=path, reason=str(error), until="the next start")
         return DeleteTopicReply(topic.name)
+
+    def remove_later(self, directories: Iterable[str]) -> None:
+        """Have the directories of deleted topics removed after the broker's ``file.delete.delay.ms``."""
+        for path in directories:
+            removal = Deletion(path, partial(self.fs.remove_tree, path), None)
+            self.deletions.add(removal, self.config.topic_defaults.file_delete_delay_ms / 1000)
 
     # --- explain and metrics ------------------------------------------------------------------------------------------
 
     def explain(self, request: ExplainRequest) -> ExplainReply:
         """Seek as a fetch does, and tell how it went."""
-        partition = self._partition(request.topic, request.partition)
-        if (request.offset is None) == (request.timestamp is None):
-            raise InvalidRequestError("a seek goes either to an offset or to a timestamp", field="offset")
-        trace = SeekTrace()
-        try:
-            if request.timestamp is not None:
-                partition.log.find_timestamp(request.timestamp, trace)
-            elif request.offset is not None:
-                partition.log.seek(request.offset, trace)
-        except SeglogError as error:
-            raise partition.placed(error) from error
-        return self._explained(request, trace)
+        return explain_seek(self._partition(request.topic, request.partition), request, self.directory.path)
 
-    def _explained(self, request: ExplainRequest, trace: SeekTrace) -> ExplainReply:
-        below = f"{self.directory.path}/"
-        lookups = [
-            ExplainedLookup(
-                found.index,
-                found.path.removeprefix(below),
-                found.entries,
-                found.wanted,
-                found.probes,
-                *(found.entry or (None, None)),
-            )
-            for found in trace.lookups
-        ]
-        return ExplainReply(
-            request.topic,
-            request.partition,
-            trace.segments,
-            trace.why_segment,
-            segment=trace.segment,
-            passed_over=trace.passed_over,
-            lookups=lookups,
-            scan_start=trace.scan_start,
-            scanned_bytes=trace.scanned_bytes,
-            scanned_batches=trace.scanned_batches,
-            read_bytes=trace.read_bytes,
-            position=trace.position,
-            base_offset=trace.base_offset,
-            last_offset=trace.last_offset,
-            record_offset=trace.record_offset,
-            record_timestamp=trace.record_timestamp,
-            rebuilt_indexes=trace.rebuilt_indexes,
-            files=[path.removeprefix(below) for path in trace.files],
-        )
+    async def explain_segments(self, request: ExplainSegmentsRequest) -> tuple[ExplainSegmentsReply, bytes]:
+        """Tell of a page of segments, the payload, a msgpack list, why they are still there and when they go."""
+        return await explain_segments(self, self._partition(request.topic, request.partition), request)
 
     def read_metrics(self) -> MetricsReply:
         """The counters, and what can be counted right now."""

@@ -4,6 +4,8 @@ Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and 
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 import trio
@@ -23,6 +25,8 @@ class Metrics:
         self.fsyncs = 0
         self.fsync_seconds_max = 0.0
         self.segments_rolled = 0
+        self.segments_expired = 0
+        self.expired_bytes = 0  # of their .log files
         self.connections_total = 0
         self.connections_open = 0
         self.loop_stall_seconds_max = 0.0
@@ -37,6 +41,8 @@ class Metrics:
             "fsyncs_total": self.fsyncs,
             "fsync_seconds_max": round(self.fsync_seconds_max, 6),
             "segments_rolled_total": self.segments_rolled,
+            "segments_expired_total": self.segments_expired,
+            "expired_bytes_total": self.expired_bytes,
             "connections_total": self.connections_total,
             "connections_open": self.connections_open,
             "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
@@ -66,3 +72,14 @@ class StallWatch(trio.abc.Instrument):
         if self._awake_since is not None:
             longest = self._metrics.loop_stall_seconds_max
             self._metrics.loop_stall_seconds_max = max(longest, perf_counter() - self._awake_since)
+
+
+@contextmanager
+def watch_stalls(metrics: Metrics) -> Iterator[None]:
+    """Measure the loop's stalls within this block."""
+    watch = StallWatch(metrics)
+    trio.lowlevel.add_instrument(watch)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(watch)

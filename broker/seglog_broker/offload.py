@@ -10,6 +10,10 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
+from seglog_broker.cleaner_process import run_cleaner
+from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
+from seglog_broker.storage.filesystem import FileSystem
+
 FSYNC_THREADS_MAX: Final = 4
 """Files synced at a time. More only queue up inside the device."""
 
@@ -48,6 +52,13 @@ class Offload:
         """For housekeeping."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._maintenance)
 
+    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:  # noqa: ARG002 - it sees the files itself
+        """Go through the records of a round of compaction, in a process of its own, which a cancellation ends.
+
+        Raises CleanerError when that process failed.
+        """
+        return await run_cleaner(job)
+
 
 class InlineOffload(Offload):
     """Runs everything on the loop, after one checkpoint: for tests and simulation.
@@ -69,3 +80,11 @@ class InlineOffload(Offload):
         """See Offload."""
         await trio.lowlevel.checkpoint()
         return fn(*args)
+
+    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
+        """See Offload. At full speed."""
+        from seglog_broker.storage.compaction import clean  # noqa: PLC0415 - numpy is for cleaners and tests only
+        from seglog_broker.storage.throttle import Throttle  # noqa: PLC0415
+
+        await trio.lowlevel.checkpoint()
+        return clean(fs, job, Throttle(None, trio.current_time, lambda _: None))

@@ -4,16 +4,28 @@ lock and load the log directory -> listen -> background tasks -> accept connecti
 stop accepting -> drain connections -> stop background tasks -> checkpoints, clean marker, unlock
 """
 
+from typing import Final
+
 import structlog
 import trio
 
 from seglog_broker.broker import Broker
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.native import addresses_of, open_listeners, serve_native
+from seglog_broker.metrics import watch_stalls
 from seglog_broker.offload import Offload
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.tasks.checkpoint import run_checkpoints
+from seglog_broker.tasks.compaction import run_compaction
+from seglog_broker.tasks.deletion import run_deletions
+from seglog_broker.tasks.flush import run_flushes
+from seglog_broker.tasks.retention import run_retention
+from seglog_broker.tasks.roll import run_rolls
 from seglog_broker.version import VERSION
+
+TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_compaction, run_deletions, run_flushes)
+"""What works in the background, each until it is cancelled."""
 
 log = structlog.get_logger()
 
@@ -68,7 +80,9 @@ async def serve(
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
     """Run the broker's own tasks, deaf to everything but ``scope``: they must outlive the connections they serve."""
-    with scope:
+    with scope, watch_stalls(broker.metrics):
         async with trio.open_nursery() as nursery:
-            await nursery.start(broker.run)
+            await nursery.start(broker.waiting_room.run)
+            for task in TASKS:
+                nursery.start_soon(task, broker)
             running.set()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from seglog.consumer import Consumer
+    from seglog.explaining import PartitionExplanation
     from seglog.fetching import OutOfRange
     from seglog.gaps import ConsumerGap
     from seglog.moments import Moment
@@ -217,8 +218,10 @@ class Client:
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
         a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
         "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
-        now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
-        fetch_bytes, partition_bytes.
+        now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset that is not
+        in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record before the
+        record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
+        partition_bytes.
         """
         from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
         from seglog.consuming import ConsumerOptions  # noqa: PLC0415
@@ -347,6 +350,15 @@ class Explain:
         from seglog.explaining import explain_seek  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_seek(topic, partition, at))
+
+    def segments(self, topic: str, partition: int, *, drops: bool = False) -> "PartitionExplanation":
+        """Why each segment of a partition is still there, and from when to when it can go.
+
+        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        """
+        from seglog.explaining import explain_segments  # noqa: PLC0415 - seldom asked
+
+        return self._client.converse(explain_segments(topic, partition, drops=drops))
 
     def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""

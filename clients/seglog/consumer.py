@@ -45,7 +45,10 @@ class Consumer(ConsumerBase):
             yield from self._records(batch)
 
     def batches(self) -> Iterator[FetchedBatch]:
-        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does."""
+        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does.
+
+        Gaps inside a batch are not told, for it is not opened: then ``record_count`` is at most ``last_offset_delta``.
+        """
         while (batch := self._next_batch()) is not None:
             yield self._whole(batch)
 

@@ -1,12 +1,36 @@
-"""Conversations that ask a broker why: how a seek found its way, and where a configuration value comes from."""
+"""Conversations that ask a broker why: how a seek found its way, why a segment is still there, whose a value is."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from seglog.conversations import Conversation, ask
 from seglog.moments import AtOffset, AtTime, Moment
 from seglog.starting import to_moment
 from seglog.topics import describe_topic
-from seglog_protocol.messages import ConfigEntry, ExplainReply, ExplainRequest
+from seglog_protocol.messages import (
+    ConfigEntry,
+    ExplainedSegment,
+    ExplainReply,
+    ExplainRequest,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
+    decode_segments,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExplanation:
+    """A partition and all its segments, those that still wait to leave the disk first. Moments are the broker's."""
+
+    partition: ExplainSegmentsReply
+    segments: list[ExplainedSegment]
+
+    def to_wire(self) -> dict[str, Any]:
+        """One map for machines, ``segments`` the list of them; what is None is left out."""
+        described = self.partition.to_wire()
+        del described["more"]
+        return described | {"segments": [segment.to_wire() for segment in self.segments]}
 
 
 def explain_seek(topic: str, partition: int, place: int | str | datetime | Moment) -> Conversation[ExplainReply]:
@@ -21,6 +45,23 @@ def explain_seek(topic: str, partition: int, place: int | str | datetime | Momen
             f"{place!r} needs no seek; give an offset or a time, for example 1200 or 2019-01-01"
         )
     return (yield from ask(request, ExplainReply, is_repeatable=True))[0]
+
+
+def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conversation[PartitionExplanation]:
+    """As ``Client.explain.segments``: page by page; the first says how the partition is."""
+    reply, segments = yield from _page(ExplainSegmentsRequest(topic, partition, drops=drops or None))
+    is_more = reply.more
+    while is_more and segments:
+        request = ExplainSegmentsRequest(topic, partition, after=segments[-1].base_offset, drops=drops or None)
+        following, page = yield from _page(request)
+        segments += page
+        is_more = following.more and bool(page)
+    return PartitionExplanation(reply, segments)
+
+
+def _page(request: ExplainSegmentsRequest) -> Conversation[tuple[ExplainSegmentsReply, list[ExplainedSegment]]]:
+    reply, payload = yield from ask(request, ExplainSegmentsReply, is_repeatable=True)
+    return reply, decode_segments(payload)
 
 
 def explain_config(topic: str) -> Conversation[dict[str, ConfigEntry]]:

@@ -20,6 +20,7 @@ from seglog.failures import copied
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, RemoteProtocolError, SeglogError
+from seglog_protocol.holes import name_hole
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
 from seglog_protocol.records import Record as StoredRecord
@@ -227,6 +228,7 @@ class Fetcher:
                 setattr(state, name, value)
         before = state.fetch_offset
         gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
+        compacted_before = result.compacted_before or 0
         is_held_back = False
         try:
             for header, batch in iter_batches(data):
@@ -234,7 +236,8 @@ class Fetcher:
                 if self._durable_only and header.next_offset > state.durable:
                     is_held_back = True
                     break
-                self._queue_gaps(state, gaps, header.base_offset)
+                if header.base_offset > state.fetch_offset:
+                    self._queue_hole(state, header.base_offset, gaps, compacted_before)
                 self._queue.append(_Item(state, state.generation, header, batch))
                 state.fetch_offset = header.next_offset
         except CorruptRecordError as error:
@@ -242,7 +245,7 @@ class Fetcher:
             self._queue_error(state, _located(error, self.topic, state.partition, None, state.fetch_offset))
             return
         if not is_held_back:
-            self._queue_gaps(state, gaps, None)
+            self._queue_next_gaps(state, gaps)
         if result.error is not None:
             self._failed(state, result.error, now)
             return
@@ -252,7 +255,7 @@ class Fetcher:
                 state.look_again_at = now + DURABLE_PAUSE_SECONDS
             elif not self._follow and state.end is not None and (is_first or before >= state.latest):
                 # Nothing where something should be, and no limit in the way: the rest holds no record.
-                self._queue_gap(state, Gap(before, state.end, "missing"))
+                self._queue_hole(state, state.end, gaps, compacted_before)
 
     @staticmethod
     def _check_place(state: PartitionState, header: BatchHeader, latest: int | None, *, is_first: bool) -> None:
@@ -268,23 +271,20 @@ class Fetcher:
             f"the batch of offsets {header.base_offset} to {header.last_offset} {reason}", start_offset=at
         )
 
-    def _queue_gaps(self, state: PartitionState, gaps: list[Gap], base_offset: int | None) -> None:
-        """Queue the gaps before ``base_offset`` (None: all that are left); what nobody explains is "missing"."""
-        while gaps and (base_offset is None or gaps[0].start < base_offset):
-            gap = gaps.pop(0)
-            end = gap.end if base_offset is None else min(gap.end, base_offset)
-            if gap.start > state.fetch_offset:
-                if base_offset is None:
-                    return  # the broker speaks of what it did not send
-                self._queue_gap(state, Gap(state.fetch_offset, gap.start, "missing"))
-            self._queue_gap(state, Gap(max(gap.start, state.fetch_offset), end, gap.reason))
-        if base_offset is not None and base_offset > state.fetch_offset:
-            self._queue_gap(state, Gap(state.fetch_offset, base_offset, "missing"))
+    def _queue_hole(self, state: PartitionState, end: int, named: list[Gap], compacted_before: int) -> None:
+        """Queue what lies between the last batch and ``end``, each piece with its reason."""
+        for gap in name_hole(state.fetch_offset, end, named, compacted_before):
+            self._queue_gap(state, gap)
+
+    def _queue_next_gaps(self, state: PartitionState, named: list[Gap]) -> None:
+        """Queue the gaps that follow the last batch; later ones lie behind what the broker did not send."""
+        for gap in named:
+            if gap.start <= state.fetch_offset < gap.end:
+                self._queue_gap(state, Gap(state.fetch_offset, gap.end, gap.reason))
 
     def _queue_gap(self, state: PartitionState, gap: Gap) -> None:
-        if gap.end > gap.start:
-            self._queue.append(_Item(state, state.generation, gap=gap))
-            state.fetch_offset = gap.end
+        self._queue.append(_Item(state, state.generation, gap=gap))
+        state.fetch_offset = gap.end
 
     def _failed(self, state: PartitionState, error: SeglogError, now: float) -> None:
         """Ask again after a while, for as long as that may help; the other partitions go on meanwhile."""
@@ -399,7 +399,8 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
             target = error.earliest if self._on_out_of_range == "earliest" else error.latest
             if error.earliest > at:
-                self._tell(state, Gap(at, min(error.earliest, target), "expired"))
+                reason = error.reason if error.reason == "truncated" else "expired"
+                self._tell(state, Gap(at, min(error.earliest, target), reason))
             state.go_to(target)
             if state.end is not None and not self._follow:
                 state.end = min(state.end, error.latest)

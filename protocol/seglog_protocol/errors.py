@@ -176,7 +176,7 @@ class PolicyViolationError(RequestError):
 class OffsetOutOfRangeError(RequestError):
     """The offset lies outside [earliest, latest]; ``latest`` is the end, where the next record will go.
 
-    ``reason`` says why: "below_log_start" or "beyond_end".
+    ``reason`` says why: "expired" or "truncated" for records that were there once, else "beyond_end".
     """
 
     code = "OFFSET_OUT_OF_RANGE"
@@ -236,6 +236,38 @@ class RecordListTooLargeError(RequestError):
     kafka_code = 18
     size: int = -1
     limit: int = -1
+
+
+class OutOfOrderSequenceError(RequestError):
+    """An idempotent producer's batch is not the next one of its producer, and no repetition of a recent one either.
+
+    It begins at ``sequence`` where ``expected`` would follow. Sending it again cannot help.
+    """
+
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    kafka_code = 45
+    producer_id: int = -1
+    sequence: int = -1
+    expected: int = -1
+
+
+class InvalidProducerEpochError(RequestError):
+    """A newer instance of the producer has taken over: its epoch is ``current_epoch``, the batch has an older one."""
+
+    code = "INVALID_PRODUCER_EPOCH"
+    kafka_code = 47
+    producer_id: int = -1
+    producer_epoch: int = -1
+    current_epoch: int = -1
+
+
+class InvalidTransactionStateError(RequestError):
+    """A batch without transaction from a producer whose transaction is open since ``first_offset``."""
+
+    code = "INVALID_TXN_STATE"
+    kafka_code = 48
+    producer_id: int = -1
+    first_offset: int = -1
 
 
 class RequestCancelledError(RequestError):
@@ -385,6 +417,9 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     CorruptBatchError,
     MessageTooLargeError,
     RecordListTooLargeError,
+    OutOfOrderSequenceError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
     RequestCancelledError,
     BrokerStoppingError,
     StorageError,

@@ -26,7 +26,7 @@ from seglog_protocol.errors import (
     error_from_wire,
     error_to_wire,
 )
-from seglog_protocol.frames import Buffer, decode_value
+from seglog_protocol.frames import Buffer, decode_value, encode_value
 
 PROTOCOL_NAME: Final = "seglog"
 NATIVE_PORT: Final = 9192
@@ -156,6 +156,24 @@ class AppendRequest(Request):
     ack: Ack = "disk"
     create: bool | None = None
 
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
+        """As every message, with the same short way as AppendPartition for what producers send all day."""
+        partitions: Any = wire.get("partitions")
+        ack: Any = wire.get("ack")
+        if (
+            len(wire) == 5
+            and type(partitions) is list
+            and len(partitions) == 1
+            and type(partitions[0]) is dict
+            and type(ack) is str
+            and ack in {"disk", "os"}
+            and beside is _ENVELOPE
+            and beside <= wire.keys()
+        ):
+            return cls([AppendPartition.from_wire(partitions[0])], "disk" if ack == "disk" else "os")
+        return Message.from_wire.__func__(cls, wire, strict=strict, beside=beside)  # type: ignore[attr-defined, no-any-return]
+
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
@@ -172,12 +190,28 @@ class AppendResult(Message):
     duplicate: bool | None = None
     error: SeglogError | None = None
 
+    def to_wire(self) -> dict[str, Any]:
+        """As every message; the usual case in one go, because each append passes here."""
+        wire = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "base_offset": self.base_offset,
+            "timestamp": self.timestamp,
+            "ack": self.ack,
+            "duplicate": self.duplicate,
+        }
+        return wire if self.error is None and None not in wire.values() else Message.to_wire(self)
+
 
 @dataclass(frozen=True, slots=True)
 class AppendReply(Message):
     """One result for each batch, in the order asked."""
 
     partitions: list[AppendResult]
+
+    def to_wire(self) -> dict[str, Any]:
+        """As every message."""
+        return {"partitions": [result.to_wire() for result in self.partitions]}
 
 
 # --- fetch ------------------------------------------------------------------------------------------------------------
@@ -222,7 +256,8 @@ class FetchResult(Message):
     """``size`` bytes of whole batches in the payload, the first of which contains or follows ``offset``.
 
     ``offset`` is the one asked for, or the one the timestamp led to. [``earliest``, ``latest``) is what can be read;
-    everything below ``durable`` survives a power cut.
+    everything below ``durable`` survives a power cut. ``gaps`` names offsets that hold no record; any other hole
+    between two batches was left by compaction where it lies below ``compacted_before``, else it is missing.
     """
 
     topic: str
@@ -234,6 +269,7 @@ class FetchResult(Message):
     durable: int | None = None
     leader_epoch: int | None = None
     gaps: list[Gap] | None = None
+    compacted_before: int | None = None
     error: SeglogError | None = None
 
 
@@ -507,6 +543,112 @@ class ExplainReply(Message):
     files: list[str] = field(default_factory=list)
 
 
+# --- explain_segments -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSegmentsRequest(Request):
+    """Why segments of a partition are still there and when they go; ``limit`` a time, behind base offset ``after``.
+
+    What compaction would drop is told where little is to be read for it, with ``drops`` true always.
+    """
+
+    api: ClassVar[str] = "explain_segments"
+    topic: str
+    partition: int = _integer(maximum=_INT32_MAX)
+    after: int | None = _integer(default=None)
+    limit: int = _integer(1, default=200, maximum=10_000)
+    drops: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompaction(Message):
+    """How a partition is compacted: bytes, offsets and moments (ms) of the next and of the last run.
+
+    ``why_not_now`` and ``drops_untold`` are sentences; absent: it is due, or under way; and ``compaction`` of each
+    segment that is looked at says what would be dropped.
+    """
+
+    dirty_ratio: float | None = None
+    first_dirty_offset: int | None = None
+    cleanable_until: int | None = None
+    last_run_ms: int | None = None
+    last_bytes_before: int | None = None
+    last_bytes_after: int | None = None
+    last_error: str | None = None
+    why_not_now: str | None = None
+    drops_untold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCompaction(Message):
+    """What compaction would drop of a segment as things stand."""
+
+    records: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSegment(Message):
+    """One segment, offsets [``base_offset``, ``next_offset``); moments are ms of the broker's wall clock, ``now_ms``.
+
+    ``deletable_ms`` is the moment behind which a rule takes it, if nothing else changes; absent: none that is known. It
+    leaves the log between ``leaves_from_ms`` and ``leaves_by_ms``, and the disk between ``gone_from_ms`` and
+    ``gone_by_ms``; or sooner, where ``bytes_to_come`` is there: once so many are appended ``retention.bytes`` takes it.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    state: str
+    why: str
+    first_timestamp: int | None = None
+    largest_timestamp: int | None = None
+    rolled: str | None = None
+    rolled_ms: int | None = None
+    rule: str | None = None
+    kept: str | None = None
+    behind: int | None = None
+    age_since_ms: int | None = None
+    age_source: str | None = None
+    deletable_ms: int | None = None
+    leaves_from_ms: int | None = None
+    leaves_by_ms: int | None = None
+    gone_from_ms: int | None = None
+    gone_by_ms: int | None = None
+    bytes_to_come: int | None = None
+    idle_roll_ms: int | None = None
+    warnings: list[str] = field(default_factory=list)
+    compaction: SegmentCompaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainSegmentsReply(Message):
+    """The partition at ``now_ms`` of the broker's wall clock; the segments travel as a msgpack list in the payload.
+
+    ``more`` says whether more follow behind the last. ``doubts`` are about the clock, ``problems`` what keeps the
+    broker from its work on this partition: sentences, none when all is well.
+    """
+
+    topic: str
+    partition: int
+    now_ms: int
+    earliest: int
+    latest: int
+    segments: int
+    size: int
+    waiting: int
+    waiting_size: int
+    check_interval_ms: int
+    next_check_ms: int
+    earliest_reason: str | None = None
+    more: bool = False
+    config: dict[str, ConfigEntry] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    compaction: PartitionCompaction | None = None
+
+
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
@@ -538,6 +680,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         TruncateRequest,
         CancelRequest,
         ExplainRequest,
+        ExplainSegmentsRequest,
         MetricsRequest,
     )
 }
@@ -596,6 +739,22 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
     return {"id": request_id} | fields
 
 
+def pack_fields(reply: Message) -> bytes:
+    """The fields of a reply, up to 14, packed: the same whatever the id, for replies that are said to many."""
+    return encode_value(reply.to_wire())
+
+
+def pack_reply_header(request_id: int, fields: bytes) -> bytes:
+    """What ``reply_header`` gives, packed, from fields that ``pack_fields`` has packed."""
+    first = fields[0]  # a map with up to 15 entries begins with 0x80 and their number, in one byte
+    assert _MAP_FIRST <= first < _MAP_FIRST + 15, "too many fields to add the id"
+    return b"".join((bytes((first + 1,)), _PACKED_ID, encode_value(request_id), fields[1:]))
+
+
+_MAP_FIRST: Final = 0x80
+_PACKED_ID: Final = encode_value("id")
+
+
 def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
     """The reply of a known kind in a frame's header; raises the error that it carries instead.
 
@@ -612,12 +771,21 @@ def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
 
 def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
     """The page of topics in the payload of a TopicsReply; RemoteProtocolError when it is none."""
-    page = decode_value(payload, "list of topics")
+    return _decode_page(payload, TopicDescription, "topics")
+
+
+def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
+    """The page of segments in the payload of an ExplainSegmentsReply; RemoteProtocolError when it is none."""
+    return _decode_page(payload, ExplainedSegment, "segments")
+
+
+def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:
+    page = decode_value(payload, f"list of {of}")
     try:
-        descriptions: list[TopicDescription] = _list(_nested(TopicDescription))(page, "topics", False)
+        found: list[MessageT] = _list(_nested(cls))(page, of, False)
     except InvalidRequestError as bad:
-        raise RemoteProtocolError(f"the broker's list of topics is not understood: {bad.message}") from bad
-    return descriptions
+        raise RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from bad
+    return found
 
 
 # --- From types to decoders -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ home. Nothing here opens a file: buffers come in (bytes, or a map that is only a
     <stem>.log        record batches, one behind the other        stem = base offset, 20 decimal digits
     <stem>.index      int32 relative offset, int32 position        8 bytes an entry, both rising
     <stem>.timeindex  int64 timestamp, int32 relative offset       12 bytes an entry, timestamps rising
+    <stem>.checksum   size and checksum of the .log                seglog's own, see the broker's segment_checksum
 
 An offset entry names the *last* offset of a batch and the position where that batch *begins*. A time entry (t, o) says:
 no record at an offset <= o has a timestamp above t. Neither has a checksum, because both can be rebuilt from the log.
@@ -25,7 +26,8 @@ OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+CHECKSUM_SUFFIX: Final = ".checksum"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, CHECKSUM_SUFFIX)
 """Files of one segment, in the order in which they are renamed and deleted."""
 
 DELETED_SUFFIX: Final = ".deleted"

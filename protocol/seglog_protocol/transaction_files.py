@@ -1,4 +1,4 @@
-"""What Kafka keeps about producers and transactions: ``.txnindex``, ``.snapshot`` and the markers in the log.
+"""What is kept about producers and transactions: ``.txnindex``, ``.snapshot`` and the markers in the log.
 
 Pure functions over bytes, so that a format has one home. Integers are big-endian, an offset or id of -1 means none.
 
@@ -23,6 +23,7 @@ Pure functions over bytes, so that a format has one home. Integers are big-endia
 Source: Kafka's AbortedTxn, ProducerStateManager, EndTransactionMarker.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -88,6 +89,20 @@ class EndMarker(NamedTuple):
 def aborted_transaction(data: Buffer, number: int) -> AbortedTransaction:
     """Entry ``number`` of a transaction index, counted from 0; nothing is checked."""
     return AbortedTransaction._make(TXN_INDEX_ENTRY.unpack_from(data, number * TXN_INDEX_ENTRY.size))
+
+
+def encode_aborted_transaction(entry: AbortedTransaction) -> bytes:
+    """34 bytes."""
+    return TXN_INDEX_ENTRY.pack(*entry)
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """A whole snapshot, with its checksum; the entries in the order given."""
+    packed = [SNAPSHOT_ENTRY.pack(*entry) for entry in entries]
+    content = bytearray(b"".join((_SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, 0, len(packed)), *packed)))
+    crc = crc32c(memoryview(content)[_CHECKSUM_START:])
+    _SNAPSHOT_HEADER.pack_into(content, 0, SNAPSHOT_VERSION, crc, len(packed))
+    return bytes(content)
 
 
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:

@@ -14,7 +14,8 @@ from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import InlineOffload, Offload
 from seglog_broker.storage.filesystem import Buffer, File
-from seglog_protocol.errors import SeglogError, UnknownTopicError
+from seglog_broker.waiting import Waiter
+from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
     API_VERSIONS,
@@ -81,8 +82,11 @@ class FakeAnswer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.closed += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass
@@ -180,12 +184,21 @@ class FakeBroker:
         self._raise()
         return self.answers.popleft() if self.answers else None
 
-    async def fetch(self, request: FetchRequest) -> FakeAnswer:
+    async def fetch(self, request: FetchRequest, waiter: Waiter) -> FakeAnswer:
+        async def wake() -> None:
+            await self.records_arrived.wait()
+            waiter.wake()
+
         self.fetches_waiting += 1
         try:
-            await self.records_arrived.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wake)
+                await waiter.wait()
+                nursery.cancel_scope.cancel()
         finally:
             self.fetches_waiting -= 1
+        if waiter.is_ended:
+            raise RequestCancelledError("the fetch was ended")
         self._raise()
         return self.late_answers.popleft()
 

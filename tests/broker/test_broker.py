@@ -295,8 +295,6 @@ async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> N
     with await broker.fetch(fetch_request()) as answer:
         await broker.delete_topic(DeleteTopicRequest("t"))
         assert [record.value for record in _records(answer.slices)] == [b"still readable"]
-    assert isinstance(broker.fs, ForgetfulFileSystem)
-    assert not [path for path in broker.fs.snapshot() if "t-0" in path]
 
 
 # --- What bad input is answered ---------------------------------------------------------------------------------------
@@ -491,3 +489,60 @@ async def test_offset_and_epoch_are_written_into_the_stored_batch(broker: Broker
     rewrite_offset_and_epoch(stored, 0, 1, 0)
     assert isinstance(broker.fs, ForgetfulFileSystem)
     assert broker.fs.snapshot()["/data/t-0/00000000000000000000.log"].endswith(stored)
+
+
+# --- One answer for many ----------------------------------------------------------------------------------------------
+
+
+async def test_equal_fetches_at_the_end_share_an_answer_until_something_changes(broker: Broker) -> None:
+    await append(broker, batch(b"a"))
+    await append(broker, batch(b"b"))
+    request = fetch_request(1)
+
+    def answer() -> tuple[object, int]:
+        with_leases = broker.fetch_now(fetch_request(1))
+        assert with_leases is not None
+        with with_leases:
+            return with_leases.reply, with_leases.size
+
+    first, size = answer()
+    assert size == len(batch(b"b"))
+    assert answer()[0] is first
+    assert await values(broker, request) == [b"b"]
+    other = broker.fetch_now(fetch_request(0))
+    assert other is not None
+    with other:
+        assert other.reply is not first
+    first, _ = answer()
+    await append(broker, batch(b"c"), ack="disk")
+    second, size = answer()
+    assert second is not first
+    assert size == 2 * len(batch(b"b"))
+    assert await values(broker, request) == [b"b", b"c"]
+    second, _ = answer()
+    broker.partitions["t", 0].log.truncate_before(1)
+    third, _ = answer()
+    assert third is not second, "it tells where the log begins"
+    await append(broker, batch(b"d"))
+    before, _ = answer()
+    [acked] = await append(broker, batch(b"other"), ack="disk", partition=1)
+    assert acked.error is None
+    assert answer()[0] is before, "another partition is no news here"
+    broker.partitions["t", 0].log.flush()
+    after, _ = answer()
+    assert after is not before, "it tells what is durable"
+
+
+async def test_an_answer_from_elsewhere_is_not_given_again_as_one_from_the_end(broker: Broker) -> None:
+    for number in range(4):
+        await append(broker, batch(b"%d" % number))
+    assert await values(broker, fetch_request(3)) == [b"3"]
+    tail = broker.partitions["t", 0].log.active.tail
+    near = tail.latest
+    assert near is not None
+    tail.forget()  # as after a restart, but for the next append
+    await append(broker, batch(b"4"))
+    assert await values(broker, fetch_request(4)) == [b"4"]
+    for _ in range(2):
+        assert await values(broker, fetch_request(0)) == [b"0", b"1", b"2", b"3", b"4"]
+        assert await values(broker, fetch_request(4)) == [b"4"]

@@ -19,6 +19,7 @@ from seglog_broker.storage.forgetful import (
     Operation,
 )
 from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_state import DamagedRange
 from seglog_protocol import errors
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (
@@ -362,7 +363,7 @@ async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why(broker: Br
     assert stored(broker) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(broker, 3)).error
     assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "below_log_start")
+    assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
     assert (await fetch(broker, 4)).error is None
     [ends] = broker.offsets(OffsetsRequest([OffsetsPartition("t", 0)])).partitions
     assert (ends.earliest, ends.latest) == (4, 10)
@@ -431,7 +432,7 @@ async def test_when_it_is_answered_it_survives_a_power_cut(broker: Broker) -> No
     assert stored(found) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     error = (await fetch(found, 3)).error
     assert isinstance(error, errors.OffsetOutOfRangeError)
-    assert error.reason == "below_log_start"
+    assert error.reason == "truncated"
     found.close()
 
 
@@ -493,6 +494,19 @@ async def test_trouble_with_the_files_of_one_partition_is_that_partitions_error(
     assert isinstance(first.error, errors.StorageError)
     assert first.error.facts["partition"] == 0
     assert second == TruncateResult("t", 1, earliest=1)
+
+
+async def test_damage_below_the_log_start_is_nobodys_problem_any_more(broker: Broker) -> None:
+    await ten_records(broker)
+    broker.partitions["t", 0].log.state.damaged = [
+        DamagedRange(1, 3, 0, 100, 300),
+        DamagedRange(3, 5, 0, 300, 500),
+    ]
+    assert len(broker.hello().problems) == 2
+    await truncate(broker, 3)
+    assert [problem for problem in broker.hello().problems if "damaged" in problem] == [
+        "t-0: offsets 3 to 4 are damaged"
+    ]
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

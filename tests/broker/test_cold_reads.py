@@ -14,6 +14,7 @@ from seglog_protocol.messages import (
     AppendRequest,
     CreateTopicRequest,
     ExplainRequest,
+    ExplainSegmentsRequest,
     FetchPartition,
     FetchRequest,
     OffsetsPartition,
@@ -121,6 +122,7 @@ async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too(cold_read
     assert isinstance(reply, OffsetsReply)
     assert reply.partitions[0].offset == 555
     await broker.answer(ExplainRequest("t", 0, offset=123))
+    await broker.answer(ExplainSegmentsRequest("t", 0))
     assert offload.cold_reads > 0
     assert cold_reads_on_the_loop == []
     broker.close()

@@ -3,8 +3,10 @@
 Cancelling fetches, topics that come into being with their first append, hello tried again, and errors counted.
 """
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from seglog_broker.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.listeners import connection
 from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
@@ -37,7 +40,8 @@ from seglog_protocol.messages import (
     TruncateRequest,
     request_header,
 )
-from tests.broker.fake_broker import FakeBroker, Peer, Served, fetch_of, serving
+from seglog_protocol.record_batch import HEADER_SIZE
+from tests.broker.fake_broker import OFFSETS, FakeBroker, Peer, Served, fetch_of, serving
 from tests.logs import ManualClock, batch, read_all
 
 pytestmark = pytest.mark.trio
@@ -52,21 +56,27 @@ class Real(Served):
 
 
 @asynccontextmanager
-async def real(*flags: str, topic: bool = True) -> AsyncIterator[Real]:
-    """A broker on the forgetful double, with a topic ``commits`` unless told otherwise."""
-    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
-    fs = ForgetfulFileSystem()
+async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Real]:
+    """A broker with its tasks, with a topic ``commits`` unless told otherwise; on the forgetful double or on disk."""
+    config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
+    fs = PosixFileSystem() if folder else ForgetfulFileSystem()
     broker = Broker.open(config, fs, ManualClock(), InlineOffload())
     if topic:
         await broker.create_topic(CreateTopicRequest("commits", 1))
-    async with serving(broker) as listening:
-        served = Real(listening, broker)
-        try:
-            yield served
-        finally:
-            await served.close_peers()
+    async with trio.open_nursery() as tasks:
+        await tasks.start(broker.waiting_room.run)
+        async with serving(broker) as listening:
+            served = Real(listening, broker)
+            try:
+                yield served
+            finally:
+                await served.close_peers()
+        tasks.cancel_scope.cancel()
+    leased = [path for path, handle in broker.directory.handles._files.items() if handle.leases > 1]
+    assert leased == [], "but for the writer's lease, every one was given back"
     broker.close()
-    assert fs.open_files == [], "every lease was given back"
+    if isinstance(fs, ForgetfulFileSystem):
+        assert fs.open_files == []
 
 
 def append_of(encoded: bytes, topic: str = "commits", ack: Ack = "disk", partition: int = 0) -> AppendRequest:
@@ -194,6 +204,45 @@ async def test_cancel_in_front_of_a_fake_broker_ends_just_that_fetch() -> None:
         await peer.send(9, CancelRequest(2))
         assert code_of((await replies(peer, 2))[2]) == "REQUEST_CANCELLED"
         assert broker.fetches_waiting == 2
+
+
+# --- Woken fetches ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [100, 300_000, 900_000, 3_000_000])
+async def test_woken_fetches_are_answered_whole_however_slowly_their_askers_read(tmp_path: Path, size: int) -> None:
+    encoded = batch(random.Random(size).randbytes(size))
+    async with real("message.max.bytes=4000000", folder=tmp_path) as served:
+        slow, other, producer = [await served.greeted() for _ in range(3)]
+        for number in range(12):  # together more than the sockets hold
+            await slow.send(number, fetch_of())
+        await other.send(1, fetch_of())
+        await waiting(served.broker, 13)
+        await producer.send(1, append_of(encoded, ack="os"), encoded)
+        assert await producer.receive_ids(1) == [1]
+        answered = await other.receive()
+        assert bytes(answered.payload)[HEADER_SIZE:] == encoded[HEADER_SIZE:]
+        await slow.send(99, OFFSETS)  # is answered behind, or between, never within
+        await wait_all_tasks_blocked()
+        frames = [await slow.receive() for _ in range(13)]
+        assert sorted(frame.header["id"] for frame in frames) == [*range(12), 99]
+        assert {bytes(frame.payload) for frame in frames if frame.header["id"] != 99} == {bytes(answered.payload)}
+        assert served.broker.metrics.fetch_bytes == 13 * len(encoded)
+
+
+async def test_woken_fetches_of_a_peer_that_leaves_give_their_leases_back(tmp_path: Path) -> None:
+    encoded = batch(bytes(900_000))
+    async with real("message.max.bytes=4000000", "compression.type=producer", folder=tmp_path) as served:
+        leaves, producer = await served.greeted(), await served.greeted()
+        for number in range(12):
+            await leaves.send(number, fetch_of())
+        await waiting(served.broker, 12)
+        await producer.send(1, append_of(encoded, ack="os"), encoded)
+        assert await producer.receive_ids(1) == [1]
+        await wait_all_tasks_blocked()
+        await trio.aclose_forcefully(leaves.stream)
+        await producer.send(2, OFFSETS)
+        assert await producer.receive_ids(1) == [2]
 
 
 # --- Topics that come into being with their first append --------------------------------------------------------------

@@ -109,6 +109,41 @@ def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -
     assert next(iter(reader.fetcher.gaps)) == ConsumerGap("t", 0, 0, 5, "expired")
 
 
+def test_what_the_broker_does_not_name_is_compacted_as_far_as_compaction_went() -> None:
+    reader = Reader(PartitionState(0, 0, end=60))
+    named = [Gap(0, 4, "damaged"), Gap(22, 25, "missing")]
+    reader.answer(batch(5), batch(10), batch(30), batch(50), gaps=named, compacted_before=40)
+    assert reader.offsets() == [5, 6, 10, 11, 30, 31, 50, 51]
+    assert reader.told() == [
+        (0, 4, "damaged"),
+        (4, 5, "compacted"),
+        (7, 10, "compacted"),
+        (12, 22, "compacted"),
+        (22, 25, "missing"),
+        (25, 30, "compacted"),
+        (32, 40, "compacted"),
+        (40, 50, "missing"),
+    ]
+
+
+def test_a_hole_up_to_the_end_is_told_whether_the_broker_names_it_or_not() -> None:
+    for named in ([Gap(2, 10, "compacted")], None):
+        reader = Reader(PartitionState(0, 2, end=10))
+        reader.answer(latest=10, gaps=named, compacted_before=10)
+        assert reader.offsets() == []
+        assert reader.told() == [(2, 10, "compacted")]
+        assert reader.fetcher.is_finished
+
+
+def test_a_follower_steps_over_a_hole_at_the_end_and_waits_behind_it() -> None:
+    reader = Reader(PartitionState(0, 2), follow=True)
+    reader.answer(latest=10, gaps=[Gap(2, 7, "compacted"), Gap(7, 10, "missing")])
+    assert reader.ask() == [10]
+    assert reader.offsets() == []
+    assert reader.told() == [(2, 7, "compacted"), (7, 10, "missing")]
+    assert reader.fetcher.states[0].position == 10
+
+
 def test_a_gap_behind_what_a_limit_left_out_is_not_told_yet() -> None:
     reader = Reader()
     reader.answer(batch(0), gaps=[Gap(10, 20, "compacted")])
@@ -203,8 +238,10 @@ def test_a_batch_that_opens_to_too_much_is_refused_with_its_offsets() -> None:
     assert (caught.value.topic, caught.value.start_offset, caught.value.next_offset) == ("t", 0, 1)
 
 
-def out_of_range(requested: int) -> OffsetOutOfRangeError:
-    return OffsetOutOfRangeError("out", topic="t", partition=0, requested=requested, earliest=50, latest=80)
+def out_of_range(requested: int, reason: str = "expired") -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        "out", topic="t", partition=0, requested=requested, earliest=50, latest=80, reason=reason
+    )
 
 
 def test_out_of_range_is_an_error_unless_told_where_to_go() -> None:
@@ -221,6 +258,18 @@ def test_out_of_range_can_go_to_an_end_and_tells_what_it_skipped(policy: Any, ta
     assert reader.offsets() == []
     assert reader.told() == [(0, 50, "expired")]
     assert reader.fetcher.states[0].position == target
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("expired", "expired"), ("truncated", "truncated"), ("", "expired"), ("newer", "expired")]
+)
+def test_a_reader_that_the_log_start_overtakes_tells_why_from_where_it_was(reason: str, told: str) -> None:
+    reader = Reader(PartitionState(0, 0), follow=True, on_out_of_range="earliest")
+    reader.answer(batch(0), batch(2))
+    reader.answer(error=out_of_range(4, reason), earliest=50, latest=80)
+    assert reader.offsets() == [0, 1, 2, 3]
+    assert reader.told() == [(4, 50, told)]
+    assert reader.ask() == [50]
 
 
 def test_a_start_beyond_the_end_with_a_policy_finds_its_end_again() -> None:

@@ -52,3 +52,11 @@ def test_nothing_is_imported_before_it_is_needed(program: str, absent: set[str])
         check=True,
     )
     assert absent.isdisjoint(done.stdout.split())
+
+
+def test_without_pyarrow_a_sentence_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; import seglog; seglog.read_arrow"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: seglog.arrow needs the package pyarrow" in done.stderr
+    assert done.stderr.rstrip().endswith("pip install 'seglog[arrow]'")

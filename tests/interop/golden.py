@@ -96,6 +96,11 @@ def _packed(archive: str) -> dict[str, _Packed]:
     return files
 
 
+def packed_names(archive: str) -> list[str]:
+    """Paths of the files in an archive."""
+    return list(_packed(archive))
+
+
 def packed_bytes(archive: str, path: str) -> bytes:
     """A file as Kafka left it."""
     content, size = _packed(archive)[path]

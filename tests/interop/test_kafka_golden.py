@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from seglog_broker.gaps import gaps_to_tell
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import PartitionLog
+from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import iter_batches, parse_header
 from tests.interop.golden import (
     CASES,
@@ -173,7 +175,7 @@ def test_a_segment_that_is_gone_leaves_a_gap_which_reads_step_over_and_name(name
         assert found is not None
         found.release()
         assert found.start_offset == 174
-        assert log.why_missing(126) == "missing"
+        assert gaps_to_tell(log, 126, found, min_one=True) == ([Gap(126, 174, "missing")], None)
 
 
 # --- Leader epochs ----------------------------------------------------------------------------------------------------

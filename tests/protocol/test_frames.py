@@ -8,14 +8,17 @@ from typing import Any, Final
 
 import msgpack
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from seglog_protocol import frames as frames_module
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
 from seglog_protocol.frames import (
     HEADER_BYTES_MAX,
     LENGTH_SIZE,
     RECEIVE_BYTES,
+    BufferPool,
+    Frame,
     FrameReader,
     decode_map,
     decode_value,
@@ -466,3 +469,53 @@ def test_fuzz_damaged_frames_give_frames_or_a_remote_protocol_error() -> None:
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+# --- Buffers used again -----------------------------------------------------------------------------------------------
+
+
+def large_frame(number: int, size: int) -> bytes:
+    return encode_frame({"id": number}, [bytes([number]) * size])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from([10, 70_000, 90_000, 200_000]), st.booleans()), max_size=12),
+    st.integers(5_000, 300_000),
+)
+@settings(max_examples=50)
+def test_readers_that_share_buffers_get_the_same_frames(frames: list[tuple[int, int, bool]], step: int) -> None:
+    pool = BufferPool()
+    readers = [FrameReader(pool=pool), FrameReader(pool=pool)]
+    kept: list[tuple[int, int, Frame]] = []
+    for number, (which, size, is_done_with) in enumerate(frames):
+        reader, data = readers[which], large_frame(number, size)
+        for at in range(0, len(data), step):
+            assert reader.next_frame() is None
+            reader.receive_data(data[at : at + step])
+        frame = reader.next_frame() or reader.next_frame()
+        assert frame is not None
+        assert (frame.header, bytes(frame.payload)) == ({"id": number}, bytes([number]) * size)
+        if is_done_with:
+            pool.give_back(frame)
+        else:
+            kept.append((number, size, frame))
+    for number, size, frame in kept:
+        assert bytes(frame.payload) == bytes([number]) * size, "what was not given back was given to nobody"
+
+
+def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "SPARE_BUFFERS_MAX", 2)
+    monkeypatch.setattr(frames_module, "SPARE_BUFFER_BYTES_MAX", 300_000)
+    pool = BufferPool()
+    got = []
+    for size in (100_000, 70_000, 400_000, 200_000, 10):
+        reader = FrameReader(pool=pool)
+        reader.receive_data(large_frame(1, size))
+        reader.receive_data(b"")
+        frame = reader.next_frame() or reader.next_frame()
+        assert frame is not None
+        got.append(frame)
+    for frame in got:
+        pool.give_back(frame)
+    taken = [pool.take(1) for _ in range(3)]
+    assert [len(buffer) // 1000 for buffer in taken] == [100, 200, 0]

@@ -32,6 +32,7 @@ from seglog_protocol.messages import (
     AppendResult,
     CreateTopicRequest,
     DeleteTopicReply,
+    ExplainedSegment,
     FetchPartition,
     FetchReply,
     FetchRequest,
@@ -47,6 +48,7 @@ from seglog_protocol.messages import (
     decode_descriptions,
     decode_reply,
     decode_request,
+    decode_segments,
     reply_header,
     request_header,
     request_id_of,
@@ -416,15 +418,22 @@ def test_a_page_of_topics_comes_back_as_it_was(page: list[TopicDescription]) -> 
     assert decode_descriptions(encode_value([entry.to_wire() for entry in page])) == page
 
 
+@given(page=st.lists(of_type(ExplainedSegment), max_size=3))
+def test_a_page_of_segments_comes_back_as_it_was(page: list[ExplainedSegment]) -> None:
+    assert decode_segments(encode_value([entry.to_wire() for entry in page])) == page
+
+
 def test_unknown_fields_of_a_description_are_ignored() -> None:
     known = TopicDescription("t", "id", 1, 2, 3)
     assert decode_descriptions(encode_value([known.to_wire() | {"newer": 1}])) == [known]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x80", b"\x91\x01", b"\x91\x80", b"\x91\x81\x01\x01", b"\xc1"])
-def test_a_payload_that_is_no_page_of_topics_is_the_brokers_error(payload: bytes) -> None:
+def test_a_payload_that_is_no_page_is_the_brokers_error(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="list of topics"):
         decode_descriptions(payload)
+    with pytest.raises(RemoteProtocolError, match="list of segments"):
+        decode_segments(payload)
 
 
 # --- Any map at all ---------------------------------------------------------------------------------------------------
@@ -480,3 +489,67 @@ def test_messages_cannot_be_changed_and_compare_by_value() -> None:
     assert HelloRequest("seglog") == HelloRequest("seglog")
     alike: list[Message] = [AppendPartition("t", 0, 1), FetchResult("t", 0, 1)]
     assert alike[0] != alike[1]
+
+
+# --- The short ways of appends ----------------------------------------------------------------------------------------
+
+ANYTHING: Final[st.SearchStrategy[Any]] = (
+    st.none() | st.booleans() | INT64 | st.text(max_size=3) | st.just([]) | st.just({})
+)
+APPEND_WIRES: Final = st.fixed_dictionaries(
+    {
+        "id": st.just(1),
+        "api": st.just("append"),
+        "v": st.just(1),
+        "partitions": st.lists(
+            st.fixed_dictionaries(
+                {"topic": st.just("t") | ANYTHING, "partition": st.just(0) | ANYTHING, "size": st.just(9) | ANYTHING},
+                optional={"more": ANYTHING},
+            )
+            | ANYTHING,
+            max_size=2,
+        )
+        | ANYTHING,
+    },
+    optional={"ack": st.sampled_from(["disk", "os", "none", "all", ["os"], None]), "create": ANYTHING, "x": ANYTHING},
+)
+
+
+def outcome(decode: Any, wire: dict[str, Any]) -> Any:
+    try:
+        return decode(wire)
+    except InvalidRequestError as error:
+        return (error.message, error.facts)
+
+
+@given(APPEND_WIRES)
+@settings(max_examples=500)
+def test_the_short_way_of_an_append_request_ends_where_the_long_one_does(wire: dict[str, Any]) -> None:
+    long_way = Message.from_wire.__func__  # type: ignore[attr-defined]
+    beside = messages._ENVELOPE
+    assert outcome(decode_request, wire) == outcome(lambda w: long_way(AppendRequest, w, beside=beside), wire)
+
+
+@given(
+    st.lists(
+        st.builds(
+            AppendResult,
+            st.text(),
+            INT64,
+            *[st.none() | INT64] * 2,
+            st.none() | st.text(),
+            st.none() | st.booleans(),
+            st.none() | ERRORS,
+        )
+    )
+)
+def test_the_short_way_of_an_append_reply_says_what_the_long_one_does(results: list[AppendResult]) -> None:
+    reply = AppendReply(results)
+    assert reply.to_wire() == Message.to_wire(reply)
+    assert [result.to_wire() for result in results] == [Message.to_wire(result) for result in results]
+
+
+@given(messages_of(FetchReply), st.integers(0, INT64_MAX))
+def test_fields_that_are_packed_beforehand_make_the_same_header(reply: Message, request_id: int) -> None:
+    packed = messages.pack_reply_header(request_id, messages.pack_fields(reply))
+    assert packed == encode_value(reply_header(request_id, reply))

@@ -1,5 +1,6 @@
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -192,3 +193,38 @@ def test_headers_as_columns_are_those_that_are_parsed_one_by_one(pieces: list[by
     if position + HEADER_SIZE <= len(data):
         header = parse_header(data, position)
         assert why_implausible(header) is not None or position + header.size > len(data)
+
+
+@given(st.lists(st.lists(_RECORD, min_size=1, max_size=5), min_size=1, max_size=6), _CODECS, st.data())
+def test_chosen_records_of_good_batches_are_read_alone(
+    rows: list[list[NewRecord]], codec: Codec, data: st.DataObject
+) -> None:
+    base, encoded = 7, []
+    for batch in rows:
+        encoded.append(encode_batch(batch, codec=codec if len(batch) % 2 else Codec.NONE, base_offset=base))
+        base += len(batch) + len(batch) % 3  # a gap between some
+    batches = read_batches(b"".join(encoded))
+    expected = [row for batch in encoded for row in _expected(batch) or ()]
+    chosen = data.draw(st.sets(st.sampled_from(expected).map(lambda row: row[0])))
+    found: list[_Row] = []
+    for opened in open_batches(batches, only=np.array(sorted(chosen), np.int64), opened_bytes=100):
+        records = opened.records
+        for index in range(len(records)):
+            header = batches.header(opened.first + int(records.list_number[index]))
+            (key,) = records.keys(np.array([index])) if records.key_length[index] >= 0 else (None,)
+            start, length = int(records.value_start[index]), int(records.value_length[index])
+            value = None if length < 0 else records.data[start : start + length]
+            timestamp = header.base_timestamp + int(records.timestamp_delta[index])
+            found.append((header.base_offset + int(records.offset_delta[index]), timestamp, key, value))
+        assert records.first_record.tolist() == [
+            int((records.list_number < number).sum()) for number in range(opened.last - opened.first + 1)
+        ]
+    assert found == [row for row in expected if row[0] in chosen]
+
+
+@given(st.lists(st.binary(max_size=4), max_size=300), st.booleans())
+def test_keys_are_those_bytes_whatever_their_lengths(keys: list[bytes], same: bool) -> None:
+    keys = [key.ljust(4, b"\0") for key in keys] if same else keys * 40
+    batches = read_batches(encode_batch([(0, key, b"", ()) for key in [*keys, b"end"]]))
+    (opened,) = open_batches(batches)
+    assert opened.records.keys(np.arange(len(keys))) == keys

@@ -14,6 +14,8 @@ from seglog_protocol.transaction_files import (
     aborted_transaction,
     decode_end_marker,
     decode_snapshot,
+    encode_aborted_transaction,
+    encode_snapshot,
 )
 from tests.protocol.golden import COMMIT_MARKER
 
@@ -35,6 +37,20 @@ def test_a_snapshot_of_kafka_reads_as_it_was_written() -> None:
         ProducerEntry(11, 12, -1, -1, 0, 123456, 13, -1),
     ]
     assert decode_snapshot(EMPTY_SNAPSHOT) == []
+
+
+def test_a_snapshot_is_written_as_kafka_writes_it() -> None:
+    entries = [ProducerEntry(1, 2, 1, 2, 3, 1700000000000, 3, 100), ProducerEntry(11, 12, -1, -1, 0, 123456, 13, -1)]
+    assert encode_snapshot(entries) == SNAPSHOT
+    assert encode_snapshot([]) == EMPTY_SNAPSHOT
+
+
+INT16, INT32, INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))
+
+
+@given(st.lists(st.builds(ProducerEntry, INT64, INT16, INT32, INT64, INT32, INT64, INT32, INT64)))
+def test_what_a_snapshot_is_written_from_is_read_back(entries: list[ProducerEntry]) -> None:
+    assert decode_snapshot(encode_snapshot(entries)) == entries
 
 
 def test_first_sequences_count_back_from_the_last_and_wrap() -> None:
@@ -61,6 +77,7 @@ def test_a_snapshot_with_any_bit_flipped_is_malformed(position: int, bit: int) -
 
 def test_an_aborted_transaction_of_kafka_reads_as_it_was_written() -> None:
     assert aborted_transaction(TXN_INDEX * 2, 1) == AbortedTransaction(0, 1, 2, 3, 4)
+    assert encode_aborted_transaction(AbortedTransaction(0, 1, 2, 3, 4)) == TXN_INDEX
 
 
 def test_the_marker_of_kafka_reads_as_it_was_written() -> None:

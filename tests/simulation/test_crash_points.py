@@ -1,9 +1,9 @@
-"""A crash at every single file operation of produce, roll, checkpoint, stop, start and topic deletion.
+"""A crash at every single file operation of produce, roll, checkpoint, stop, start, retention and topic deletion.
 
 One run of the scenario visits every crash point: before each operation takes effect, the disk is copied as it would be
 found after a crash there, and a new broker's log directory is opened on the copy. What had been promised by then must
-be in it: after a kill everything appended (``os``), after a power cut everything flushed (``disk``). And the log must
-be sound, go on, and leave no stray file.
+be in it: after a kill everything appended (``os``), after a power cut everything flushed (``disk``), less what may have
+expired. And the log must be sound, begin where it may, go on, and leave no stray file.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filenames
+from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filesystem import write_file_atomically
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
@@ -23,6 +24,7 @@ from seglog_broker.storage.forgetful import (
 )
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import Flush, PartitionLog
+from seglog_broker.storage.retention import DeletionRule
 from seglog_protocol import segment_files
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, batch, read_around, verify
@@ -40,6 +42,9 @@ class Promises:
     deleted: set[str] = field(default_factory=set)
     written: dict[Key, list[tuple[int, bytes]]] = field(default_factory=dict)  # acked at os
     durable: dict[Key, int] = field(default_factory=dict)  # acked at disk: everything below
+    starts: dict[Key, tuple[int, int]] = field(
+        default_factory=dict
+    )  # the least and the greatest log start there may be
 
 
 def _config() -> BrokerConfig:
@@ -47,10 +52,15 @@ def _config() -> BrokerConfig:
     return config
 
 
-def _open(fs: ForgetfulFileSystem) -> LogDirectory:
-    directory = LogDirectory(fs, ManualClock(), _config(), "/data")
+def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
+    directory = LogDirectory(fs, clock or ManualClock(), _config(), "/data")
     directory.open()
     return directory
+
+
+def _write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
+    for path, content in directory.checkpoints():
+        write_file_atomically(fs, path, content)
 
 
 class Scenario:
@@ -87,6 +97,7 @@ class Scenario:
         for partition in range(partitions):
             self.promises.written[topic, partition] = []
             self.promises.durable[topic, partition] = 0
+            self.promises.starts[topic, partition] = (0, 0)
 
     def append(self, directory: LogDirectory, key: Key, number: int) -> None:
         value = f"value {number}".encode() + b"." * (number % 5 * 20)
@@ -104,14 +115,119 @@ class Scenario:
             flush.run()
             log.finish_flush(flush, None)
             directory.note_recovery_point(key, flush.end_offset)
-        for path, content in directory.checkpoints():
-            write_file_atomically(self.fs, path, content)
+        _write_checkpoints(self.fs, directory)
 
     def delete(self, directory: LogDirectory, topic: str) -> None:
-        self.promises.topics.discard(topic)  # from here on it may be there or not
-        for path in directory.delete_topic(directory.registry.topics[topic]):
+        for path in self.mark_deleted(directory, topic):
             self.fs.remove_tree(path)
+
+    def mark_deleted(self, directory: LogDirectory, topic: str) -> list[str]:
+        """Delete a topic but for its files."""
+        self.promises.topics.discard(topic)  # from here on it may be there or not
+        doomed = directory.delete_topic(directory.registry.topics[topic])
         self.promises.deleted.add(topic)
+        _write_checkpoints(self.fs, directory)
+        return doomed
+
+
+class Shortening(Scenario):
+    """Logs lose their oldest segments by every way there is; a topic's files wait while another gets its name."""
+
+    def run(self) -> None:
+        clock = ManualClock()
+        directory = _open(self.fs, clock)
+        self.create(directory, "orders", 2)
+        first, second = ("orders", 0), ("orders", 1)
+        for number in range(36):
+            self.append(directory, ("orders", number % 2), number)
+        self.flush(directory.logs[first], first)
+        early = self.drop(directory, {first: 1, second: 1})
+        for number in range(36, 44):
+            self.append(directory, second, number)
+        self.save_state(directory.logs[second])
+        self.truncate_before(directory, second, 13)
+        clock.now += 10**9 + 1
+        for key in (first, second):
+            assert directory.logs[key].roll_if_idle()
+        self.checkpoint(directory)
+        self.append(directory, first, 44)
+        late = self.drop(directory, {first: len(directory.logs[first].segments)})  # with a roll, and unflushed
+        early[first].remove()
+        early[second].remove()
+        self.append(directory, first, 45)
+        self.create(directory, "doomed", 1)
+        for number in range(12):
+            self.append(directory, ("doomed", 0), number)
+        self.truncate_before(directory, ("doomed", 0), 9)
+        waiting = self.mark_deleted(directory, "doomed")
+        self.promises.deleted.discard("doomed")
+        self.create(directory, "doomed", 1)
+        self.append(directory, ("doomed", 0), 1)
+        for path in waiting:
+            self.fs.remove_tree(path)
+        late[first].remove()
+        # Dropped and not set aside when the broker stops: the next one finishes.
+        directory.logs[second].drop_oldest(1)
+        start = directory.logs[second].log_start_offset
+        self.promises.starts[second] = (self.promises.starts[second][0], start)
+        assert directory.close() == []
+        for key, written in self.promises.written.items():
+            self.promises.durable[key] = max((offset for offset, _ in written), default=-1) + 1
+        self.promises.starts[second] = (start, start)
+        directory = _open(self.fs, clock)
+        self.expire_below_start(directory)
+        self.append(directory, second, 46)
+        assert directory.close() == []
+
+    def drop(self, directory: LogDirectory, counts: dict[Key, int]) -> dict[Key, DoomedSegments]:
+        """As the retention task does, up to the delay."""
+        doomed = {}
+        for key, count in counts.items():
+            log = directory.logs[key]
+            end = log.log_end_offset
+            low, _ = self.promises.starts[key]
+            follows = log.segments[count].base_offset if count < len(log.segments) else end
+            self.promises.starts[key] = (low, max(low, follows))
+            doomed[key] = log.drop_oldest(count)
+            assert log.log_end_offset == end
+        _write_checkpoints(self.fs, directory)
+        for key in counts:
+            _, high = self.promises.starts[key]
+            self.promises.starts[key] = (high, high)
+        for segments in doomed.values():
+            segments.set_aside()
+        _write_checkpoints(self.fs, directory)  # as another task may at any moment
+        return doomed
+
+    def expire_below_start(self, directory: LogDirectory) -> None:
+        """What an earlier run dropped and did not get off the disk."""
+        for segments in _drop_below_start(self.fs, directory):
+            segments.remove()
+
+    def truncate_before(self, directory: LogDirectory, key: Key, offset: int) -> None:
+        low, _ = self.promises.starts[key]
+        self.promises.starts[key] = (low, offset)
+        assert directory.logs[key].truncate_before(offset) == offset
+        _write_checkpoints(self.fs, directory)
+        self.promises.starts[key] = (offset, offset)
+
+    def save_state(self, log: PartitionLog) -> None:
+        write = log.prepare_state()
+        assert write is not None
+        write.run()
+        log.finish_state(written=True)
+
+
+def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[DoomedSegments]:
+    doomed = []
+    for log in directory.logs.values():
+        below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.judge_segments())
+        if below:
+            doomed.append(log.drop_oldest(below))
+    _write_checkpoints(fs, directory)
+    for segments in doomed:
+        segments.set_aside()
+    return doomed
 
 
 def _check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool) -> None:
@@ -127,13 +243,26 @@ def _check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool) -> Non
             log = directory.logs[key]
             verify(found, log)
             records = {record.offset: record.value for record in read_around(log)}
-            written = dict(promises.written[key])
+            least, greatest = promises.starts[key]
+            assert least <= log.log_start_offset <= greatest, key
+            written = {offset: value for offset, value in promises.written[key] if offset >= log.log_start_offset}
             promised = set(written) if kept else {offset for offset in written if offset < promises.durable[key]}
+            assert log.log_end_offset >= promises.durable[key], "offsets are not handed out twice"
+            assert not [
+                d for d in log.state.damaged if d.end_offset > greatest and d.start_offset < promises.durable[key]
+            ]
+            assert set(log.state.rolls) <= {segment.base_offset for segment in log.segments[:-1]}
             assert promised <= set(records), f"lost in {key}: {sorted(promised - set(records))}"
             # At most one batch was under way when the crash came.
             assert len(set(records) - set(written)) <= 1
             assert all(records[offset] == written[offset] for offset in set(records) & set(written))
     _check_no_stray_files(found, directory)
+    for segments in _drop_below_start(found, directory):
+        segments.remove()
+    _check_no_stray_files(found, directory)
+    for log in directory.logs.values():
+        assert log.segments[0].base_offset <= log.log_start_offset
+        assert len(log.segments) == 1 or log.segments[1].base_offset > log.log_start_offset
     for log in directory.logs.values():
         before = log.log_end_offset
         view = memoryview(bytearray(batch(b"after the crash")))
@@ -160,6 +289,9 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
         "replication-offset-checkpoint",
     }
     partitions = {filenames.partition_directory_name(*key) for key in directory.logs}
+    for path in directory.report.doomed:
+        fs.remove_tree(path)
+    directory.report.doomed.clear()
     assert set(fs.list_directory("/data")) - own == partitions
     for key, log in directory.logs.items():
         expected = {
@@ -178,9 +310,12 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
     [(PROCESS_KILL, True), (POWER_LOSS, False), *((RANDOM(seed), False) for seed in range(5))],
     ids=["process kill", "power loss", *(f"random {seed}" for seed in range(5))],
 )
-def test_a_crash_before_any_operation_loses_nothing_promised(policy: CrashPolicy, kept: bool) -> None:
+@pytest.mark.parametrize("kind", [Scenario, Shortening])
+def test_a_crash_before_any_operation_loses_nothing_promised(
+    kind: type[Scenario], policy: CrashPolicy, kept: bool
+) -> None:
     fs = ForgetfulFileSystem()
-    scenario = Scenario(fs)
+    scenario = kind(fs)
     points = 0
 
     def crash_here(operation: Operation) -> None:

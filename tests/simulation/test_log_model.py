@@ -1,5 +1,6 @@
 """The partition log against a plain list: whatever is done to both, they agree. After each step the log is verified."""
 
+import math
 import random
 
 from hypothesis import settings
@@ -7,7 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
+from seglog_broker.storage.retention import DeletionRule
+from seglog_broker.storage.tail import Tail
+from seglog_protocol.errors import CorruptRecordError
 from tests.logs import LogOnDisk, batch, index_bytes, read_around, verify
 
 _START_MS = 1_700_000_000_000
@@ -21,12 +26,29 @@ class LogModel(RuleBasedStateMachine):
         interval=st.sampled_from([0, 100, 400]),
         index_bytes=st.sampled_from([24, 60, 4096]),
         handles=st.sampled_from([1, 512]),
+        retention_ms=st.sampled_from([0, 4000, -1]),
+        retention_bytes=st.sampled_from([-1, 600, 3000]),
     )
-    def begin(self, segment_bytes: int, interval: int, index_bytes: int, handles: int) -> None:
+    def begin(
+        self,
+        segment_bytes: int,
+        interval: int,
+        index_bytes: int,
+        handles: int,
+        retention_ms: int,
+        retention_bytes: int,
+    ) -> None:
         self.config = TopicConfig(
-            segment_bytes=segment_bytes, index_interval_bytes=interval, segment_index_bytes=index_bytes, segment_ms=5000
+            segment_bytes=segment_bytes,
+            index_interval_bytes=interval,
+            segment_index_bytes=index_bytes,
+            segment_ms=5000,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
         )
         self.disk = LogOnDisk(self.config, handles_max=handles)
+        self.doomed: list[DoomedSegments] = []  # out of the log, and not all of it off the disk
+        self._set_time(_START_MS)
         self.values: list[tuple[int, int, bytes]] = []
         self.end = 0
         self.durable = 0
@@ -34,8 +56,17 @@ class LogModel(RuleBasedStateMachine):
         self.epoch = 0
         self.counter = 0
 
-    @rule(count=st.integers(1, 5), timestamp=st.one_of(st.just(-1), st.integers(0, 20_000)), size=st.integers(0, 40))
-    def append(self, count: int, timestamp: int, size: int) -> None:
+    @rule(
+        batches=st.integers(1, 8),
+        count=st.integers(1, 5),
+        timestamp=st.one_of(st.just(-1), st.integers(0, 20_000)),
+        size=st.integers(0, 40),
+    )
+    def append(self, batches: int, count: int, timestamp: int, size: int) -> None:
+        for number in range(batches):
+            self._append(count, timestamp if timestamp < 0 else timestamp + 100 * number, size)
+
+    def _append(self, count: int, timestamp: int, size: int) -> None:
         stamp = timestamp if timestamp < 0 else _START_MS + timestamp
         values = [f"{self.counter}-{n}-".encode() + b"x" * size for n in range(count)]
         if len(batch(*values)) > self.config.segment_bytes:
@@ -49,7 +80,11 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(milliseconds=st.integers(0, 10_000))
     def time_passes(self, milliseconds: int) -> None:
-        self.disk.clock.now += milliseconds
+        self._set_time(self.disk.clock.now + milliseconds)
+
+    def _set_time(self, now: int) -> None:
+        assert isinstance(self.disk.fs, ForgetfulFileSystem)
+        self.disk.clock.now = self.disk.fs.now_ms = now
 
     @rule()
     def flush(self) -> None:
@@ -60,9 +95,11 @@ class LogModel(RuleBasedStateMachine):
     def stop_and_start(self) -> None:
         before = index_bytes(self.disk.log)
         self.disk.reopen(log_start=self.start)
+        self.doomed = []  # those that still bear their names are segments below the log start now
         self.durable = self.end
         assert self.disk.log.leader_epoch == self.epoch, "a clean start keeps the epoch"
-        assert index_bytes(self.disk.log) == before, "the indexes do not remember that there was a stop"
+        after = index_bytes(self.disk.log)[-len(before) :]
+        assert after == before, "the indexes do not remember that there was a stop"
 
     @rule()
     def lose_every_index(self) -> None:
@@ -72,8 +109,9 @@ class LogModel(RuleBasedStateMachine):
             if name.endswith(("index",)):
                 self.disk.fs.unlink(f"/topic-0/{name}")
         self.disk._open(clean=True, log_start=self.start)
+        self.doomed = []
         self.durable = self.end
-        assert index_bytes(self.disk.log) == before
+        assert index_bytes(self.disk.log)[-len(before) :] == before
 
     @rule()
     def kill(self) -> None:
@@ -100,6 +138,7 @@ class LogModel(RuleBasedStateMachine):
 
     def _start_after_crash(self) -> None:
         self.disk._open(clean=False, log_start=self.start)
+        self.doomed = []
         self.durable = self.disk.log.durable_end_offset
         self.epoch += 1
         assert self.disk.log.leader_epoch == self.epoch, "every unclean start takes a new epoch"
@@ -111,6 +150,65 @@ class LogModel(RuleBasedStateMachine):
         assert self.disk.log.truncate_before(offset) == offset
         self.start = offset
         self.values = [value for value in self.values if value[0] >= offset]
+
+    @rule()
+    def close_an_idle_segment(self) -> None:
+        log = self.disk.log
+        due, count = log.idle_roll_ms, len(log.segments)
+        rolled = log.roll_if_idle()
+        assert rolled == (len(log.segments) > count)
+        if rolled:
+            assert due is not None
+            assert due < self.disk.clock.now
+            assert log.active.size == 0
+        else:
+            assert log.active.size == 0 or (log.idle_roll_ms or 0) >= self.disk.clock.now
+
+    @rule(milliseconds=st.sampled_from([0, 5000]), share=st.sampled_from([1, 1, 0.5]))
+    def expire(self, milliseconds: int, share: float) -> None:
+        self._set_time(self.disk.clock.now + milliseconds)
+        log = self.disk.log
+        verdicts = list(log.judge_segments())
+        going = [segment for segment, verdict in verdicts if verdict.rule is not None]
+        going = going[: math.ceil(len(going) * share)]
+        if not going:
+            return
+        by_time = [segment for segment, verdict in verdicts if verdict.rule is DeletionRule.TIME]
+        if self.config.retention_bytes >= 0 and not by_time:
+            below = sum(segment.size for segment, verdict in verdicts if verdict.rule is DeletionRule.LOG_START)
+            assert log.size - below < self.config.retention_bytes or (
+                log.size - sum(segment.size for segment in going) >= self.config.retention_bytes
+            )
+        for segment in by_time:
+            assert segment.largest_timestamp < self.disk.clock.now - self.config.retention_ms or (
+                not -1 < segment.largest_timestamp <= self.disk.clock.now
+            )
+        self.doomed.append(log.drop_oldest(len(going)))
+        self.start = max(self.start, log.segments[0].base_offset)
+        self.values = [value for value in self.values if value[0] >= self.start]
+        assert next(log.judge_segments())[1].kept is not None or share < 1, "a second look finds nothing"
+
+    @rule(is_over=st.booleans())
+    def set_aside(self, is_over: bool) -> None:
+        """And remove, where the delay is over."""
+        for doomed in self.doomed:
+            doomed.set_aside()
+        assert self.disk.log.first_base_on_disk == self.disk.log.segments[0].base_offset
+        if not is_over:
+            return
+        for doomed in self.doomed:
+            doomed.remove()
+        self.doomed = []
+        served = {segment.base_offset for segment in self.disk.log.segments}
+        found = {name for name in self.disk.fs.list_directory("/topic-0") if name[0] == "0"}
+        assert {int(name[:20]) for name in found} == served
+
+    @rule()
+    def save_state(self) -> None:
+        write = self.disk.log.prepare_state()
+        if write is not None:
+            write.run()
+            self.disk.log.finish_state(written=True)
 
     @precondition(lambda self: not self.disk.log.state.damaged)
     @rule(back=st.integers(0, 12))
@@ -140,6 +238,32 @@ class LogModel(RuleBasedStateMachine):
                 found = log.find_timestamp(wanted)
                 assert found is not None
                 assert (found.timestamp, found.offset) == (first[1], first[0])
+
+    @rule(share=st.floats(0, 1), bytes_max=st.integers(0, 500), min_one=st.booleans())
+    def read_with_what_is_remembered_and_without(self, share: float, bytes_max: int, min_one: bool) -> None:
+        log = self.disk.log
+        offset = self.start + int((self.end - self.start) * share)
+        tail = log.active.tail
+        found: list[tuple[int, int, int] | str | None] = []
+        for remembered in (tail, Tail()):
+            log.active.tail = remembered
+            try:
+                piece = log.read(offset, bytes_max, min_one=min_one)
+            except CorruptRecordError as error:
+                found.append(error.message)
+                continue
+            found.append(None if piece is None else (piece.start_offset, piece.position, piece.size))
+            if piece is not None:
+                piece.release()
+        log.active.tail = tail
+        near, plain = found
+        if isinstance(near, tuple) and isinstance(
+            plain, tuple
+        ):  # an index leads to a boundary, the tail to the last one
+            assert near[:2] == plain[:2]
+            assert near[2] == plain[2] or plain[2] < near[2] <= bytes_max
+        else:
+            assert near == plain
 
     @invariant()
     def is_sound(self) -> None:

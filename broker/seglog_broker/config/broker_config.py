@@ -18,7 +18,7 @@ from seglog_broker.config.keys import (
     Synonym,
     keys_of,
 )
-from seglog_broker.config.topic_config import NO_CLEANER, NO_FLUSHER, NO_REPLICAS, TOPIC_KEYS, TopicConfig
+from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
 from seglog_broker.config.values import (
     LONG_MAX,
@@ -215,9 +215,10 @@ class BrokerConfig:
         Key(
             "log.flush.start.offset.checkpoint.interval.ms",
             Int(0),
-            Effect.NOT_YET,
+            Effect.NEVER,
             "Milliseconds between two checkpoints of the log start offsets.",
-            "Seldom.",
+            "Never here.",
+            note="log starts are written with the other checkpoints, and at once when records are deleted",
         ),
     ] = 60_000
     log_flush_scheduler_interval_ms: Annotated[
@@ -225,11 +226,9 @@ class BrokerConfig:
         Key(
             "log.flush.scheduler.interval.ms",
             Long(0),
-            Effect.NOT_YET,
-            "Milliseconds between two looks for partitions whose flush.ms has passed; also a default of flush.ms.",
+            Effect.NOW,
+            "Another default of flush.ms; when to look for partitions whose time has come is found out by itself.",
             "Together with flush.ms.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
         ),
     ] = LONG_MAX
     log_retention_check_interval_ms: Annotated[
@@ -237,10 +236,9 @@ class BrokerConfig:
         Key(
             "log.retention.check.interval.ms",
             Long(1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds between two looks for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
-            note="nothing is deleted by age or size yet",
         ),
     ] = 300_000
     num_recovery_threads_per_data_dir: Annotated[
@@ -294,11 +292,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.enable",
             Boolean(),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Whether compacted topics are compacted.",
-            "Never; Kafka 5 has it always on.",
-            note=NO_CLEANER,
-            holds=False,
+            "Never; Kafka 5 has it always on. Without it compacted topics grow for ever.",
         ),
     ] = True
     log_cleaner_threads: Annotated[
@@ -306,10 +302,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.threads",
             Int(0),
-            Effect.NOT_YET,
-            "Partitions that are compacted at a time.",
+            Effect.NOW,
+            "Partitions that are compacted at a time, each in a process of its own; 0 switches compaction off.",
             "Raise it when compaction falls behind.",
-            note=NO_CLEANER,
         ),
     ] = 1
     log_cleaner_dedupe_buffer_size: Annotated[
@@ -317,10 +312,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.dedupe.buffer.size",
             Long(1_048_577),
-            Effect.NOT_YET,
-            "Bytes of memory for the keys of a round of compaction; each cleaner thread must have more than 1 MiB.",
+            Effect.NOW,
+            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key costs its length and 170.",
             "Raise it for topics with very many keys.",
-            note=NO_CLEANER,
         ),
     ] = 134_217_728
     log_cleaner_io_buffer_load_factor: Annotated[
@@ -328,10 +322,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.io.buffer.load.factor",
             Double(),
-            Effect.NOT_YET,
-            "Share of the memory for keys that is filled before a round begins.",
+            Effect.NOW,
+            "Share of the memory for keys that a round may fill before it ends.",
             "Seldom.",
-            note=NO_CLEANER,
         ),
     ] = 0.9
     log_cleaner_io_buffer_size: Annotated[
@@ -339,10 +332,10 @@ class BrokerConfig:
         Key(
             "log.cleaner.io.buffer.size",
             Int(0),
-            Effect.NOT_YET,
+            Effect.NEVER,
             "Bytes of the cleaner's buffers for reading and writing.",
-            "Seldom.",
-            note=NO_CLEANER,
+            "Never here.",
+            note="pieces of a fixed size are read, and batches are never split",
         ),
     ] = 524_288
     log_cleaner_io_max_bytes_per_second: Annotated[
@@ -350,10 +343,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.io.max.bytes.per.second",
             Double(),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Most bytes per second that compaction reads and writes.",
             "Lower it when compaction disturbs producers and consumers.",
-            note=NO_CLEANER,
         ),
     ] = sys.float_info.max
     log_cleaner_backoff_ms: Annotated[
@@ -361,10 +353,9 @@ class BrokerConfig:
         Key(
             "log.cleaner.backoff.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds the cleaner sleeps when there is nothing to do.",
             "Seldom.",
-            note=NO_CLEANER,
         ),
     ] = 15_000
     producer_id_expiration_ms: Annotated[

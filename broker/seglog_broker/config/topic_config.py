@@ -23,9 +23,6 @@ from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Te
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576
 """Apache Kafka 4 refuses a smaller ``segment.bytes``."""
 
-NO_RETENTION: Final = "nothing is deleted by age or size yet"
-NO_CLEANER: Final = "compaction does not run yet"
-NO_FLUSHER: Final = "there is no flush by count or time yet; produce with ack=disk to have records on disk"
 NO_RECOMPRESSION: Final = "batches are stored as they were sent"
 NO_REPLICAS: Final = "one node has no replicas"
 NO_TIERS: Final = "there is no remote storage"
@@ -48,8 +45,6 @@ class TopicConfig:
             "What happens to old segments: deleted when they expire, compacted to the last record of each key, or both;"
             " with compact, a record without a key is refused.",
             "Choose compact for topics that hold the latest state of each key.",
-            note="compact refuses records without a key, but nothing is compacted or deleted yet",
-            holds=(),
             synonyms=(Synonym("log.cleanup.policy"),),
         ),
     ] = ("delete",)
@@ -127,11 +122,9 @@ class TopicConfig:
         Key(
             "flush.messages",
             Long(1),
-            Effect.NOT_YET,
-            "Records after which a partition is flushed to disk.",
+            Effect.NOW,
+            "Records after which a partition is flushed to disk, in the background.",
             "Seldom; acks at level disk are the better tool.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
             synonyms=(Synonym("log.flush.interval.messages"),),
         ),
     ] = LONG_MAX
@@ -140,11 +133,9 @@ class TopicConfig:
         Key(
             "flush.ms",
             Long(0),
-            Effect.NOT_YET,
-            "Milliseconds after which a partition is flushed to disk.",
+            Effect.NOW,
+            "Milliseconds after which a partition is flushed to disk, in the background.",
             "To bound what a power loss takes from producers that do not ask for ack=disk.",
-            note=NO_FLUSHER,
-            holds=LONG_MAX,
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
         ),
     ] = LONG_MAX
@@ -153,11 +144,9 @@ class TopicConfig:
         Key(
             "retention.ms",
             Long(-1),
-            Effect.NOT_YET,
-            "Age in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
+            Effect.NOW,
+            "Age of its newest record in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
             "Set it to how long the events are of use; -1 to keep history.",
-            note=NO_RETENTION,
-            holds=-1,
             synonyms=(
                 Synonym("log.retention.ms", 1, Long(), off_below_zero=True),
                 Synonym("log.retention.minutes", 60_000, Int(), off_below_zero=True),
@@ -170,11 +159,9 @@ class TopicConfig:
         Key(
             "retention.bytes",
             Long(),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Size in bytes of a partition above which its oldest segments are deleted; -1 sets no limit.",
             "Set it to bound the disk: partitions times this number, and a segment each.",
-            note=NO_RETENTION,
-            holds=-1,
             synonyms=(Synonym("log.retention.bytes"),),
         ),
     ] = -1
@@ -183,11 +170,9 @@ class TopicConfig:
         Key(
             "file.delete.delay.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds between taking a file out of the log and removing it from the disk.",
             "Seldom; raise it to have time for second thoughts.",
-            note="files of a deleted topic are removed at once",
-            holds=0,
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
     ] = 60_000
@@ -289,10 +274,9 @@ class TopicConfig:
         Key(
             "min.cleanable.dirty.ratio",
             Double(0, 1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Share of a compacted partition that must be new before it is compacted again.",
             "Lower it to waste less disk, raise it to compact less often.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
         ),
     ] = 0.5
@@ -301,10 +285,9 @@ class TopicConfig:
         Key(
             "min.compaction.lag.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds a record stays untouched by compaction; at most max.compaction.lag.ms.",
             "Raise it when readers must see every change within that time.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
         ),
     ] = 0
@@ -316,8 +299,6 @@ class TopicConfig:
             Effect.NOW,
             "Milliseconds after which a replaced record should be gone from a compacted topic.",
             "Lower it where old values must disappear by a certain time.",
-            note="it shortens segment.ms of a compacted topic, but nothing is compacted yet",
-            holds=LONG_MAX,
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
         ),
     ] = LONG_MAX
@@ -326,10 +307,9 @@ class TopicConfig:
         Key(
             "delete.retention.ms",
             Long(0),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds a tombstone stays in a compacted topic for readers that are behind.",
             "Raise it when readers of the whole topic may take longer than that.",
-            note=NO_CLEANER,
             synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
         ),
     ] = 86_400_000

@@ -229,6 +229,7 @@ class StateFound(Fact):
     first_append_ms: int | None
     last_append_ms: int | None
     log_start_reason: str | None
+    compacted_before: int
 
 
 # --- Directories ------------------------------------------------------------------------------------------------------

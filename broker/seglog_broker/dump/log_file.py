@@ -53,7 +53,7 @@ def walk(file: File, size: int, base_offset: int, *, checksums: bool) -> Iterato
             return
         following = verifier.next_batch(position, lowest, highest)
         end = size if following is None else following.position
-        reason, header = _judge(file, position, size)
+        reason, header = judge_stretch(file, position, size)
         if header is not None and position + header.size != end:
             header = None
         yield BadStretch(position, end, reason, header, following is None)
@@ -71,7 +71,7 @@ def _good_batches(
         position = found.end
 
 
-def _judge(file: File, position: int, size: int) -> tuple[str, BatchHeader | None]:
+def judge_stretch(file: File, position: int, size: int) -> tuple[str, BatchHeader | None]:
     """Why no valid batch begins there, as the end of a sentence, and the header if only the checksum is wrong."""
     rest = size - position
     if _is_zero(file, position, size):

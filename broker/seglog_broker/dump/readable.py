@@ -165,6 +165,8 @@ def _state(fact: f.StateFound) -> str:
         parts.append(f"last append {time_text(fact.last_append_ms)}")
     if fact.log_start_reason is not None:
         parts.append(f"log start moved: {printable(fact.log_start_reason)}")
+    if fact.compacted_before:
+        parts.append(f"compacted before {fact.compacted_before}")
     return "state: " + (", ".join(parts) or "nothing to remember")
 
 

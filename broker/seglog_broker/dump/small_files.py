@@ -191,10 +191,12 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
     directory = path.rpartition("/")[0] or "."
     content = read_file(fs, path)
     state = PartitionState.load(fs, directory)
-    if state == PartitionState() and not _says_nothing(content):
+    if state == PartitionState() and not says_nothing(content):
         yield Damage(path, None, None, "it cannot be understood; a start takes it for absent")
         return
-    yield StateFound(state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason)
+    yield StateFound(
+        state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason, state.compacted_before
+    )
     if state.read_only is not None:
         yield Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
     for known in state.damaged:
@@ -210,13 +212,17 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
         )
 
 
-def _says_nothing(content: bytes) -> bool:
+def says_nothing(content: bytes) -> bool:
     """Whether this is a state with nothing in it, as the broker itself writes it, rather than no state at all."""
     try:
         found: Any = json.loads(content)
     except ValueError:
         return False
-    return isinstance(found, dict) and not any(value for name, value in found.items() if name != "version")
+    return isinstance(found, dict) and not any(_says_something(found[name]) for name in found if name != "version")
+
+
+def _says_something(value: Any) -> bool:
+    return any(map(_says_something, value.values())) if isinstance(value, dict) else bool(value)
 
 
 SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {

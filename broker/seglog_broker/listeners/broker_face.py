@@ -11,6 +11,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.filesystem import File
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
     Ack,
@@ -74,6 +75,10 @@ class Answer(Protocol):
         """The payload, in order."""
         ...
 
+    def close(self) -> None:
+        """Give the leases back."""
+        ...
+
     def __enter__(self) -> object: ...
 
     def __exit__(
@@ -124,8 +129,11 @@ class BrokerFace(Protocol):
         """The answer, or None when it would have to wait."""
         ...
 
-    async def fetch(self, request: FetchRequest, /) -> Answer:
-        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled."""
+    async def fetch(self, request: FetchRequest, waiter: Waiter, /) -> Answer:
+        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
+
+        RequestCancelledError when ``waiter`` was ended, or answered, first.
+        """
         ...
 
     async def answer(self, request: Request, /) -> tuple[Message, bytes]:

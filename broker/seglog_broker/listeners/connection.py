@@ -17,8 +17,15 @@ from seglog_broker.listeners.acks import AckQueue
 from seglog_broker.listeners.broker_face import Answer, BrokerFace, Pending
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.parting import PART_SECONDS, part
-from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_parting, encode_reply
+from seglog_broker.listeners.replies import (
+    as_seglog_error,
+    count_errors,
+    encode_fetch_prefix,
+    encode_parting,
+    encode_reply,
+)
 from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import (
     BrokerStoppingError,
     InvalidRequestError,
@@ -26,7 +33,7 @@ from seglog_protocol.errors import (
     RequestCancelledError,
     SeglogError,
 )
-from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader, encode_frame_prefix
+from seglog_protocol.frames import RECEIVE_BYTES, BufferPool, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendReply,
@@ -39,7 +46,6 @@ from seglog_protocol.messages import (
     Message,
     Request,
     decode_request,
-    reply_header,
     request_id_of,
 )
 
@@ -67,6 +73,9 @@ log = structlog.get_logger()
 _receive_buffer = bytearray(RECEIVE_BYTES)
 """Shared by all connections: the loop receives into it and takes the bytes out before it turns to anything else."""
 
+_pool = BufferPool()
+"""Shared too. Appends give their frames back, as soon as the batches are written."""
+
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
@@ -74,12 +83,12 @@ class Connection:
     def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
         self._broker = broker
         self._sock = sock
-        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer)
+        self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=_pool)
         self._sender = Sender(sock, broker.offload)
         self._acks = AckQueue(self._sender, broker.metrics.request_errors)
         self._acks_running = False
         self._fetches = 0
-        self._waiting: dict[int, trio.CancelScope] = {}  # around each fetch that waits for records, by request id
+        self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
         self._cancelled: set[int] = set()  # ids of fetches that their asker ended
         self._stopping = False
         self._parting: bytes | None = None  # the last thing to say
@@ -192,6 +201,7 @@ class Connection:
                     if goes_on is None:
                         await self._sender.flush()
                         goes_on = await self._append_creating(frame, nursery)
+                    _pool.give_back(frame)
                     if not goes_on:
                         return
                     if self._acks.is_full:
@@ -305,21 +315,54 @@ class Connection:
         if request_id in self._waiting:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
-        scope = trio.CancelScope()  # entered by the task, but known here: `stop` may come before the task has run
-        self._waiting[request_id] = scope
+        # Known here, because `stop` may come before the task has run.
+        waiter = Waiter(lambda: self._answer_waiting(request_id, request, nursery))
+        self._waiting[request_id] = waiter
         if self._stopping:
-            scope.cancel()
-        nursery.start_soon(self._fetch, request_id, request, scope)
+            waiter.end()
+        nursery.start_soon(self._fetch, request_id, request, waiter)
 
-    async def _fetch(self, request_id: int, request: FetchRequest, scope: trio.CancelScope) -> None:
+    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> bool:
+        """Answer a fetch that has waited, unless that takes more waiting; its task then has nothing left to do.
+
+        Whatever goes wrong, that task meets it too, and knows what to do.
+        """
+        if not self._sender.is_free:
+            return False
+        try:
+            answer = self._broker.fetch_now(request)
+        except Exception:  # noqa: BLE001 - see above
+            return False
+        if answer is None:
+            return False
+        try:
+            prefix = self._encode_answer(request_id, answer)
+            left = self._sender.begin_frame(prefix, answer.slices)
+        except Exception:  # noqa: BLE001 - see above
+            answer.close()
+            return False
+        if left:
+            nursery.start_soon(self._end_answer, answer, prefix, left)
+        else:
+            answer.close()
+        del self._waiting[request_id]
+        return True
+
+    async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
+        with answer:
+            await self._sender.end_frame(prefix, answer.slices, left)
+
+    async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
         """Wait for the answer to a fetch and send it."""
         answer: Answer | None = None
         failure: SeglogError | None = None
         try:
-            with scope:
-                try:
-                    answer = await self._broker.fetch(request)
-                except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            try:
+                answer = await self._broker.fetch(request, waiter)
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                if waiter.is_answered:
+                    return
+                if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
             if request_id in self._cancelled:  # also when an answer came in the same moment: it was said to be ended
@@ -343,27 +386,31 @@ class Connection:
         """Send the answer to a fetch; its leases end with the last byte."""
         with answer:
             try:
-                size = sum(piece.size for piece in answer.slices)
-                self._broker.metrics.fetch_bytes += size
-                count_errors(self._broker.metrics.request_errors, answer.reply)
-                prefix = encode_frame_prefix(reply_header(request_id, answer.reply), size)
+                prefix = self._encode_answer(request_id, answer)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
                 self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()
             else:
                 await self._sender.send_frame(prefix, answer.slices)
 
+    def _encode_answer(self, request_id: int, answer: Answer) -> bytes:
+        """The frame of an answer up to its payload, counted."""
+        size = sum([piece.size for piece in answer.slices])
+        self._broker.metrics.fetch_bytes += size
+        count_errors(self._broker.metrics.request_errors, answer.reply)
+        return encode_fetch_prefix(request_id, answer.reply, size)
+
     def _cancel(self, target: int) -> bool:
-        scope = self._waiting.get(target)
-        if scope is None:
+        waiter = self._waiting.get(target)
+        if waiter is None:
             return False
         self._cancelled.add(target)
-        scope.cancel()
+        waiter.end()
         return True
 
     def _end_waiting(self) -> None:
-        for scope in self._waiting.values():
-            scope.cancel()
+        for waiter in self._waiting.values():
+            waiter.end()
 
     # --- Parting ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from seglog_protocol.errors import SeglogError, StorageError, UnknownServerError
-from seglog_protocol.frames import encode_frame
+from seglog_protocol.frames import encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
     FetchReply,
@@ -14,6 +14,8 @@ from seglog_protocol.messages import (
     OffsetsReply,
     TopicsReply,
     TruncateReply,
+    pack_fields,
+    pack_reply_header,
     reply_header,
 )
 
@@ -29,6 +31,20 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
         return encode_frame(reply_header(request_id, reply), (payload,) if payload else ())
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
         return encode_frame(reply_header(request_id, as_seglog_error(error, type(reply).__name__)))
+
+
+_latest_fields: tuple[FetchReply | None, bytes] = None, b""
+"""The fetch reply that was encoded last: one append often wakes many who are told the same."""
+
+
+def encode_fetch_prefix(request_id: int, reply: FetchReply, payload_size: int) -> bytes:
+    """The frame of a reply to a fetch, up to its payload."""
+    global _latest_fields
+    latest, fields = _latest_fields
+    if latest is not reply:
+        fields = pack_fields(reply)
+        _latest_fields = reply, fields
+    return encode_packed_prefix(pack_reply_header(request_id, fields), payload_size)
 
 
 def encode_parting(error: SeglogError) -> bytes:

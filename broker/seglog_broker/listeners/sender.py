@@ -14,7 +14,7 @@ import trio
 
 from seglog_broker.listeners.broker_face import Slice
 from seglog_broker.offload import Offload
-from seglog_broker.storage.filesystem import File
+from seglog_broker.storage.filesystem import Buffer, File
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 1024 * 1024
@@ -43,8 +43,13 @@ class Sender:
         self._sock = sock
         self._offload = offload
         self._outgoing: list[bytes] = []
-        self._sending = trio.Lock()  # held while a frame is under way across a checkpoint
+        self._sending = trio.Semaphore(1, max_value=1)  # taken while a frame is under way across a checkpoint
         self._cut_short = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a frame would go out at once, as far as it is for this side to say."""
+        return self._sending.value > 0 and not self._outgoing
 
     def queue(self, frame: bytes) -> None:
         """Send ``frame`` with the next ``flush``; whoever queues must flush before it waits for anything else."""
@@ -52,7 +57,7 @@ class Sender:
 
     async def flush(self) -> None:
         """Return when the socket has taken all that was queued. A checkpoint only when it has to wait."""
-        if not self._outgoing or (not self._sending.locked() and self._send_now()):
+        if not self._outgoing or (self._sending.value and self._send_now()):
             return
         async with self._sending:
             await self._send_outgoing()
@@ -62,20 +67,55 @@ class Sender:
 
         Raises FileShrankError when a file is shorter than its slice.
         """
-        if self._sending.locked():
+        left = self.begin_frame(prefix, slices)
+        if left is None:
             await self._sending.acquire()
-        else:
-            self._sending.acquire_nowait()
-        try:
-            await self._send_outgoing()
             try:
-                # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
-                await self._send_all(prefix, _MSG_MORE if slices else 0)
-                for piece in slices:
-                    await self._send_slice(piece)
+                await self._send_outgoing()
             except BaseException:
-                self._cut_short = True
+                self._sending.release()
                 raise
+            left = _frame_size(prefix, slices)
+        if left:
+            await self.end_frame(prefix, slices, left)
+
+    def begin_frame(self, prefix: bytes, slices: Sequence[Slice]) -> int | None:
+        """Send what the socket takes of such a frame without waiting; how many bytes are left.
+
+        None: another frame is under way, or there are others to be sent first. If any are left, ``end_frame`` must
+        follow, and until then nothing else is sent. Of a frame with several slices only the prefix is tried.
+        """
+        if not self.is_free:
+            return None
+        self._check()
+        sent = 0
+        try:
+            # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
+            sent = self._sock.send(prefix, _MSG_MORE if slices else 0)
+            if sent == len(prefix) and len(slices) == 1 and slices[0].size <= SEND_STEP_BYTES:
+                sent += _send_file(self._sock, slices[0].file, slices[0].position, slices[0].size) or 0
+        except BlockingIOError:
+            pass
+        except BaseException:
+            self._cut_short = True
+            raise
+        left = _frame_size(prefix, slices) - sent
+        if left:
+            self._sending.acquire_nowait()
+        return left
+
+    async def end_frame(self, prefix: bytes, slices: Sequence[Slice], left: int) -> None:
+        """Send the last ``left`` bytes of a frame."""
+        sent = _frame_size(prefix, slices) - left
+        try:
+            await self._send_all(memoryview(prefix)[sent:], _MSG_MORE if slices else 0)
+            sent = max(0, sent - len(prefix))
+            for piece in slices:
+                await self._send_slice(piece, sent)
+                sent = 0
+        except BaseException:
+            self._cut_short = True
+            raise
         finally:
             self._sending.release()
 
@@ -106,7 +146,7 @@ class Sender:
                 raise
         self._check()
 
-    async def _send_all(self, data: bytes, flags: int = 0) -> None:
+    async def _send_all(self, data: Buffer, flags: int = 0) -> None:
         left = memoryview(data)
         while left:
             try:
@@ -114,12 +154,17 @@ class Sender:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._sock)
 
-    async def _send_slice(self, piece: Slice) -> None:
-        file, position, end = piece.file, piece.position, piece.position + piece.size
-        descriptor = _descriptor(file)
+    async def _send_slice(self, piece: Slice, sent: int) -> None:
+        """Send what follows the first ``sent`` bytes of it."""
+        file, position, end = piece.file, piece.position + sent, piece.position + piece.size
         while position < end:
             step = min(end - position, SEND_STEP_BYTES)
-            if descriptor is None or not file.is_cached(position, step):
+            try:
+                count = _send_file(self._sock, file, position, step)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._sock)
+                continue
+            if count is None:
                 # What was read is sent as it is: by the time sendfile came for the pages they might be gone again.
                 data = await self._offload.cold_read(file.pread, step, position)
                 if len(data) < step:
@@ -127,15 +172,10 @@ class Sender:
                 await self._send_all(data)
                 position += step
                 continue
-            try:
-                sent = os.sendfile(self._sock.fileno(), descriptor, position, step)
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._sock)
-                continue
-            if sent == 0:
+            if count == 0:
                 raise _shrank(file, position, end)
-            position += sent
-            if sent == step and position < end:
+            position += count
+            if count == step and position < end:
                 await trio.lowlevel.checkpoint()  # a fast reader must not keep the loop for a whole answer
 
     def _check(self) -> None:
@@ -143,14 +183,19 @@ class Sender:
             raise BrokenPipeError("an earlier frame was cut short")
 
 
-def _descriptor(file: File) -> int | None:
-    """The descriptor to send from, or None where the bytes have to be read first."""
+def _frame_size(prefix: bytes, slices: Sequence[Slice]) -> int:
+    return len(prefix) + sum([piece.size for piece in slices])
+
+
+def _send_file(sock: socket.socket, file: File, position: int, size: int) -> int | None:
+    """Send from the file as much as the socket takes, 0 behind its end; None when the bytes have to be read first."""
     if not _HAS_SENDFILE:
         return None
     try:
-        return file.fileno()
+        descriptor = file.fileno()
     except OSError:  # a file in memory
         return None
+    return os.sendfile(sock.fileno(), descriptor, position, size) if file.is_cached(position, size) else None
 
 
 def _shrank(file: File, position: int, end: int) -> FileShrankError:

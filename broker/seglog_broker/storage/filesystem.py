@@ -28,6 +28,13 @@ PAGE_PROBE_INTERVAL: Final = 128 * 1024
 its window."""
 
 
+PAGE_BYTES_MIN: Final = 4096
+"""Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+
+_PROBE: Final = [bytearray(1)]
+"""What probes read, and nobody looks at."""
+
+
 class FileStat(NamedTuple):
     """What the storage engine asks of a file."""
 
@@ -121,6 +128,10 @@ class FileSystem(Protocol):
         """Size, time of last change, kind; FileNotFoundError when there is nothing."""
         ...
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         ...
@@ -192,21 +203,25 @@ def read_file(fs: FileSystem, path: str) -> bytes:
         file.close()
 
 
-def write_file_atomically(fs: FileSystem, path: str, content: bytes) -> None:
+def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
     """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
 
     ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten.
+    Without ``sync`` this is true of a crash of the process only: after a power cut the path may hold anything or be
+    absent, which is for content that carries a checksum and can be done without.
     """
     temporary = f"{path}.tmp"
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)
         write_all(file, [content], 0)
-        file.fdatasync()
+        if sync:
+            file.fdatasync()
     finally:
         file.close()
     fs.rename(temporary, path)
-    fs.sync_directory(parent(path))
+    if sync:
+        fs.sync_directory(parent(path))
 
 
 def parent(path: str) -> str:
@@ -255,11 +270,15 @@ class _PosixFile:
     def is_cached(self, position: int, size: int) -> bool:
         if not hasattr(os, "RWF_NOWAIT"):
             return False
-        probe = [bytearray(1)]
         last = position + size - 1
-        for at in (*range(position, last, PAGE_PROBE_INTERVAL), last):
+        places = (
+            (last,)
+            if position // PAGE_BYTES_MIN == last // PAGE_BYTES_MIN
+            else (*range(position, last, PAGE_PROBE_INTERVAL), last)
+        )
+        for at in places:
             try:
-                os.preadv(self._descriptor, probe, at, os.RWF_NOWAIT)
+                os.preadv(self._descriptor, _PROBE, at, os.RWF_NOWAIT)
             except BlockingIOError:
                 return False
             except OSError:
@@ -320,6 +339,10 @@ class PosixFileSystem:
         """What stat says."""
         found = os.stat(path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """As utimensat(2), which Python cannot tell to leave the time of access alone: it is read first."""
+        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:
         """As stat(2) sees it."""

@@ -144,6 +144,12 @@ class ForgetfulFileSystem(Script):
             return FileStat(0, node.mtime_ms, is_directory=True)
         return FileStat(len(node.content), node.mtime_ms, is_directory=False)
 
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """An operation; like all times of change, it survives every crash."""
+        node = self._find(path)
+        self.begin("set_mtime", path, mtime_ms)
+        node.mtime_ms = mtime_ms
+
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         self.look("exists", path)

@@ -15,7 +15,7 @@ class Operation(NamedTuple):
     """A change that was asked for, whether or not a fault let it happen.
 
     ``name`` is the seam's method. ``detail`` is (position, size) of a pwritev, (size,) of a truncate, (new path,) of a
-    rename, else (). ``remove_tree`` counts once per entry removed: it is not one system call.
+    rename, (ms,) of a set_mtime, else (). ``remove_tree`` counts once per entry removed: it is not one system call.
     """
 
     number: int

@@ -8,8 +8,6 @@ longest unused first.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -91,6 +89,21 @@ class _WarmFile:
         return self._file.pread(size, position)
 
 
+class OnlyWarm:
+    """Within ``with pool.only_warm:`` a seek raises ColdReadError instead of waiting for the disk. Not to be nested."""
+
+    __slots__ = ("is_on",)
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def __enter__(self) -> None:
+        self.is_on = True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.is_on = False
+
+
 class HandlePool:
     """The open files and maps of one broker."""
 
@@ -100,7 +113,7 @@ class HandlePool:
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
         self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
-        self._only_warm = False
+        self.only_warm = OnlyWarm()
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
         """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
@@ -114,24 +127,15 @@ class HandlePool:
             handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
         return self._leased(handle)
 
-    @contextmanager
-    def only_warm(self) -> Iterator[None]:
-        """Within this block a seek raises ColdReadError instead of waiting for the disk."""
-        self._only_warm = True
-        try:
-            yield
-        finally:
-            self._only_warm = False
-
     def for_seeking(self, file: File) -> Readable:
         """The file as a seek may read it now."""
-        return _WarmFile(file) if self._only_warm else file
+        return _WarmFile(file) if self.only_warm.is_on else file
 
     def lease_map(self, path: str, size: int) -> Lease[Map]:
         """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
         handle = self._maps.get(path)
         if handle is None:
-            if self._only_warm:
+            if self.only_warm.is_on:
                 with self.lease(path) as file:
                     if not file.is_cached(0, size):
                         raise ColdReadError(path, 0, size)

@@ -69,6 +69,7 @@ class LoadReport:
     opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    doomed: list[str] = field(default_factory=list)  # directories of deleted topics, still to be removed
 
 
 class LogDirectory:
@@ -96,6 +97,8 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}  # of partitions that are offline
+        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of partitions that are offline
+        self._has_cleaned = False  # there is such a file, so it must be kept true
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class LogDirectory:
                 self._adopt(directories)
             if filenames.FORMAT_FILE not in found:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
-            self._remove_leftovers(directories)
+            self._mark_leftovers(directories)
             self._load_logs(set(found))
         except OSError as error:
             self.abandon()
@@ -257,13 +260,17 @@ class LogDirectory:
         except (FileNotFoundError, ValueError):
             return None
 
-    def _remove_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
-        """Remove what a deletion left, and set aside, as Kafka does, directories that no topic knows."""
+    def _mark_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
+        """Mark what a deletion left, for removal, and set aside, as Kafka does, directories that no topic knows."""
         changed = False
         for name, (topic, partition, marker) in directories.items():
             owner = self.registry.topics.get(topic)
-            if marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
-                self._fs.remove_tree(self._file(name))
+            if marker == filenames.DELETE_MARKER:
+                self.report.doomed.append(self._file(name))
+            elif not marker and self._is_doomed(name):
+                marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)
+                self._fs.rename(self._file(name), self._file(marked))
+                self.report.doomed.append(self._file(marked))
                 changed = True
             elif not marker and (owner is None or partition >= owner.partitions):
                 aside = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.STRAY_MARKER)
@@ -282,6 +289,8 @@ class LogDirectory:
     def _load_logs(self, found: set[str]) -> None:
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
         log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
+        cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
+        self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
         for topic in list(self.registry.topics.values()):
             try:
                 config = self._config.topic_config(topic.config)
@@ -303,7 +312,9 @@ class LogDirectory:
                         clean=self.report.clean or is_new,
                         recovery_point=self._recovery_points.get(key, 0),
                         log_start=log_starts.get(key, 0),
+                        compacted_before=cleaned.get(key, 0),
                     )
+                    log.first_dirty_offset = cleaned.get(key)
                     self.logs[key] = log
                     known = self._recovery_points.get(key, 0)
                     self._recovery_points[key] = min(known, log.log_end_offset)
@@ -312,7 +323,8 @@ class LogDirectory:
                     self.report.offline[key] = str(error)
         self._log_starts = {key: offset for key, offset in log_starts.items() if key in self.report.offline}
         known_keys = self.logs.keys() | self.report.offline.keys()
-        if not known_keys >= self._recovery_points.keys() | log_starts.keys():
+        self._cleaned = {key: offset for key, offset in cleaned.items() if key in self.report.offline}
+        if not known_keys >= self._recovery_points.keys() | log_starts.keys() | cleaned.keys():
             # What is said there of a topic that is gone must not be read as said of a later one of that name.
             for path, content in self.checkpoints():
                 write_file_atomically(self._fs, path, content)
@@ -445,8 +457,8 @@ class LogDirectory:
     def delete_topic(self, topic: Topic) -> list[str]:
         """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
 
-        The registry is written first: after a crash the start removes what is left. Whoever still reads from the
-        topic's files holds a lease and finishes undisturbed.
+        The registry is written first: after a crash, or where a directory could not be renamed, the next start removes
+        what is left. Whoever still reads from the topic's files holds a lease and finishes undisturbed.
         """
         del self.registry.topics[topic.name]
         self.registry.deleting.append(topic.id)
@@ -455,6 +467,8 @@ class LogDirectory:
         except OSError as error:
             self.registry.topics[topic.name] = topic
             self.registry.deleting.remove(topic.id)
+            with contextlib.suppress(OSError):
+                self.registry.save()  # the new one may be in its place already, and only not be synced
             raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
         doomed = []
         for partition in range(topic.partitions):
@@ -463,16 +477,16 @@ class LogDirectory:
                 log.release()
             self._recovery_points.pop((topic.name, partition), None)
             self._log_starts.pop((topic.name, partition), None)
+            self._cleaned.pop((topic.name, partition), None)
             self.report.offline.pop((topic.name, partition), None)
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
             marked = self._file(name)
-            try:
+            with contextlib.suppress(OSError):
                 self._fs.rename(path, marked)
                 doomed.append(marked)
-            except FileNotFoundError:
-                continue
-        self._fs.sync_directory(self.path)
+        with contextlib.suppress(OSError):
+            self._fs.sync_directory(self.path)
         return doomed
 
     def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
@@ -487,17 +501,20 @@ class LogDirectory:
         self._recovery_points[key] = offset
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
-        """(path, content) of the recovery point and log start checkpoints as they should be now."""
+        """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
         known = self.logs.keys() | self.report.offline.keys()
         points = {key: offset for key, offset in self._recovery_points.items() if key in known}
         starts = dict(self._log_starts)
         for key, log in self.logs.items():
-            if log.log_start_offset > log.segments[0].base_offset:  # the others follow from the files
+            if log.log_start_offset > log.first_base_on_disk:  # the others follow from the files
                 starts[key] = log.log_start_offset
-        return [
-            (self._file(checkpoints.RECOVERY_POINT_CHECKPOINT), checkpoints.encode_offsets(points)),
-            (self._file(checkpoints.LOG_START_CHECKPOINT), checkpoints.encode_offsets(starts)),
-        ]
+        cleaned = dict(self._cleaned)
+        cleaned |= {k: log.first_dirty_offset for k, log in self.logs.items() if log.first_dirty_offset is not None}
+        wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
+        if cleaned or self._has_cleaned:
+            self._has_cleaned = True
+            wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
+        return [(self._file(name), checkpoints.encode_offsets(offsets)) for name, offsets in wanted]
 
     def close(self) -> list[str]:
         """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.

@@ -9,16 +9,21 @@ power cut. Invariants 1 to 5 of ARCHITECTURE.md live here.
 """
 
 import errno
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from seglog_broker.config import TopicConfig
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.batch_scan import LocatedBatch
+from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
@@ -27,12 +32,17 @@ from seglog_broker.storage.filenames import (
 from seglog_broker.storage.filesystem import File, FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.leader_epochs import LeaderEpochs
-from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
 from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
+from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
+from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import FoundTimestamp, Segment
 from seglog_broker.storage.sparse_index import SparseIndex
+from seglog_broker.storage.swap import SegmentSwap
+from seglog_broker.storage.tail import TailRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -44,16 +54,6 @@ from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
 
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The process or the machine is short of something; the disk has not been asked anything."""
-
-
-class RollReason(StrEnum):
-    """Why a segment was closed and a new one begun."""
-
-    SIZE = "size"
-    TIME = "time"
-    OFFSET_INDEX_FULL = "offset index full"
-    TIME_INDEX_FULL = "time index full"
-    OFFSET_RANGE = "offset range"
 
 
 class Appended(NamedTuple):
@@ -75,6 +75,10 @@ class LogSlice:
         self.position = position
         self.size = size
         self.start_offset = start_offset
+
+    def is_of(self, near: TailRange) -> bool:
+        """Whether it is what the tail of the same log gave."""
+        return self.start_offset == near.start_offset and self.size == near.end - near.position
 
     def release(self) -> None:
         """Give the file back. A second release does nothing."""
@@ -112,6 +116,19 @@ class Flush:
             lease.release()
 
 
+class StateWrite:
+    """What ``seglog-partition.json`` is to say; ``run`` may be called in a thread, once."""
+
+    def __init__(self, fs: FileSystem, path: str, content: bytes) -> None:
+        self._fs = fs
+        self._path = path
+        self._content = content
+
+    def run(self) -> None:
+        """Return when it survives a power cut."""
+        write_file_atomically(self._fs, self._path, self._content)
+
+
 class PartitionLog:
     """One partition; of no use before ``open``."""
 
@@ -132,6 +149,7 @@ class PartitionLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.durable_end_offset = 0
+        self.first_dirty_offset: int | None = None  # where the last round of compaction ended, None before the first
         self.state = PartitionState()
         self._fs = fs
         self._handles = handles
@@ -143,18 +161,25 @@ class PartitionLog:
         self._directory_is_dirty = False
         self._is_flushing = False
         self._unfinished_roll: RollReason | None = None  # its files are there in part; nothing more goes before them
+        self._state_unsaved = False  # something in ``state`` is newer than its file; the next checkpoint writes it
+        self._state_is_urgent = False  # and is not to wait that long
+        self._state_being_saved: StateWrite | None = None
+        self._leaving: list[DoomedSegments] = []  # out of the log; some may still be found by a start
         self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
-    def open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> OpenReport:
-        """Open what is in the directory.
+    def open(
+        self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, compacted_before: int = 0
+    ) -> OpenReport:
+        """Open what is in the directory; ``compacted_before`` is what the cleaner's checkpoint says, if anything.
 
         After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
         holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
         """
-        found = tidy_directory(self._fs, self.directory)
+        found = tidy_directory(self._fs, self.directory, clean=clean)
         self.state = PartitionState.load(self._fs, self.directory)
+        self.state.compacted_before = max(self.state.compacted_before, compacted_before)
         self.epochs.load()
         epoch_before = self.epochs.latest
         for base in sorted(base for name in found if (base := _log_base(name)) is not None):
@@ -185,12 +210,15 @@ class PartitionLog:
             epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
         self.log_start_offset = max(log_start, self._bases[0])
+        self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
+        self._forget_expired_damage()
         self._settle_epochs(epoch_before, clean=clean)
+        self._settle_appends(clean=clean)
         return OpenReport(recovery, rebuilt, self.epochs.problem)
 
     def _recover(self, recovery_point: int) -> RecoveryReport:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        recovery = LogRecovery(self.epochs, gaps_are_normal="compact" in self.config.cleanup_policy)
+        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before)
         report = recovery.run(self._segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
             # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.
@@ -198,12 +226,38 @@ class PartitionLog:
             complete.cut_bytes += report.cut_bytes
             return complete
         scanned_from = self._bases[first]
+        below = self.state.compacted_before
         kept = [damage for damage in self.state.damaged if damage.segment < scanned_from]
+        # Where compaction has been at work nobody can tell any more that something is missing, unless it is remembered.
+        kept += [
+            replace(damage, end_offset=min(damage.end_offset, below))
+            for damage in self.state.damaged
+            if damage.segment >= scanned_from and damage.reason == "missing" and damage.start_offset < below
+        ]
         if report.damaged or kept != self.state.damaged:
             self.state.damaged = [*kept, *report.damaged]
-            self.state.save(self._fs, self.directory)
+            self._save_state()
         self._fs.sync_directory(self.directory)
         return report
+
+    def _settle_appends(self, *, clean: bool) -> None:
+        """Restore when the active segment was written to first and last; after a crash the first is an estimate.
+
+        Its first timestamp is a good one if it can be true: not before the segment existed, not after its last write.
+        """
+        state, active = self.state, self.active
+        closed = set(self._bases[:-1])
+        state.rolls = {base: roll for base, roll in state.rolls.items() if base in closed}
+        if not clean:
+            state.last_append_ms = None  # the file's modification time knows better
+        if not active.size:
+            state.first_append_ms = None  # what had been appended is gone
+        elif state.active_segment != active.base_offset or state.first_append_ms is None:
+            begun = f"{self.directory}/{PARTITION_METADATA_FILE}"
+            not_before = self._segments[-2].modified_ms if len(self._segments) > 1 else self._fs.stat(begun).mtime_ms
+            state.first_append_ms = min(max(not_before, active.first_timestamp), active.modified_ms)
+            state.active_segment = active.base_offset
+            self._state_unsaved = True
 
     def _rebuild_missing_indexes(self) -> int:
         """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
@@ -221,7 +275,7 @@ class PartitionLog:
         self.epochs.entries = []
         if self.state.damaged:
             self.state.damaged = []
-            self.state.save(self._fs, self.directory)
+            self._save_state()
         self._add_segment(offset)
         self.log_end_offset = self.durable_end_offset = offset
         self._fs.sync_directory(self.directory)
@@ -285,7 +339,7 @@ class PartitionLog:
         reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
         if reason is not None:
             try:
-                if not self._roll(base):
+                if not self._roll(base, reason):
                     reason = None
             except OSError as error:
                 # What was begun may already be there, and a start would append to it: so must we, sooner or later.
@@ -293,13 +347,16 @@ class PartitionLog:
                 raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
-            self.active.append(batch, last_offset, header.max_timestamp)
+            position = self.active.append(batch, last_offset, header.max_timestamp)
         except OSError as error:
             self._cut_back(error)
+        self.active.tail.note(base, last_offset + 1, position, position + size)
         self.log_end_offset = last_offset + 1
         state = self.state
         if state.first_append_ms is None:
             state.first_append_ms = now
+            state.active_segment = self._bases[-1]
+            self._state_unsaved = True
         state.last_append_ms = now
         return Appended(base, last_offset, reason)
 
@@ -311,7 +368,7 @@ class PartitionLog:
                 reason=self.state.read_only,
             )
 
-    def _cut_back(self, error: OSError) -> None:
+    def _cut_back(self, error: OSError) -> NoReturn:
         try:
             self.active.cut_back()
         except OSError as second:
@@ -323,7 +380,7 @@ class PartitionLog:
         if self.state.read_only is None:
             self.state.read_only = reason
             try:
-                self.state.save(self._fs, self.directory)
+                self._save_state()
             except OSError:
                 return  # the disk that failed does not take the mark either; this process knows
 
@@ -336,7 +393,7 @@ class PartitionLog:
             return RollReason.SIZE
         if active.size > 0:
             first = active.first_timestamp
-            waited = max_timestamp - first if first >= 0 else now - active.created_ms
+            waited = max_timestamp - first if first >= 0 else now - (self.state.first_append_ms or now)
             if waited > self._segment_ms_max:
                 return RollReason.TIME
         if active.offset_index.is_full:
@@ -347,7 +404,7 @@ class PartitionLog:
             return RollReason.OFFSET_RANGE
         return None
 
-    def _roll(self, base_offset: int) -> bool:
+    def _roll(self, base_offset: int, reason: RollReason) -> bool:
         """Close the active segment and begin one at ``base_offset``; False when there is nothing to close.
 
         OSError leaves the old segment active and the log as it was.
@@ -367,8 +424,39 @@ class PartitionLog:
             self._indexes_unsaved = True  # derived data: what is in memory serves, the next checkpoint tries again
         self._adopt(new)
         self._unfinished_roll = None
+        self.state.note_roll(old.base_offset, reason, self._clock.now_ms())
         self.state.first_append_ms = None
+        self._state_unsaved = True
         return True
+
+    def roll_if_idle(self) -> bool:
+        """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
+
+        Raises StorageError when the new one could not be begun; it is tried again, at the latest by the next append.
+        """
+        if not self.active.size:
+            return False
+        now = self._clock.now_ms()
+        first = self.state.first_append_ms
+        if first is None or first > now:  # not known, or the clock was set back: counted from now on
+            self.state.first_append_ms, self.state.active_segment = now, self.active.base_offset
+            self._state_unsaved = True
+            return False
+        if self.state.read_only is not None or now - first <= self._segment_ms_max:
+            return False
+        try:
+            return self._roll(self.log_end_offset, RollReason.IDLE)
+        except OSError as error:
+            self._unfinished_roll = RollReason.IDLE
+            raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+
+    @property
+    def idle_roll_ms(self) -> int | None:
+        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
+        first = self.state.first_append_ms
+        if first is None or not self.active.size or first + self._segment_ms_max > LONG_MAX:
+            return None
+        return first + self._segment_ms_max
 
     def _add_segment(self, base_offset: int) -> None:
         segment = self._segment(base_offset, ())
@@ -387,12 +475,7 @@ class PartitionLog:
         self._draw_segment_age()
 
     def _draw_segment_age(self) -> None:
-        config = self.config
-        age = config.segment_ms
-        if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
-            age = min(age, config.max_compaction_lag_ms)
-        jitter = min(config.segment_jitter_ms, age)
-        self._segment_ms_max = age - (self._random.randrange(jitter) if jitter else 0)
+        self._segment_ms_max = draw_segment_age(self.config, self._random)
 
     def _segment(self, base_offset: int, existing: Sequence[str]) -> Segment:
         return Segment(
@@ -402,7 +485,6 @@ class PartitionLog:
             base_offset,
             index_bytes_max=self.config.segment_index_bytes,
             index_interval=self.config.index_interval_bytes,
-            created_ms=self._clock.now_ms(),
             existing=existing,
         )
 
@@ -496,7 +578,7 @@ class PartitionLog:
         try:
             self.active.close()
             self._run_flush(self._prepare_deep_flush(self._segments, self.log_end_offset))
-            self.state.save(self._fs, self.directory)
+            self._save_state()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
         finally:
@@ -508,6 +590,36 @@ class PartitionLog:
             segment.release()
         self._handles.forget_below(self.directory)
 
+    # --- What is remembered -------------------------------------------------------------------------------------------
+
+    def prepare_state(self) -> StateWrite | None:
+        """The write that brings ``state`` to the disk, None when nothing in it is new.
+
+        Give its ``run`` to a thread, then call ``finish_state`` whatever happened.
+        """
+        if not self._state_unsaved:
+            return None
+        self._state_unsaved = False
+        path = f"{self.directory}/{PARTITION_STATE_FILE}"
+        self._state_being_saved = StateWrite(self._fs, path, self.state.encode())
+        return self._state_being_saved
+
+    def finish_state(self, *, written: bool) -> None:
+        """Take note of the end of a state's writing; what was to be saved meanwhile follows."""
+        self._state_being_saved = None
+        if not written:
+            self._state_unsaved = True
+        elif self._state_is_urgent:
+            self._save_state()
+
+    def _save_state(self) -> None:
+        """Have ``state`` on the disk now; two writers must not meet in one temporary file."""
+        if self._state_being_saved is not None:
+            self._state_unsaved = self._state_is_urgent = True
+            return
+        self.state.save(self._fs, self.directory)
+        self._state_unsaved = self._state_is_urgent = False
+
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, bytes_max: int, *, min_one: bool = True) -> LogSlice | None:
@@ -516,6 +628,13 @@ class PartitionLog:
         With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
         one batch fits. Raises what ``seek`` raises.
         """
+        if self.log_start_offset <= offset:
+            try:
+                near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
+                if near is not None:
+                    return self.slice_near_end(near) if near.end > near.position else None
+            except OSError as error:
+                raise self._unreadable(self.active, error) from error
         while (place := self.seek(offset)) is not None:
             number, found = place
             segment = self._segments[number]
@@ -531,6 +650,10 @@ class PartitionLog:
             except OSError as error:
                 raise self._unreadable(segment, error) from error
         return None
+
+    def slice_near_end(self, near: TailRange) -> LogSlice:
+        """What the active segment just found, leased. OSError when its file cannot be opened."""
+        return LogSlice(self.active.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
@@ -555,6 +678,11 @@ class PartitionLog:
                     if number == first
                     else f"the segment before it ends below {offset}, so the next one follows"
                 )
+                if segment.tail.find(offset, 0) is not None:
+                    trace.why_segment += (
+                        "; a fetch goes there at once, for where the newest batches begin is remembered: "
+                        "what follows is how it is found without that"
+                    )
             found = self._find_in(number, offset, trace)
             if found is not None:
                 return number, found
@@ -582,17 +710,19 @@ class PartitionLog:
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            below = offset < self.log_start_offset
+            start, end = self.log_start_offset, self.log_end_offset
+            reason, words = "beyond_end", "beyond the end of the log"
+            if offset < start and self.state.log_start_reason == "truncated":
+                reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
+            elif offset < start:
+                reason, words = "expired", f"below the start of the log, the records before {start} have expired"
+            left = f"records {start} to {end - 1} can be read, and the next one will be {end}"
             raise OffsetOutOfRangeError(
-                f"offset {offset} is {'below the start' if below else 'beyond the end'} of the log: "
-                f"records {self.log_start_offset} to {self.log_end_offset - 1} can be read, "
-                f"and the next one will be {self.log_end_offset}"
-                if self.log_start_offset < self.log_end_offset
-                else f"offset {offset} is out of range: the log is empty, its end is {self.log_end_offset}",
+                f"offset {offset} is {words}: {left if start < end else f'the log is empty, its end is {end}'}",
                 requested=offset,
-                earliest=self.log_start_offset,
-                latest=self.log_end_offset,
-                reason="below_log_start" if below else "beyond_end",
+                earliest=start,
+                latest=end,
+                reason=reason,
             )
 
     def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
@@ -635,13 +765,6 @@ class PartitionLog:
             except CorruptRecordError as error:
                 self._measure(number, error, trace)  # from now on the scan steps over it
 
-    def why_missing(self, start: int) -> str:
-        """Why the offsets from ``start`` on hold no record: "damaged", "missing" or "compacted"."""
-        for damage in self.state.damaged:
-            if damage.start_offset <= start < damage.end_offset:
-                return damage.reason
-        return "compacted" if "compact" in self.config.cleanup_policy else "missing"
-
     def _measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
         """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
 
@@ -654,7 +777,7 @@ class PartitionLog:
             raise error
         self.state.damaged.append(damage)
         try:
-            self.state.save(self._fs, self.directory)
+            self._save_state()
         except OSError:
             return  # it will be found again
 
@@ -675,6 +798,95 @@ class PartitionLog:
                 if segment.base_offset == damage.segment:
                     segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
 
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    def find_cleanable(self) -> Cleanable:
+        """What a round of compaction could do now. May raise ColdReadError."""
+        return find_cleanable(
+            self._segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            checkpoint=self.first_dirty_offset,
+            tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
+        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        below = bisect_left(self._bases, cleanable.until_offset)
+        threads = max(1, broker.log_cleaner_threads)
+        rate = broker.log_cleaner_io_max_bytes_per_second / threads
+        return CleaningJob(
+            self.directory,
+            tuple(SourceSegment(segment.base_offset, tuple(segment.damaged)) for segment in self._segments[:below]),
+            tuple(self._bases[below:]),
+            first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
+            upper_bound=cleanable.until_offset,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=self.config.delete_retention_ms,
+            segment_bytes=self.config.segment_bytes,
+            segment_index_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            map_bytes=broker.log_cleaner_dedupe_buffer_size // threads,
+            map_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            decompressed_batch_bytes_max=DECOMPRESSED_BATCH_BYTES_MAX,
+            producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            bytes_per_second=rate if rate < sys.float_info.max / threads else None,
+            dry_run=dry_run,
+        )
+
+    def note_compacted(self, before: int) -> None:
+        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        self.state.compacted_before = max(self.state.compacted_before, before)
+        self._state_unsaved = True
+
+    def finish_cleaning(self, result: CleaningResult) -> None:
+        """Take note of a round whose segments are all in their places."""
+        self.first_dirty_offset = result.first_dirty
+        cleaner = self.state.cleaner
+        cleaner.last_run_ms = self._clock.now_ms()
+        cleaner.bytes_before = sum(group.bytes_before for group in result.groups)
+        cleaner.bytes_after = sum(group.bytes_after for group in result.groups)
+        cleaner.keyless_dropped += result.keyless
+        cleaner.tombstones_due_ms = result.tombstones_due_ms
+        self._state_unsaved = True
+
+    def note_cleaner_error(self, reason: str | None) -> None:
+        """Remember how the last round ended: why it failed, None if it did not."""
+        if self.state.cleaner.last_error != reason:
+            self.state.cleaner.last_error = reason
+            self._state_unsaved = True
+
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        """
+        first = bisect_left(self._bases, swap.base_offset)
+        behind = first + len(swap.sources)
+        sources = self._segments[first:behind]
+        assert tuple(self._bases[first:behind]) == swap.sources, "the log has changed under a round of compaction"
+        for segment in sources:
+            segment.forget()
+        try:
+            swap.install()
+        except OSError as error:
+            raise StorageError(f"compacted files could not be put in place in {self.directory}: {error}") from error
+        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        cleaned = self._segment(swap.base_offset, existing)
+        self._segments[first:behind] = [cleaned]
+        self._bases[first:behind] = [swap.base_offset]
+        kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
+        self.state.damaged = [*kept, *damaged]
+        for damage in damaged:
+            self._take_note_of(damage)
+        for base in swap.sources:
+            self.state.rolls.pop(base, None)
+        self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
+        self._state_unsaved = True
+        return DoomedSegments(self._fs, self.directory, swap.sources)
+
     # --- Shortening ---------------------------------------------------------------------------------------------------
 
     def truncate_before(self, offset: int) -> int:
@@ -685,10 +897,84 @@ class PartitionLog:
         self.check_offset(max(offset, self.log_start_offset))
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.state.log_start_reason = "truncated"
+            if self.state.log_start_reason != "truncated":
+                self.state.log_start_reason = "truncated"
+                self._save_state()
             self.epochs.truncate_from_start(offset)
             self.epochs.save()
         return self.log_start_offset
+
+    def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
+        """What retention does with each segment now, from the oldest on; see ``retention``.
+
+        Lazily: whoever stops early has touched nothing of the segments behind. May raise ColdReadError.
+        """
+        config = self.config
+        judge = RetentionJudge(
+            config,
+            log_start_offset=self.log_start_offset,
+            total_size=self.size if config.retention_bytes >= 0 else 0,
+            now_ms=self._clock.now_ms(),
+        )
+        next_bases: list[int | None] = [*self._bases[1:], None]
+        for segment, next_base in zip(list(self._segments), next_bases, strict=True):
+            yield segment, judge.judge(segment, partial(self.last_write, segment), next_base=next_base)
+
+    def last_write(self, segment: Segment) -> LastWrite:
+        """When something was last appended to ``segment``, as well as it can be told."""
+        if segment is self.active and self.state.last_append_ms is not None:
+            return LastWrite(self.state.last_append_ms, AgeSource.LAST_APPEND)
+        return LastWrite(segment.modified_ms, AgeSource.MODIFICATION_TIME)
+
+    def forget_last_append(self) -> None:
+        """What is remembered of it cannot be true: the file's modification time tells of the active segment as well."""
+        self.state.last_append_ms = None
+        self._state_unsaved = True
+
+    def drop_oldest(self, count: int) -> DoomedSegments:
+        """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
+
+        If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
+        on a full disk, the active segment stays and the others make room. From now on nobody finds the segments. Have
+        the log start checkpoint written, then set the result's files aside: in this order a crash at any moment leaves
+        a log without a hole. StorageError: nothing has changed.
+        """
+        if count == len(self._segments):
+            assert self.active.size, "an empty active segment is not dropped"
+            try:
+                self._roll(self.log_end_offset, RollReason.RETENTION)
+            except OSError as error:
+                self._unfinished_roll = RollReason.RETENTION
+                count -= 1
+                if not count:
+                    raise StorageError(f"a new segment could not be begun in {self.directory}: {error}") from error
+        going = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        for segment in going:
+            segment.forget()
+            self.state.rolls.pop(segment.base_offset, None)
+        if self._bases[0] > self.log_start_offset:
+            self.log_start_offset = self._bases[0]
+            self.state.log_start_reason = "expired"
+            self.epochs.truncate_from_start(self.log_start_offset)
+        self._forget_expired_damage()
+        self._state_unsaved = True
+        doomed = DoomedSegments(
+            self._fs,
+            self.directory,
+            [segment.base_offset for segment in going],
+            sync_survivors=self._directory_is_dirty,
+        )
+        self._leaving = [*(d for d in self._leaving if not d.is_set_aside), doomed]
+        return doomed
+
+    def _forget_expired_damage(self) -> None:
+        self.state.damaged = [damage for damage in self.state.damaged if damage.end_offset > self._bases[0]]
+
+    @property
+    def first_base_on_disk(self) -> int:
+        """Where a start would find the log beginning, were it not told otherwise."""
+        return next((d.base_offsets[0] for d in self._leaving if not d.is_set_aside), self._bases[0])
 
     def truncate_to(self, offset: int) -> None:
         """Drop every record at or above ``offset``; batches are not split, so the log may end below it.
@@ -710,7 +996,9 @@ class PartitionLog:
             self.log_end_offset = self.active.activate()
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
             self._directory_is_dirty = True
+            self._settle_appends(clean=False)
             self.flush()
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
@@ -722,17 +1010,18 @@ class PartitionLog:
         kept = [d for d in self.state.damaged if d.segment in left and d.end_position <= left[d.segment].size]
         if kept != self.state.damaged:
             self.state.damaged = kept
-            self.state.save(self._fs, self.directory)
+            self._save_state()
 
     def _discard(self, segments: Sequence[Segment]) -> None:
         """Remove segments from the disk: renamed first, so that a crash between two files leaves no half segment.
 
         The last one goes first, so that a crash between two segments leaves no hole.
         """
-        for segment in reversed(segments):
-            segment.rename_deleted()
         for segment in segments:
-            segment.unlink_deleted()
+            segment.forget()
+        doomed = DoomedSegments(self._fs, self.directory, [segment.base_offset for segment in reversed(segments)])
+        doomed.set_aside()
+        doomed.remove()
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:

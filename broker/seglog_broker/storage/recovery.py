@@ -5,7 +5,7 @@ damaged while valid batches follow are kept, and the offsets they stood for are 
 deleted because an earlier one is damaged. This is where we differ from Kafka on purpose, see docs/STORAGE.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,12 +27,13 @@ class RecoveryReport:
     damaged: list[DamagedRange] = field(default_factory=list)
 
 
-def tidy_directory(fs: FileSystem, directory: str) -> list[str]:
+def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> list[str]:
     """Finish or undo what a crash interrupted; return the names that are left.
 
     ``.deleted`` files go. ``.cleaned`` files are unfinished compactions and go, with every ``.swap`` file from the
     smallest of their bases on, for their set is not complete. Other ``.swap`` files replace the originals they were
-    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone.
+    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone. A ``clean`` stop has lost
+    no name.
     """
     found = fs.list_directory(directory)
     parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
@@ -45,6 +46,8 @@ def tidy_directory(fs: FileSystem, directory: str) -> list[str]:
         fs.unlink(f"{directory}/{name}")
     if undone:
         fs.sync_directory(directory)  # before the .cleaned files go: without them these would pass for complete
+    if not clean:
+        _finish_renames(fs, directory, parsed)
     for name in found:
         if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)):
             fs.unlink(f"{directory}/{name}")
@@ -81,12 +84,38 @@ def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
     fs.sync_directory(directory)
 
 
+def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[int, str]]) -> None:
+    """Remove what a compacted segment replaced, where a power cut kept its new name and lost the end of an old one.
+
+    The names of a swap change between two syncs of the directory, and no file system promises in which order they
+    arrive. Only a segment that took the place of another has its base twice, plain and ``.deleted``; what begins within
+    its offsets was one of its sources.
+    """
+    logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"}
+    removed = False
+    for low in sorted(logs & aside):
+        high = _next_offset_of_file(fs, f"{directory}/{names.segment_file_name(low, names.LOG_SUFFIX)}", low)
+        for name, (base, suffix) in parsed.items():
+            if low < base < high and suffix in names.SEGMENT_SUFFIXES and fs.exists(f"{directory}/{name}"):
+                fs.unlink(f"{directory}/{name}")
+                removed = True
+    if removed:
+        fs.sync_directory(directory)  # before the .deleted files go, which tell that there was a swap
+
+
 def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
+    """The offset behind the last good batch; compaction keeps damaged bytes, so there may be some before it."""
+    highest = base_offset + names.RELATIVE_OFFSET_MAX
     file = fs.open(path)
     try:
         verifier = BatchVerifier(file, file.size())
         position, next_offset = 0, base_offset
-        while (found := verifier.batch_at(position)) is not None:
+        while position < verifier.size:
+            found = verifier.batch_at(position, next_offset, highest)
+            found = found or verifier.next_batch(position, next_offset, highest)
+            if found is None:
+                break
             position, next_offset = found.end, found.header.next_offset
         return next_offset
     finally:
@@ -96,10 +125,10 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 class LogRecovery:
     """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
 
-    def __init__(self, epochs: LeaderEpochs, *, gaps_are_normal: bool) -> None:
-        """``gaps_are_normal``: compaction leaves gaps between segments, so one is no sign of loss."""
+    def __init__(self, epochs: LeaderEpochs, *, compacted_before: int = 0) -> None:
+        """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss."""
         self._epochs = epochs
-        self._gaps_are_normal = gaps_are_normal
+        self._compacted_before = compacted_before
         self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
         self.report = RecoveryReport()
 
@@ -178,7 +207,8 @@ class LogRecovery:
 
     def _note_hole(self, start: int, end: int) -> None:
         """Offsets that were handed out and whose bytes never reached the disk; they are not handed out again."""
-        if start < end and not self._gaps_are_normal:
+        start = max(start, self._compacted_before)
+        if start < end:
             self.report.damaged.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
 
 

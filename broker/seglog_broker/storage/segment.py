@@ -16,6 +16,7 @@ from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.seek_trace import SeekTrace
+from seglog_broker.storage.tail import Tail, TailRange
 from seglog_broker.storage.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
@@ -47,16 +48,20 @@ class Segment:
         *,
         index_bytes_max: int,
         index_interval: int,
-        created_ms: int,
         existing: Sequence[str] = (),
+        suffix: str = "",
     ) -> None:
-        """``existing`` are the names in ``directory``: what is not among them is created when first written."""
+        """``existing`` are the names in ``directory``: what is not among them is created when first written.
+
+        ``suffix`` stands behind all names: compaction writes a segment as ``.cleaned`` files.
+        """
         self.base_offset = base_offset
         self.directory = directory
         self.index_interval = index_interval
-        self.created_ms = created_ms  # when this object was made: the wall clock reference of a timestamp-less segment
         self.damaged: list[DamagedRange] = []
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
+        self._suffix = suffix
+        self.tail = Tail()  # filled by whoever appends, who knows the base offsets
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -73,7 +78,7 @@ class Segment:
             self._path(names.OFFSET_INDEX_SUFFIX),
             base_offset,
             bytes_max=index_bytes_max,
-            exists=names.segment_file_name(base_offset, names.OFFSET_INDEX_SUFFIX) in present,
+            exists=self._name(names.OFFSET_INDEX_SUFFIX) in present,
         )
         self.time_index = TimeIndex(
             fs,
@@ -81,7 +86,7 @@ class Segment:
             self._path(names.TIME_INDEX_SUFFIX),
             base_offset,
             bytes_max=index_bytes_max,
-            exists=names.segment_file_name(base_offset, names.TIME_INDEX_SUFFIX) in present,
+            exists=self._name(names.TIME_INDEX_SUFFIX) in present,
         )
         self._offset_index_checked = False  # looked at since this object was made
         self._time_index_checked = False
@@ -116,6 +121,16 @@ class Segment:
                 trace.touch(self.time_index.path)
             self._max = self.time_index.last
         return self._max
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The ``timestamp`` of ``max_timestamp``."""
+        return self.max_timestamp.timestamp
+
+    @property
+    def modified_ms(self) -> int:
+        """When the ``.log`` was last written to, as its file system says (wall time, ms)."""
+        return self._fs.stat(self.log_path).mtime_ms
 
     @property
     def first_timestamp(self) -> int:
@@ -206,6 +221,27 @@ class Segment:
         self._index(position, size, last_offset, max_timestamp)
         return position
 
+    def append_many(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
+        """Write many batches at the end, as ``append`` does one by one.
+
+        ``buffers`` are their bytes, cut in any way; of each batch (size, last offset, max timestamp) are given. OSError
+        leaves a segment that is of no more use.
+        """
+        assert self._writer is not None, "append to a segment that is not active"
+        self.is_dirty = True
+        position = self.size
+        self._size = position + write_all(self._writer.resource, buffers, position)
+        for size, last_offset, max_timestamp in batches:
+            self._index(position, size, last_offset, max_timestamp)
+            position += size
+
+    def append_damaged(self, data: Buffer) -> None:
+        """Write bytes that are no batch at the end: they count towards the next index entry, and get none."""
+        assert self._writer is not None, "append to a segment that is not active"
+        self.is_dirty = True
+        self._size = self.size + write_all(self._writer.resource, (data,), self.size)
+        self._bytes_since_index += len(data)
+
     def cut_back(self) -> None:
         """Remove what a failed append left behind the end. OSError: the file cannot be trusted with another append."""
         assert self._writer is not None, "cut back of a segment that is not active"
@@ -255,6 +291,25 @@ class Segment:
                 if trace is not None:
                     trace.note_found(*found)
                 return found
+        return None
+
+    def find_near_end(self, offset: int, bytes_max: int, *, min_one: bool) -> TailRange | None:
+        """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell.
+
+        The look is taken once for all who ask for the same between two appends.
+        """
+        asked = (offset, bytes_max, min_one)
+        if self.tail.latest is not None and self.tail.latest_asked == asked:
+            return self.tail.latest
+        near = self.tail.find(*asked)
+        if near is not None:
+            with self._handles.lease(self.log_path) as leased:
+                data = self._handles.for_seeking(leased).pread(HEADER_SIZE, near.position)
+            if len(data) == HEADER_SIZE:
+                header = parse_header(data)
+                if why_implausible(header) is None and header.base_offset == near.start_offset:
+                    self.tail.latest, self.tail.latest_asked = near, asked
+                    return near
         return None
 
     def find_timestamp(self, timestamp: int, offset_min: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
@@ -350,6 +405,7 @@ class Segment:
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
         self.damaged = sorted([*self.damaged, damage], key=lambda d: d.position)
+        self.tail.forget()
         return damage
 
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
@@ -477,6 +533,7 @@ class Segment:
         with self._handles.lease(self.log_path, writable=True) as file:
             file.truncate(position)
         self._size, self.is_dirty = position, True
+        self.tail.forget()
         if position == 0:
             self._first_timestamp = None
         self.damaged = [d for d in self.damaged if d.end_position <= position]
@@ -494,30 +551,24 @@ class Segment:
             self.time_index.truncate_to(offset)
             self._max = None
 
-    def rename_deleted(self) -> None:
-        """Give every file the suffix ``.deleted``; those who hold a lease read on undisturbed."""
+    def forget(self) -> None:
+        """Let go of every file: their names are about to change. Those who hold a lease read on undisturbed."""
         self.release()
         for suffix in names.SEGMENT_SUFFIXES:
-            path = self._path(suffix)
-            self._handles.forget(path)
-            if self._fs.exists(path):
-                self._fs.rename(path, f"{path}{names.DELETED_SUFFIX}")
-
-    def unlink_deleted(self) -> None:
-        """Remove the files that ``rename_deleted`` set aside."""
-        for suffix in names.SEGMENT_SUFFIXES:
-            path = f"{self._path(suffix)}{names.DELETED_SUFFIX}"
-            if self._fs.exists(path):
-                self._fs.unlink(path)
+            self._handles.forget(self._path(suffix))
 
     def release(self) -> None:
-        """Give the writer's handle back, if there is one."""
+        """Give the writer's handle back, if there is one: no more will be appended."""
+        self.tail.forget()
         if self._writer is not None:
             self._writer.release()
             self._writer = None
 
     def _path(self, suffix: str) -> str:
-        return f"{self.directory}/{names.segment_file_name(self.base_offset, suffix)}"
+        return f"{self.directory}/{self._name(suffix)}"
+
+    def _name(self, suffix: str) -> str:
+        return names.segment_file_name(self.base_offset, suffix) + self._suffix
 
 
 def _first_at(header: BatchHeader, data: bytes, timestamp: int, offset_min: int) -> FoundTimestamp | None:

@@ -1,8 +1,6 @@
 """Checkpoints: bring closed segments to the disk and note how far a start need not read.
 
-Survives OSError and StorageError of a single partition, which is tried again at the next round, and of the checkpoint
-files themselves, whose old content only costs a longer start. Anything else is a bug: it is logged with its traceback,
-and that partition is left alone until the broker restarts.
+Where the checkpoint files themselves cannot be written, their old content only costs a longer start.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +9,7 @@ import structlog
 import trio
 
 from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_protocol.errors import StorageError
+from seglog_broker.tasks.boundary import TaskBoundary
 
 if TYPE_CHECKING:
     from seglog_broker.broker import Broker
@@ -22,12 +20,18 @@ log = structlog.get_logger()
 
 async def run_checkpoints(broker: "Broker") -> None:
     """Every ``log.flush.offset.checkpoint.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
-    given_up: set[tuple[str, int]] = set()
+    boundary = TaskBoundary("checkpoint")
+
+    async def work(partition: "Partition") -> None:
+        await partition.save_state()
+        offset = await partition.checkpoint()
+        if offset is not None and not partition.is_deleted:
+            broker.directory.note_recovery_point((partition.topic, partition.number), offset)
+
     await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)
     while True:
-        for key, partition in list(broker.partitions.items()):
-            if key not in given_up and not await _checkpoint(broker, partition):
-                given_up.add(key)
+        for partition in list(broker.partitions.values()):
+            await boundary.run(partition, work)
         await write_checkpoints(broker)
         await trio.sleep(max(1, broker.config.log_flush_offset_checkpoint_interval_ms) / 1000)
 
@@ -45,19 +49,3 @@ async def write_checkpoints(broker: "Broker") -> OSError | None:
                     log.warning("checkpoint_not_written", path=path, reason=str(error))
                     failure = failure or error
     return failure
-
-
-async def _checkpoint(broker: "Broker", partition: "Partition") -> bool:
-    """Whether to go on with this partition."""
-    facts = {"topic": partition.topic, "partition": partition.number}
-    try:
-        offset = await partition.checkpoint()
-    except (OSError, StorageError) as error:
-        log.warning("partition_not_synced", reason=str(error), **facts)
-    except Exception:
-        log.exception("checkpoint_failed", **facts)
-        return False
-    else:
-        if offset is not None:
-            broker.directory.note_recovery_point((partition.topic, partition.number), offset)
-    return True

@@ -9,7 +9,7 @@
     encoding      columns -> ready record batches
     writing       ``write_arrow``
 
-Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
+Needs pyarrow: ``pip install 'seglog[arrow]'``.
 """
 
 from importlib.util import find_spec

@@ -1,8 +1,8 @@
 """Record batches -> ``pyarrow.RecordBatch``, many at a time and without a Python object for a record.
 
 Where the fields of all records lie is found by ``record_columns``; a column is then one gather out of the buffer that
-the batches came in (or were opened into), and columns that nobody asked for are not made. What is refused is what
-``records.iter_records`` refuses, with the same error.
+the batches came in (or were opened into), and columns that nobody asked for are not made: where headers are enough, no
+batch is opened. What is refused of those that are is what ``records.iter_records`` refuses, with the same error.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,13 @@ from seglog.arrow.schema import HEADER, SCHEMA
 from seglog.failures import copied
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
-from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_columns import decode_headers
 from seglog_protocol.record_batch import (
+    CODEC_MASK,
     CONTROL_BIT,
+    HEADER_SIZE,
     INT32_MAX,
     INT64_MAX,
     LOG_APPEND_TIME_BIT,
@@ -30,11 +32,14 @@ from seglog_protocol.record_batch import (
     verify_crc,
     why_implausible,
 )
-from seglog_protocol.record_columns import RecordColumns, open_batches
-from seglog_protocol.records import decode_records
+from seglog_protocol.record_columns import DECODED_RECORDS, RecordColumns, open_batches
+from seglog_protocol.records import RECORD_SIZE_MIN, decode_records
 
 _US_PER_MS: Final = 1000
 _TIMESTAMP_MAX: Final = INT64_MAX // _US_PER_MS
+
+_IN_HEADERS: Final = frozenset({"topic", "partition", "offset", "timestampType"})
+"""Columns that batch headers tell, as long as compaction has taken no record from inside a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ def decode(
     not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
 
     Raises CorruptRecordError (or DecompressedTooLargeError, a kind of it) naming [``start_offset``, ``next_offset``)
-    of the batch that cannot be read, when all records before it have been handed out.
+    of the batch that cannot be read, when all records before it have been handed out; and, if the column is asked for,
+    naming the record whose timestamp microseconds cannot hold.
     """
     batches = read_batches(data)
     continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]
@@ -102,22 +108,54 @@ def decode_verified(
 ) -> Iterator[DecodedRecords]:
     """As ``decode``, of batches whose headers and checksums have been looked at."""
     wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
+    if _IN_HEADERS.issuperset(schema.names) and _is_complete(batches, wanted, decompressed_batch_bytes_max):
+        yield from _read_headers(batches, wanted, topic, partition, schema, (start, end))
+        return
     for opened in open_batches(batches, wanted, size_limit=decompressed_batch_bytes_max):
         records = opened.records
         bad = min((*opened.errors, *(opened.first + number for number in records.malformed)), default=None)
         readable = len(records) if bad is None else int(records.first_record[bad - opened.first])
-        offsets = batches.base_offset[opened.first : opened.last].take(records.list_number[:readable])
+        batch_number = records.list_number[:readable] + opened.first
+        offsets = batches.base_offset.take(batch_number)
         offsets += records.offset_delta[:readable]
-        first, last = (int(place) for place in np.searchsorted(offsets, (start, min(end, INT64_MAX))))
+        first, last = (int(place) for place in np.searchsorted(offsets, (start, end)))
         offsets = offsets[first:last]
         last_batch = opened.last if bad is None else bad
         gaps = _compacted(batches, wanted, range(opened.first, last_batch), offsets, (start, end))
-        rows = _Rows(batches, opened.first, records, first, last, offsets, topic, partition)
         if len(offsets) or gaps:
-            table = pa.RecordBatch.from_arrays([rows.column(name) for name in schema.names], schema=schema)
-            yield DecodedRecords(table, offsets, tuple(ConsumerGap(topic, partition, *gap) for gap in gaps))
+            rows = _RecordRows(batches, batch_number[first:last], offsets, topic, partition, records, first, last)
+            told = tuple(ConsumerGap(topic, partition, *gap) for gap in gaps)
+            yield DecodedRecords(rows.table(schema), offsets, told)
         if bad is not None:
             raise _malformed(batches, bad, opened.errors.get(bad), topic, partition, decompressed_batch_bytes_max)
+
+
+def _is_complete(batches: BatchColumns, wanted: Bools, size_limit: int) -> bool:
+    """Whether every wanted batch has a record at each of its offsets, and announces no more than may be in it."""
+    is_plain = batches.attributes & CODEC_MASK == Codec.NONE
+    room = np.where(is_plain, batches.end - batches.position - HEADER_SIZE, size_limit)
+    complete = batches.record_count == batches.last_offset_delta + 1
+    return bool((complete & (batches.record_count * RECORD_SIZE_MIN <= room))[wanted].all())
+
+
+def _read_headers(
+    batches: BatchColumns, wanted: Bools, topic: str, partition: int, schema: pa.Schema, bounds: tuple[int, int]
+) -> Iterator[DecodedRecords]:
+    """The rows of complete batches, as headers tell them."""
+    counts = np.where(wanted, batches.record_count, 0)
+    begin = 0
+    while begin < len(batches):
+        total = np.cumsum(counts[begin:])
+        stop = begin + max(1, int(np.searchsorted(total, DECODED_RECORDS, side="right")))
+        batch_number = np.repeat(np.arange(begin, stop), counts[begin:stop])
+        first_row = total[: stop - begin] - counts[begin:stop]
+        offsets = batches.base_offset.take(batch_number)
+        offsets += np.arange(len(batch_number)) - np.repeat(first_row, counts[begin:stop])
+        first, last = (int(place) for place in np.searchsorted(offsets, bounds))
+        if last > first:
+            rows = _Rows(batches, batch_number[first:last], offsets[first:last], topic, partition)
+            yield DecodedRecords(rows.table(schema), rows.offsets)
+        begin = stop
 
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
@@ -125,42 +163,58 @@ def decode_verified(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The records [``first``, ``last``) of ``records``, the lists of which are the batches from ``first_batch`` on."""
+    """Rows of a table, of which each entry is the batch and the offset; has the columns that headers tell."""
 
     batches: BatchColumns
-    first_batch: int
-    records: RecordColumns
-    first: int
-    last: int
+    batch_number: Int64s
     offsets: Int64s
     topic: str
     partition: int
 
+    def table(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows with the columns of ``schema``."""
+        return pa.RecordBatch.from_arrays([self.column(name) for name in schema.names], schema=schema)
+
     def column(self, name: str) -> pa.Array:
         """One column of the schema."""
-        count = self.last - self.first
+        count = len(self.offsets)
         match name:
-            case "key":
-                return self._binary(self.records.key_start, self.records.key_length)
-            case "value":
-                return self._binary(self.records.value_start, self.records.value_length)
             case "topic":
                 return pa.repeat(pa.scalar(self.topic, pa.string()), count)
             case "partition":
                 return pa.repeat(pa.scalar(self.partition, pa.int32()), count)
             case "offset":
                 return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.offsets)])
-            case "timestamp":
-                return self._timestamps()
-            case "timestampType":
+            case _:
                 kinds = (self._of_batch(self.batches.attributes) & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
                 return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)])
-            case _:
-                return self._headers()
 
     def _of_batch(self, field: Int64s) -> Int64s:
-        """A field of the batch of each record."""
-        return field[self.first_batch :].take(self.records.list_number[self.first : self.last])
+        """A field of the batch of each row."""
+        return field.take(self.batch_number)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordRows(_Rows):
+    """Rows whose batches were opened: the records [``first``, ``last``) of ``records``; has all columns."""
+
+    records: RecordColumns
+    first: int
+    last: int
+
+    def column(self, name: str) -> pa.Array:
+        """One column of the schema."""
+        match name:
+            case "key":
+                return self._binary(self.records.key_start, self.records.key_length)
+            case "value":
+                return self._binary(self.records.value_start, self.records.value_length)
+            case "timestamp":
+                return self._timestamps()
+            case "headers":
+                return self._headers()
+            case _:
+                return _Rows.column(self, name)
 
     def _binary(self, starts: Int64s, lengths: Int64s) -> pa.Array:
         rows = slice(self.first, self.last)

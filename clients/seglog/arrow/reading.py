@@ -45,8 +45,8 @@ def read_arrow(
 
     ``client`` is a Client or HOST:PORT. ``since`` and ``until`` are what ``Client.consumer`` takes as ``start`` and
     ``until``: an offset, {partition: offset}, an aware datetime, or a moment such as "-1h" or "2019-01-01"; ``since``
-    is "earliest". Where to begin and to end is fixed by this call, for every partition: reading it later or twice gives
-    the same records. Order holds within a partition.
+    is "earliest". Where to begin and to end is fixed by this call, for every partition, however much is appended
+    meanwhile. Order holds within a partition.
 
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; what is not asked for is not made. With ``headers``
     they come on top. A record batch has at most ``batch_rows`` rows, of one partition; memory stays bounded by a few

@@ -1,10 +1,10 @@
 """``write_arrow``: the rows of a table, appended to a topic."""
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,7 +82,8 @@ def write_arrow(
     lost connection may be in the log twice: at least once.
 
     Raises DeliveryFailed when rows were not acknowledged: the message says how many were before them, and of what
-    follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError.
+    follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a note
+    says how many rows of a stream were written before the one that cannot be.
     """
     options = ProducerOptions(
         ack=ack,
@@ -168,17 +169,24 @@ class _Writer:
         self._batches = 0
         self._batch_bytes = 0
         self._written: dict[int, WrittenRange] = {}
+        self._is_ending = Event()  # nothing is sent again any more
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
         """Write them all."""
         with ThreadPoolExecutor(1, "seglog-write-arrow") as sender:
-            on_the_way: deque[tuple[_Request, Future[list[_Result]]]] = deque()
-            for request in self._requests(rows):
-                if on_the_way:
-                    self._settle(*on_the_way.popleft())
-                on_the_way.append((request, sender.submit(self._send, request.batches)))
-            while on_the_way:
-                self._settle(*on_the_way.popleft())
+            on_the_way: tuple[_Request, Future[list[_Result]]] | None = None
+            try:
+                for request in self._requests(rows):
+                    if on_the_way is not None:
+                        self._settle(*on_the_way)
+                    on_the_way = request, sender.submit(self._send, request.batches)
+                if on_the_way is not None:
+                    self._settle(*on_the_way)
+            except BaseException as error:
+                self._is_ending.set()
+                if self._written and not isinstance(error, DeliveryFailed):
+                    error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
+                raise
         return WrittenTable(self._topic, self._batches, self._batch_bytes, dict(sorted(self._written.items())))
 
     def _requests(self, rows: Iterable[pa.RecordBatch]) -> Iterator[_Request]:
@@ -204,11 +212,9 @@ class _Writer:
                 results[number] = result
             waiting = [number for number in waiting if _may_fare_better(results[number])]
             pause = backoff_seconds(attempts)
-            if time.monotonic() + pause >= deadline:
+            if waiting and (time.monotonic() + pause >= deadline or self._is_ending.wait(pause)):
                 break
-            if waiting:
-                time.sleep(pause)
-                attempts += 1
+            attempts += 1
         return results
 
     def _append(self, batches: Sequence[EncodedBatch]) -> Sequence[_Result]:
@@ -237,13 +243,16 @@ class _Writer:
                 failures.append((self._topic, batch.partition, batch.record_count, result))
         if failures:
             count = sum(failure[2] for failure in failures)
-            before = sum(written.records for written in self._written.values())
             cause = failures[-1][3]
             raise DeliveryFailed(
-                f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {before:,} were written, and what "
-                f"follows was not sent; the last cause: {cause}",
+                f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {self._count():,} were written, and "
+                f"what follows was not sent; the last cause: {cause}",
                 failures=failures,
             ) from cause
+
+    def _count(self) -> int:
+        """Records written so far."""
+        return sum(written.records for written in self._written.values())
 
     def _note(self, batch: EncodedBatch, offset: int) -> None:
         self._batches += 1

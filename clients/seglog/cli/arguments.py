@@ -102,7 +102,9 @@ def make_parser() -> argparse.ArgumentParser:
     offsets.add_argument("--at", metavar="MOMENT", help="also the first record at or after this time")
     offsets.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
     offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
-    explain = commands.add_parser("explain", help="say how a seek goes, and where a configuration value comes from")
+    explain = commands.add_parser(
+        "explain", help="say how a seek goes, why a segment is still there, and whose a value is"
+    )
     _add_explain_commands(explain.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     load = commands.add_parser("load", help="put load on a broker and measure throughput and latency")
     _add_load_commands(load.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
@@ -159,6 +161,16 @@ def _add_explain_commands(commands: Any, command: Any) -> None:
     place.add_argument("--offset", type=_count, metavar="N")
     place.add_argument("--timestamp", metavar="MOMENT", help="the first record at or after this time")
     seek.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
+    segments = command(
+        commands, "segments", "explain", "Tell why each segment is still there, and from when to when it can go."
+    )
+    segments.set_defaults(action="segments")
+    segments.add_argument("topic")
+    segments.add_argument("partition", type=_count, nargs="?", help="only this one")
+    segments.add_argument(
+        "--drops", action="store_true", help="tell what compaction would drop, however much is to be read for it"
+    )
+    segments.add_argument("--local", action="store_true", help="show times in this machine's zone")
     config = command(commands, "config", "explain", "Show every configuration value of a topic, and its origin.")
     config.set_defaults(action="config")
     config.add_argument("topic")
@@ -203,6 +215,12 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
     consume.add_argument("--count", type=_count, metavar="N", help="stop after so many records of all partitions")
     consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
     consume.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
+    consume.add_argument(
+        "--on-out-of-range",
+        choices=("error", "earliest", "latest"),
+        default="error",
+        help="where to go on when the next offset is not in the log, for instance because it has expired meanwhile",
+    )
     consume.add_argument(
         "--format",
         choices=("text", "json", "raw"),

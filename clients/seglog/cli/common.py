@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -42,6 +42,12 @@ def print_json(value: Any) -> None:
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Columns as wide as they need to be; numbers to the right."""
+    for line in aligned(titles, rows):
+        print(line)
+
+
+def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The lines of a table, titles first."""
     texts = [list(titles), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
@@ -49,7 +55,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
             cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
             for cell, width in zip(row, widths, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        yield "  ".join(cells).rstrip()
 
 
 def print_config(config: Mapping[str, ConfigEntry]) -> None:

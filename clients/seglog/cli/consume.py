@@ -11,12 +11,14 @@ from seglog.cli.record_formats import Formatter, as_json, as_raw, text_formatter
 from seglog.consumer import Consumer
 from seglog.fetching import Record
 from seglog.gaps import ConsumerGap
+from seglog.words import count_of
 
 
 def run(options: Options) -> int:
     """Print records until the end, ``--until``, ``--count`` or an interrupt."""
     start = None if options.start is None else moment_of(options.start, options)
     until = None if options.until is None else moment_of(options.until, options)
+    notes = GapNotes()
     with (
         open_client(options) as client,
         client.consumer(
@@ -25,23 +27,66 @@ def run(options: Options) -> int:
             start=start,
             until=until,
             follow=options.follow,
-            on_gap=_tell_loss,
+            on_out_of_range=options.on_out_of_range,
+            on_gap=notes.met,
         ) as consumer,
     ):
-        _print(_limited(consumer, options.count), _formatter(options), is_live=options.follow or sys.stdout.isatty())
-        compacted = sum(gap.end - gap.start for gap in consumer.gaps if gap.reason == "compacted")
-        if compacted and sys.stderr.isatty():
-            warn(f"note: {compacted:,} offsets hold no record any more (compacted)")
+        is_live = options.follow or sys.stdout.isatty()
+        try:
+            _print(_limited(consumer, options.count), _formatter(options), notes, is_live=is_live)
+        finally:
+            notes.finish()
     return OK
+
+
+class GapNotes:
+    """Says on stderr which offsets hold no record, each once.
+
+    Compaction is the topic's own wish: one total, at the end. Every other reason is news, and gets a line as soon as it
+    is known how far it goes.
+    """
+
+    def __init__(self) -> None:
+        self.growing: dict[int, ConsumerGap] = {}
+        """By partition: losses not told yet, because what comes next may belong to them."""
+        self._compacted = 0
+
+    def met(self, gap: ConsumerGap) -> None:
+        """A gap was met; the next one of its partition may be its neighbour."""
+        if gap.reason == "compacted":
+            self._compacted += gap.end - gap.start
+            return
+        before = self.growing.get(gap.partition)
+        if before is not None and (before.end, before.reason) == (gap.start, gap.reason):
+            gap = gap._replace(start=before.start)
+        else:
+            self.tell(gap.partition)
+        self.growing[gap.partition] = gap
+
+    def tell(self, partition: int) -> None:
+        """The loss in this partition, if there is one, goes no further."""
+        gap = self.growing.pop(partition, None)
+        if gap is not None:
+            where = f"offsets {gap.start} to {gap.end - 1} of {gap.topic}-{gap.partition}"
+            warn(f"warning: {where} hold no record ({gap.reason})")
+
+    def finish(self) -> None:
+        """Nothing more will be read."""
+        for partition in list(self.growing):
+            self.tell(partition)
+        if self._compacted:
+            warn(f"note: {count_of(self._compacted, 'offset')} without a record (compacted)")
 
 
 def _limited(consumer: Consumer, count: int | None) -> Iterator[Record]:
     return iter(consumer) if count is None else islice(iter(consumer), count)
 
 
-def _print(records: Iterator[Record], as_bytes: Formatter, *, is_live: bool) -> None:
+def _print(records: Iterator[Record], as_bytes: Formatter, notes: GapNotes, *, is_live: bool) -> None:
     output = sys.stdout.buffer
     for record in records:
+        if notes.growing:
+            notes.tell(record.partition)
         output.write(as_bytes(record))
         if is_live:
             output.flush()
@@ -54,10 +99,3 @@ def _formatter(options: Options) -> Formatter:
     if options.format == "raw":
         return as_raw
     return text_formatter(keys=options.keys, headers=options.headers, offsets=options.offsets, zone=zone_of(options))
-
-
-def _tell_loss(gap: ConsumerGap) -> None:
-    """Compaction is the topic's own wish; every other reason is news."""
-    if gap.reason != "compacted":
-        where = f"offsets {gap.start} to {gap.end - 1} of {gap.topic}-{gap.partition}"
-        warn(f"warning: {where} hold no record ({gap.reason})")

@@ -1,12 +1,20 @@
-"""``seglog explain seek | config``."""
+"""``seglog explain seek | segments | config``."""
+
+import shutil
+from typing import Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_config, print_json, zone_of
-from seglog.cli.exits import OK, UsageError
+from seglog.cli.common import moment_of, open_client, print_config, print_json, warn, zone_of
+from seglog.cli.exits import OK, REFUSED, UsageError
+from seglog.cli.segment_table import lines_of
 from seglog.client import Client
 from seglog.moments import AtOffset, Edge, format_time
 from seglog.words import count_of
+from seglog_protocol.errors import PartitionOfflineError
 from seglog_protocol.messages import ExplainedLookup, ExplainReply
+
+_WIDTH_ELSEWHERE: Final = 120
+"""Columns, where the output is no terminal and COLUMNS is not set."""
 
 
 def run(options: Options) -> int:
@@ -65,6 +73,28 @@ def _time(timestamp: int, options: Options) -> str:
     return format_time(timestamp, zone_of(options))
 
 
+def _segments(client: Client, options: Options) -> int:
+    partitions = [options.partition]
+    if options.partition is None:
+        partitions = list(range(client.describe_topic(options.topic).partitions))
+    told, code = [], OK
+    for number in partitions:
+        try:
+            told.append(client.explain.segments(options.topic, number, drops=options.drops))
+        except PartitionOfflineError as error:
+            if len(partitions) == 1:
+                raise
+            warn(error.message)  # and on with those that can be told of
+            code = REFUSED
+    if options.json:
+        print_json([partition.to_wire() for partition in told])
+        return code
+    width = shutil.get_terminal_size((_WIDTH_ELSEWHERE, 0)).columns
+    for number, partition in enumerate(told):
+        print("\n" * (number > 0) + "\n".join(lines_of(partition, zone_of(options), width)))
+    return code
+
+
 def _config(client: Client, options: Options) -> int:
     config = client.explain.config(options.topic)
     if options.json:
@@ -74,4 +104,4 @@ def _config(client: Client, options: Options) -> int:
     return OK
 
 
-_ACTIONS = {"seek": _seek, "config": _config}
+_ACTIONS = {"seek": _seek, "segments": _segments, "config": _config}

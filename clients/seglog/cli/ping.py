@@ -3,7 +3,7 @@
 from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import OK
-from seglog.words import count_of
+from seglog.words import count_of, duration_of
 
 
 def run(options: Options) -> int:
@@ -15,17 +15,5 @@ def run(options: Options) -> int:
         return OK
     problems = "; ".join(broker.problems) or "no problems"
     partitions = count_of(broker.partitions, "partition")
-    print(f"{broker.broker} at {client.server}, up {uptime(broker.uptime_ms)}, {partitions}, {problems}")
+    print(f"{broker.broker} at {client.server}, up {duration_of(broker.uptime_ms)}, {partitions}, {problems}")
     return OK
-
-
-def uptime(milliseconds: int) -> str:
-    """The two largest units of a duration: ``3 d 4 h``, ``12 s``."""
-    seconds = milliseconds // 1000
-    days, seconds = divmod(seconds, 86_400)
-    hours, seconds = divmod(seconds, 3600)
-    minutes, seconds = divmod(seconds, 60)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    while len(parts) > 1 and not parts[0][0]:
-        del parts[0]
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2])

@@ -13,7 +13,7 @@ from seglog.connection import Reply
 from seglog.consuming import ConsumerOptions
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
-from seglog.explaining import explain_config, explain_seek
+from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.fetching import OutOfRange
 from seglog.gaps import ConsumerGap
 from seglog.moments import Moment
@@ -244,8 +244,10 @@ class Client:
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
         a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
         "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
-        now. ``durable_only`` hands out only what survives power loss. ``limits``: decompressed_batch_bytes_max,
-        fetch_bytes, partition_bytes.
+        now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset that is not
+        in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record before the
+        record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
+        partition_bytes.
         """
         options = ConsumerOptions(
             partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
@@ -406,6 +408,13 @@ class Explain:
     async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> ExplainReply:
         """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
         return await self._client.converse(explain_seek(topic, partition, at))
+
+    async def segments(self, topic: str, partition: int, *, drops: bool = False) -> PartitionExplanation:
+        """Why each segment of a partition is still there, and from when to when it can go.
+
+        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        """
+        return await self._client.converse(explain_segments(topic, partition, drops=drops))
 
     async def config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every configuration value that holds for a topic, and where it comes from."""

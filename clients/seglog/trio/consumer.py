@@ -62,7 +62,10 @@ class Consumer(ConsumerBase):
         return Items(self, self._records)
 
     def batches(self) -> "Items[FetchedBatch]":
-        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does."""
+        """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does.
+
+        Gaps inside a batch are not told, for it is not opened: then ``record_count`` is at most ``last_offset_delta``.
+        """
         return Items(self, lambda batch: iter([self._whole(batch)]))
 
     async def next_batch(self) -> FetchedBatch | None:

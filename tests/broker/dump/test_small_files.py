@@ -114,7 +114,7 @@ def test_what_a_partition_remembers_is_told_and_its_damage_is_damage() -> None:
     state = PartitionState(last_append_ms=5, damaged=[DamagedRange(3, 7, 0, 300, 700)])
     state.save(fs, "/p-0")
     found = facts(fs, "/p-0/seglog-partition.json")
-    assert only(found, StateFound) == [StateFound(None, None, 5, None)]
+    assert only(found, StateFound) == [StateFound(None, None, 5, None, 0)]
     assert only(found, DamagedOffsets) == [DamagedOffsets(3, 7, 0, 300, 700, "damaged")]
     assert damage(found) == [(None, None, "offsets 3 to 6 are known to be damaged, at 300 in segment 0")]
     PartitionState(read_only="a failed fsync").save(fs, "/p-0")

@@ -262,6 +262,26 @@ def test_stat_gives_size_and_kind(place: Place) -> None:
     assert place.fs.stat(place.root).is_directory
 
 
+def test_the_time_of_change_can_be_set_and_nothing_else_changes(place: Place) -> None:
+    path = place.put("file", b"abc")
+    for mtime_ms in (1_700_000_000_123, 0, 4_102_444_800_000):
+        place.fs.set_mtime(path, mtime_ms)
+        assert place.fs.stat(path) == (3, mtime_ms, False)
+    assert read_file(place.fs, path) == b"abc"
+    with opened(place.fs, path, writable=True) as file:
+        file.pwritev([b"d"], 3)
+    assert read_file(place.fs, path) == b"abcd"
+    assert code_of(lambda: place.fs.set_mtime(place.at("nothing"), 0)) == errno.ENOENT
+
+
+def test_setting_the_time_of_change_leaves_the_time_of_access_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    os.utime(path, ns=(1_234_567_890, 0))
+    PosixFileSystem().set_mtime(str(path), 99)
+    assert (path.stat().st_atime_ns, path.stat().st_mtime_ns) == (1_234_567_890, 99_000_000)
+
+
 def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
     mapped = place.fs.map(place.put("f", b"abcdef"), 4)
     assert bytes(mapped.data[:]) == b"abcd"
@@ -424,6 +444,21 @@ def test_a_file_written_atomically_is_old_or_new_after_a_crash_at_any_operation(
             assert fs.crash(policy).snapshot() == {"/data/f": b"brand new"}
             break
     assert crashes == 5  # truncate, write, sync, rename, sync of the directory
+
+
+def test_a_file_written_without_sync_is_old_or_new_after_the_process_was_killed_at_any_operation() -> None:
+    for crashes in range(3):  # truncate, write, rename
+        fs = ForgetfulFileSystem()
+        fs.load({"/data/f": b"old", "/data/f.tmp": b"leftover"})
+        fs.crash_after(crashes, torn_bytes=2)
+        with pytest.raises(SimulatedCrash):
+            write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+        assert read_file(fs.crash(PROCESS_KILL), "/data/f") == b"old"
+    fs = ForgetfulFileSystem()
+    fs.load({"/data/f": b"old"})
+    write_file_atomically(fs, "/data/f", b"brand new", sync=False)
+    assert [operation.name for operation in fs.operations] == ["open", "truncate", "pwritev", "rename"]
+    assert fs.crash(PROCESS_KILL).snapshot() == {"/data/f": b"brand new"}
 
 
 def test_parent_is_the_directory_a_path_lies_in() -> None:

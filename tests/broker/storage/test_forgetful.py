@@ -273,6 +273,7 @@ def test_every_change_has_a_number_and_reads_have_none() -> None:
     file.pread(99, 8)
     file.truncate(3)
     file.fdatasync()
+    fs.set_mtime("/d/t/f", 5)
     mapped = fs.map("/d/t/f", 2)
     fs.rename("/d/t/f", "/d/t/g")
     fs.sync_directory("/d/t")
@@ -285,10 +286,11 @@ def test_every_change_has_a_number_and_reads_have_none() -> None:
         Operation(4, "pwritev", "/d/t/f", (7, 5)),
         Operation(5, "truncate", "/d/t/f", (3,)),
         Operation(6, "fdatasync", "/d/t/f", ()),
-        Operation(7, "rename", "/d/t/f", ("/d/t/g",)),
-        Operation(8, "sync_directory", "/d/t", ()),
-        Operation(9, "unlink", "/d/t/g", ()),
-        Operation(10, "remove_tree", "/d/t", ()),
+        Operation(7, "set_mtime", "/d/t/f", (5,)),
+        Operation(8, "rename", "/d/t/f", ("/d/t/g",)),
+        Operation(9, "sync_directory", "/d/t", ()),
+        Operation(10, "unlink", "/d/t/g", ()),
+        Operation(11, "remove_tree", "/d/t", ()),
     ]
     assert fs.reads == [Read("pread", "/d/t/f", 8, 4), Read("map", "/d/t/f", 0, 2)]
     assert fs.open_files == ["/d/.lock", "/d/t/f", "/d/t/f"]
@@ -393,12 +395,15 @@ def test_a_sticky_fault_strikes_until_it_is_healed() -> None:
     fs.open("/d/f").close()
 
 
-@pytest.mark.parametrize("name", ["stat", "exists", "list_directory", "map", "lock", "unlink", "sync_directory"])
+@pytest.mark.parametrize(
+    "name", ["stat", "set_mtime", "exists", "list_directory", "map", "lock", "unlink", "sync_directory"]
+)
 def test_any_operation_can_fail_with_any_errno(name: str) -> None:
     fs = a_disk({"/d/f": b"abc"})
     fs.inject(Fault(name, error=errno.EACCES))
     attempts: dict[str, Callable[[], object]] = {
         "stat": lambda: fs.stat("/d/f"),
+        "set_mtime": lambda: fs.set_mtime("/d/f", 1),
         "exists": lambda: fs.exists("/d/f"),
         "list_directory": lambda: fs.list_directory("/d"),
         "map": lambda: fs.map("/d/f", 1),
@@ -511,7 +516,9 @@ def test_a_file_changes_when_it_is_written_at_the_time_the_test_says() -> None:
     fs.now_ms = 2000
     fs.rename("/d/f", "/d/g")
     assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (1000, 2000)
-    assert fs.crash(POWER_LOSS).stat("/d/f").mtime_ms == 1000
+    fs.set_mtime("/d/g", 50)
+    assert (fs.stat("/d/g").mtime_ms, fs.stat("/d").mtime_ms) == (50, 2000)
+    assert fs.crash(POWER_LOSS).stat("/d/f").mtime_ms == 50
 
 
 def test_there_is_no_descriptor_to_send_from() -> None:

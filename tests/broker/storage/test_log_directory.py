@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.log_directory import LogDirectory
@@ -256,13 +257,13 @@ def test_a_partition_without_an_id_is_adopted_and_gets_one() -> None:
     assert fs.snapshot()["/data/clicks-0/partition.metadata"] == f"version: 0\ntopic_id: {topic_id}".encode()
 
 
-def test_kafkas_directories_awaiting_deletion_go_and_stray_ones_stay() -> None:
+def test_kafkas_directories_awaiting_deletion_are_named_for_it_and_stray_ones_stay() -> None:
     fs = ForgetfulFileSystem()
     gone, stray = f"/data/clicks-1.{'0' * 32}-delete", f"/data/clicks-2.{'0' * 32}-stray"
     fs.load(_kafka_directory(clicks_0=_ID) | {f"{gone}/x.log": b"", f"{stray}/x.log": b""})
     directory = _opened(fs)
     assert directory.registry.topics["clicks"].partitions == 1
-    assert not fs.exists(gone)
+    assert directory.report.doomed == [gone]
     assert fs.exists(stray)
 
 
@@ -364,6 +365,8 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         assert len(ends) <= 1
         if is_promised:
             assert 5 not in ends, "what was deleted does not come back under its old name"
+        for path in again.report.doomed:
+            crashed.remove_tree(path)
         directories = [name for name in crashed.list_directory("/data") if name.startswith("orders-")]
         assert directories == (["orders-0", "orders-1"] if again.logs else [])
 
@@ -624,6 +627,23 @@ def test_checkpoints_of_a_topic_that_is_gone_are_not_read_as_those_of_a_later_on
     assert isinstance(directory._fs, ForgetfulFileSystem)
     directory = _opened(directory._fs)
     assert [len(read_all(log)) for log in directory.logs.values()] == [1, 1]
+
+
+def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() -> None:
+    fs, directory = _with_topic(records=5)
+    directory.close()
+    assert "/data/cleaner-offset-checkpoint" not in fs.snapshot(), "nothing was compacted here"
+    fs.load({"/data/cleaner-offset-checkpoint": encode_offsets({("orders", 0): 3, ("gone", 0): 7})})
+    directory = _opened(fs)
+    assert [log.state.compacted_before for log in directory.logs.values()] == [3, 0]
+    assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {("orders", 0): 3}
+    for path in directory.delete_topic(directory.registry.topics["orders"]):
+        fs.remove_tree(path)
+    directory.create_topic("orders", 2, {})
+    directory.close()
+    assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {}
+    directory = _opened(fs)
+    assert [log.state.compacted_before for log in directory.logs.values()] == [0, 0]
 
 
 def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:

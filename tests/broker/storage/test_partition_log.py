@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog, RollReason, make_is_incomplete, make_partition
+from seglog_broker.storage.partition_log import PartitionLog, make_is_incomplete, make_partition
 from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.rolling import RollReason
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     CorruptRecordError,
@@ -133,19 +134,16 @@ def test_the_wall_clock_alone_does_not_roll_where_there_are_timestamps() -> None
     assert disk.append(b"second", timestamp=5001).rolled is None
 
 
-def test_without_timestamps_the_wall_clock_since_opening_rolls_but_never_an_empty_segment() -> None:
+def test_without_timestamps_the_wall_clock_since_the_first_append_rolls_also_across_a_restart() -> None:
     disk = LogOnDisk(TopicConfig(segment_ms=1000))
     disk.clock.now += 5000
     assert disk.append(b"an old empty segment takes it").rolled is None
-    assert disk.append(b"and rolls at the next").rolled is RollReason.TIME
-    disk.clock.now += 1000
+    disk.clock.now += 600
+    disk.reopen()
+    disk.clock.now += 400
     assert disk.append(b"equal").rolled is None
     disk.clock.now += 1
     assert disk.append(b"beyond").rolled is RollReason.TIME
-    disk.clock.now += 900
-    disk.reopen()
-    disk.clock.now += 900
-    assert disk.append(b"the restart counts anew").rolled is None
 
 
 def test_jitter_rolls_between_segment_ms_less_jitter_and_segment_ms() -> None:
@@ -428,17 +426,37 @@ def test_a_closed_log_holds_no_file() -> None:
 def test_out_of_range_names_the_valid_range_and_the_reason() -> None:
     disk = _filled(30)
     disk.log.truncate_before(12)
-    for offset, reason in (
-        (11, "below_log_start"),
-        (0, "below_log_start"),
-        (31, "beyond_end"),
-        (-1, "below_log_start"),
-    ):
-        with pytest.raises(OffsetOutOfRangeError) as caught:
+    for offset, reason in ((11, "truncated"), (0, "truncated"), (31, "beyond_end"), (-1, "truncated")):
+        with pytest.raises(OffsetOutOfRangeError, match="records 12 to 29 can be read, and the next") as caught:
             disk.log.read(offset, 1000)
         error = caught.value
         assert (error.requested, error.earliest, error.latest, error.reason) == (offset, 12, 30, reason)
     assert disk.log.read(30, 1000) is None
+
+
+def test_records_below_a_log_start_of_unknown_cause_have_expired() -> None:
+    disk = _filled(30)
+    log = disk.reopen(log_start=12)
+    with pytest.raises(OffsetOutOfRangeError, match="the records before 12 have expired: records 12 to 29") as caught:
+        log.read(11, 1000)
+    assert caught.value.reason == "expired"
+    log.truncate_before(30)
+    with pytest.raises(OffsetOutOfRangeError, match="the records before 30 were deleted: the log is empty, its end"):
+        log.read(11, 1000)
+
+
+def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> None:
+    disk = _filled(30)
+    log = disk.log
+    log.state.compacted_before = 25
+    log.truncate_to(13)
+    assert log.state.compacted_before == 13
+    log.close()
+    for told, known in ((5, 13), (1000, 13)):
+        log = PartitionLog(disk.fs, HandlePool(disk.fs, 10), disk.clock, DIRECTORY, disk.config)
+        log.open(clean=True, compacted_before=told)
+        assert log.state.compacted_before == known
+        log.close()
 
 
 def test_every_limit_gives_whole_batches_and_at_most_that_many_bytes() -> None:
@@ -552,8 +570,6 @@ def test_reading_damage_is_an_error_that_names_it_and_says_where_to_go_on() -> N
         error = caught.value
         assert (error.path, error.position, error.start_offset, error.next_offset) == (_log_path(10), 400, 14, 16)
     assert [record.offset for record in read_around(log)] == [*range(14), *range(16, 30)]
-    assert log.why_missing(14) == log.why_missing(15) == "damaged"
-    assert log.why_missing(16) == "missing"
 
 
 def test_a_first_batch_that_is_damaged_is_named_from_the_segments_base_whoever_meets_it() -> None:

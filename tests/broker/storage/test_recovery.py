@@ -126,7 +126,6 @@ def test_a_torn_segment_before_empty_ones_is_still_a_tail() -> None:
     assert log.log_end_offset == 30, "offsets of the lost records are not handed out again"
     assert _offsets(log) == list(range(26))
     assert contents(disk.fs)[_path(20)][600:] == b""
-    assert log.why_missing(26) == "missing"
     verify(disk.fs, log)
 
 
@@ -311,7 +310,6 @@ def test_a_missing_segment_is_named_and_the_others_are_served() -> None:
     log = _restarted(disk, hurt)
     assert _offsets(log) == [*range(10), *range(20, 30)]
     assert log.state.damaged == [DamagedRange(10, 20, 20, 0, 0, reason="missing")]
-    assert log.why_missing(13) == "missing"
 
 
 def test_a_segment_that_lost_its_bytes_is_named_though_it_is_the_first() -> None:
@@ -321,12 +319,17 @@ def test_a_segment_that_lost_its_bytes_is_named_though_it_is_the_first() -> None
     assert log.state.damaged == [DamagedRange(0, 10, 10, 0, 0, reason="missing")]
 
 
-def test_in_a_compacted_topic_a_gap_between_segments_is_no_loss() -> None:
+@pytest.mark.parametrize(("compacted_before", "lost_from"), [(0, 15), (15, 15), (18, 18), (20, 20), (25, 20)])
+def test_only_above_what_compaction_has_reached_is_a_gap_between_segments_a_loss(
+    compacted_before: int, lost_from: int
+) -> None:
     disk = _filled(30)
-    disk.config = TopicConfig(segment_bytes=1000, index_interval_bytes=250, cleanup_policy=("compact",))
+    disk.log.state.compacted_before = compacted_before
+    disk.log.state.save(disk.fs, DIRECTORY)
     log = _restarted(disk, lambda: cut_file(disk.fs, _path(10), 500))
-    assert log.state.damaged == []
-    assert log.why_missing(15) == "compacted"
+    lost = [DamagedRange(lost_from, 20, 20, 0, 0, reason="missing")] if lost_from < 20 else []
+    assert log.state.damaged == lost
+    assert log.state.compacted_before == compacted_before
 
 
 @settings(max_examples=60)

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_state import DamagedRange
@@ -40,7 +41,6 @@ class OnDisk:
             _BASE,
             index_bytes_max=self.index_bytes_max,
             index_interval=self.interval,
-            created_ms=0,
             existing=existing,
         )
 
@@ -502,13 +502,15 @@ def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
     segment = disk.closed()
     segment.find(_BASE)
     lease = segment.lease()
-    segment.rename_deleted()
+    segment.forget()
+    doomed = DoomedSegments(disk.fs, "/p-0", [segment.base_offset])
+    doomed.set_aside()
     assert sorted(disk.fs.snapshot()) == [
         f"{_STEM}.index.deleted",
         f"{_STEM}.log.deleted",
         f"{_STEM}.timeindex.deleted",
     ]
-    segment.unlink_deleted()
+    doomed.remove()
     assert disk.fs.snapshot() == {"/p-0/": b""}
     assert len(lease.resource.pread(1000, 0)) == 500
     lease.release()

@@ -224,7 +224,7 @@ def test_real_appends_give_kafkas_own_index_bytes() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/p-0/": b""})
     handles = HandlePool(fs)
-    segment = Segment(fs, handles, "/p-0", 1000, index_bytes_max=10_485_760, index_interval=100, created_ms=0)
+    segment = Segment(fs, handles, "/p-0", 1000, index_bytes_max=10_485_760, index_interval=100)
     segment.create()
     for number, timestamp in enumerate((1000, 1001, 1002, 5000, 1004, 1005)):
         encoded = bytearray(encode_batch([(timestamp, None, b"." * 21, ()), (timestamp, None, b"." * 21, ())]))

@@ -232,6 +232,34 @@ def test_a_batch_that_does_not_lie_above_the_one_before_it_is_refused() -> None:
     assert "does not lie above" in error.message
 
 
+@settings(max_examples=200)
+@given(_log(), st.data(), st.sampled_from([0, 4, 1 << 24]))
+def test_columns_that_headers_tell_are_those_of_opened_batches(
+    data: bytes, choices: st.DataObject, records_at_a_time: int
+) -> None:
+    names = ["offset", "timestampType", "topic", "partition"]
+    offsets = st.sampled_from(sorted({0, *(record.offset for record in _expected(data)), INT64_MAX}))
+    bounds = {"start": choices.draw(offsets), "end": choices.draw(offsets)}
+    opened = [part.table.select(names) for part in decode(data, "t", 4, _ALL, **bounds)]
+    with mock.patch.object(decoding, "DECODED_RECORDS", records_at_a_time):
+        told = [part.table for part in decode(data, "t", 4, schema_of(names), **bounds)]
+    schema = schema_of(names)
+    assert pa.Table.from_batches(told, schema).equals(pa.Table.from_batches(opened, schema))
+
+
+def test_complete_batches_are_not_opened_where_headers_are_enough_but_only_up_to_what_they_may_hold() -> None:
+    header = parse_header(golden.TWO_RECORDS)
+    unopenable = seal_batch(header._replace(attributes=Codec.ZSTD), b"no stream")
+    (part,) = decode(unopenable, "t", 4, schema_of(["offset"]))
+    assert part.offsets.tolist() == [0, 1]
+    many = 1 << 30
+    boastful = header._replace(record_count=many, last_offset_delta=many - 1)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        batch = seal_batch(boastful._replace(attributes=codec), compress(codec, bytes(1000)))
+        with pytest.raises(CorruptRecordError, match="announces"):
+            list(decode(batch, "t", 4, schema_of(["offset"])))
+
+
 def test_a_time_beyond_microseconds_is_an_error_that_says_how_to_read_on() -> None:
     data = encode_batch([(0, None, b"a", ()), (INT64_MAX // 100, None, b"b", ())])
     _, error = _rows_and_error(data)

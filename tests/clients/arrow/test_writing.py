@@ -120,6 +120,21 @@ def test_columns_and_options_are_refused_before_anything_is_sent(broker: FakeBro
         seglog.write_arrow(broker.address, "t", pa.table({"value": ["v"], "partition": [3]}))
 
 
+def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "REQUEST_BYTES", 1)
+    monkeypatch.setattr(writing, "_MERGED_ROWS", 1)
+    good = [pa.record_batch({"value": [b"%d" % n], "partition": [0]}) for n in range(5)]
+    bad = pa.record_batch({"value": [b"5"], "partition": [-7]})
+    rows = pa.RecordBatchReader.from_batches(bad.schema, iter([*good, bad]))
+    with pytest.raises(ValueError, match="none is below 0") as caught:
+        seglog.write_arrow(broker.address, "t", rows)
+    (note,) = caught.value.__notes__
+    assert note == "seglog: 3 records or more were written before"
+    assert values(broker)[0] == list(range(4))  # one more was on its way, and one not yet
+
+
 def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that(tmp_path: Path) -> None:
     with fake_broker() as strict, pytest.raises(UnknownTopicError):
         seglog.write_arrow(strict.address, "u", table(1))

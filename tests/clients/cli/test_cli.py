@@ -10,22 +10,34 @@ from pathlib import Path
 import pytest
 
 from seglog.cli import main
-from seglog.cli.ping import uptime
+from seglog.cli.consume import GapNotes
+from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import CorruptRecordError, InvalidConfigError, PartitionReadOnlyError
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    InvalidConfigError,
+    PartitionOfflineError,
+    PartitionReadOnlyError,
+)
+from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     AppendReply,
     AppendRequest,
     AppendResult,
     ConfigEntry,
     CreateTopicRequest,
+    ExplainedSegment,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
     FetchReply,
     FetchRequest,
     FetchResult,
+    Gap,
     HelloReply,
     HelloRequest,
+    Request,
 )
-from tests.clients.fake_broker import FakeBroker, fake_broker
+from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -183,6 +195,54 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
     assert (code, said) == (1, "seglog: offsets 0 to 2 of t-0 cannot be read\n")
 
 
+def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: Run, broker: FakeBroker) -> None:
+    gaps = [Gap(0, 2, "damaged"), Gap(2, 3, "damaged"), Gap(10, 13, "missing")]
+    batches = b"".join(encode_batch([(0, None, b"v%d" % base, ())], base_offset=base) for base in (5, 9, 14))
+    broker.logs["t"][0].latest = 20
+    broker.script = lambda request, _: (
+        (FetchReply([FetchResult("t", 0, len(batches), latest=20, gaps=gaps, compacted_before=10)]), batches)
+        if isinstance(request, FetchRequest) and request.partitions[0].offset == 0
+        else None
+    )
+    code, out, error = run("consume", "t", "--partition", "0")
+    assert (code, out) == (0, "v5\nv9\nv14\n")
+    assert error.splitlines() == [
+        "seglog: warning: offsets 0 to 2 of t-0 hold no record (damaged)",
+        "seglog: warning: offsets 10 to 13 of t-0 hold no record (missing)",
+        "seglog: warning: offsets 15 to 19 of t-0 hold no record (missing)",
+        "seglog: note: 5 offsets without a record (compacted)",
+    ]
+
+
+def test_a_loss_is_told_once_when_its_end_is_known_or_nothing_more_comes(capfd: pytest.CaptureFixture[str]) -> None:
+    notes = GapNotes()
+    notes.met(ConsumerGap("t", 0, 0, 5, "expired"))
+    notes.met(ConsumerGap("t", 1, 0, 1, "truncated"))
+    notes.met(ConsumerGap("t", 0, 5, 6, "compacted"))
+    notes.tell(0)
+    assert capfd.readouterr().err == "seglog: warning: offsets 0 to 4 of t-0 hold no record (expired)\n"
+    notes.finish()
+    assert capfd.readouterr().err.splitlines() == [
+        "seglog: warning: offsets 0 to 0 of t-1 hold no record (truncated)",
+        "seglog: note: 1 offset without a record (compacted)",
+    ]
+
+
+def test_an_offset_that_is_gone_is_an_error_unless_told_where_to_go_on(run: Run, broker: FakeBroker) -> None:
+    fill(broker)
+    log = broker.logs["t"][0]
+    del log.batches[0]
+    log.batches.append(encode_batch([(0, None, b"kept", ())], base_offset=3))
+    log.earliest, log.latest = 3, 4
+    wanted = ("consume", "t", "--partition", "0", "--from", "0")
+    assert run(*wanted)[:2] == (4, "")
+    assert run(*wanted, "--on-out-of-range", "earliest") == (
+        0,
+        "kept\n",
+        "seglog: warning: offsets 0 to 2 of t-0 hold no record (expired)\n",
+    )
+
+
 def test_whoever_has_read_enough_ends_it_quietly(broker: FakeBroker) -> None:
     broker.logs["t"][0].append(encode_batch([(0, None, b"x" * 1000, ())] * 1000))
     done = subprocess.run(
@@ -255,11 +315,57 @@ def test_ping_says_who_answers_for_how_long_and_what_troubles_it(run: Run, broke
     assert json.loads(run("ping", "--json")[1])["problems"] == ["t-0 is read-only"]
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "text"), [(0, "0 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (200_000_000, "2 d 7 h")]
-)
-def test_uptime_in_its_two_largest_units(milliseconds: int, text: str) -> None:
-    assert uptime(milliseconds) == text
+# --- explain segments -------------------------------------------------------------------------------------------------
+
+
+def explained(partition: int, *pages: list[int]) -> Script:
+    """A partition of ``t`` whose segments begin at these offsets, page by page."""
+    segments = {
+        base: ExplainedSegment(base, base + 10, 500, "closed", "it is young") for page in pages for base in page
+    }
+
+    def answer(request: Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, ExplainSegmentsRequest):
+            return None
+        if request.partition != partition:
+            return PartitionOfflineError("partition 0 of topic t is offline: EIO", topic="t", partition=0, reason="EIO")
+        last = [None, *(page[-1] for page in pages)].index(request.after)
+        reply = ExplainSegmentsReply(
+            *("t", partition, 1_700_000_000_000, 0, 30, 3, 1500, 0, 0, 300_000, 1_700_000_120_000),
+            more=last < len(pages) - 1,
+        )
+        page = pages[last] if last < len(pages) else []
+        return reply, encode_value([segments[base].to_wire() for base in page])
+
+    return answer
+
+
+def test_segments_are_explained_as_a_table_all_pages_of_it(
+    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, error = run("explain", "segments", "t", "1")
+    assert (code, error) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "t-1: offsets 0 to 29, 3 segments, 1,500 bytes, next offset 30"
+    assert [line.split()[0] for line in lines if "closed" in line] == ["0", "10", "20"]
+    assert "    why      it is young" in lines
+
+
+def test_explained_segments_are_one_json_document_and_an_offline_partition_costs_only_itself(
+    run: Run, broker: FakeBroker
+) -> None:
+    broker.script = explained(1, [0, 10], [20])
+    code, out, error = run("explain", "segments", "t", "--json")
+    assert code == 4
+    assert error == "seglog: partition 0 of topic t is offline: EIO\n"
+    (document,) = json.loads(out)
+    assert (document["topic"], document["partition"], document["check_interval_ms"]) == ("t", 1, 300_000)
+    assert [segment["base_offset"] for segment in document["segments"]] == [0, 10, 20]
+    code, out, error = run("explain", "segments", "t", "0")
+    assert (code, out) == (4, "")
+    assert "offline" in error
 
 
 # --- What can go wrong ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import trio
 
 import seglog
 import seglog.trio
+from seglog.explaining import PartitionExplanation
 from seglog.trio import raw
 from seglog_broker.config import BrokerConfig
 from seglog_broker.offload import Offload
@@ -181,3 +182,21 @@ async def test_a_client_that_is_cancelled_lets_the_broker_stop(tmp_path: Path) -
         assert scope.cancelled_caught
         async with seglog.trio.connect(broker.address) as client:
             assert (await client.offsets("t"))[0].latest == 0
+
+
+async def test_segments_are_explained_alike_by_both_faces(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("t", 1, {"segment.bytes": 4096})
+        async with client.producer("t", linger_ms=0) as producer:
+            for _ in range(10):
+                await (await producer.send(bytes(1500)))
+        told = await client.explain.segments("t", 0)
+
+        def ask_blocking() -> PartitionExplanation:
+            with seglog.connect(broker.address) as blocking:
+                return blocking.explain.segments("t", 0)
+
+        again = await trio.to_thread.run_sync(ask_blocking)
+        assert [s.base_offset for s in told.segments] == [s.base_offset for s in again.segments] == [0, 2, 4, 6, 8]
+        assert [s.state for s in again.segments] == [*["closed"] * 4, "active"]
+        assert (told.partition.latest, told.partition.segments) == (10, 5)

@@ -1,0 +1,69 @@
+"""The answer to a fetch: what is said, and the leased bytes that go with it; and one answer for all who ask the same.
+
+A hundred consumers at the end of a partition are woken by one append and ask for the same bytes. The first who comes
+has the answer made; the others get it again, with leases of their own, for as long as nothing has changed.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.tail import TailRange
+from seglog_protocol.messages import FetchReply, FetchRequest
+
+
+class FetchAnswer:
+    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
+
+    __slots__ = ("reply", "size", "slices")
+
+    def __init__(self, reply: FetchReply, slices: list[LogSlice]) -> None:
+        self.reply = reply
+        self.slices = slices  # in the order of the payload
+        self.size = sum([slice_.size for slice_ in slices])  # bytes of the payload
+
+    def close(self) -> None:
+        """Give the files back."""
+        for slice_ in self.slices:
+            slice_.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class RecentAnswer:
+    """The last answer that came from the end of one partition alone. Holds no lease."""
+
+    __slots__ = ("_durable", "_log", "_near", "_reply", "_request", "_start")
+
+    def __init__(self, log: PartitionLog, near: TailRange, request: FetchRequest, reply: FetchReply) -> None:
+        self._log = log
+        self._near = near
+        self._request = request
+        self._reply = reply
+        self._start = log.log_start_offset
+        self._durable = log.durable_end_offset
+
+    @classmethod
+    def of(cls, log: PartitionLog, request: FetchRequest, answer: FetchAnswer) -> Self | None:
+        """What to remember of ``answer``, to a ``request`` that names one partition; None: it is no use to others."""
+        near = log.active.tail.latest
+        if near is None or not answer.slices or not answer.slices[0].is_of(near):
+            return None
+        return cls(log, near, request, answer.reply)
+
+    def again(self, request: FetchRequest) -> FetchAnswer | None:
+        """The answer to ``request`` if it would be the same; None: make it anew."""
+        log, near = self._log, self._near
+        if (
+            near is not log.active.tail.latest  # whatever changes the segment, or begins another, changes that
+            or self._durable != log.durable_end_offset
+            or self._start != log.log_start_offset
+            or self._request.partitions != request.partitions
+            or self._request.max_bytes != request.max_bytes
+        ):
+            return None
+        return FetchAnswer(self._reply, [log.slice_near_end(near)])

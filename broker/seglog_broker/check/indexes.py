@@ -1,0 +1,82 @@
+"""What the two indexes of a segment must be: made from its batches, by the rule they are written by, as plain bytes.
+
+Indexes carry no checksum, but they follow from the log, so comparing bytes proves every one of them. The one thing that
+is not in the directory is the ``index.interval.bytes`` an index was made with; where the one configured does not give
+the same bytes, the only other that could is read off the entries themselves.
+"""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+from seglog_protocol import segment_files as names
+from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
+
+
+class IndexBytes(NamedTuple):
+    """Both files of a segment."""
+
+    offsets: bytes
+    times: bytes
+
+
+class ExpectedIndexes:
+    """The indexes a segment has after the batches that were added, with an entry every ``interval`` bytes."""
+
+    def __init__(self, base_offset: int, interval: int, bytes_max: int) -> None:
+        self.interval = interval
+        self._base_offset = base_offset
+        self._offsets_max = bytes_max // names.OFFSET_ENTRY.size
+        self._times_max = bytes_max // names.TIME_ENTRY.size
+        self._offsets = bytearray()
+        self._times = bytearray()
+        self._indexed = 0
+        self._largest = (NO_TIMESTAMP, base_offset)
+        self._last_time = NO_TIMESTAMP
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        """Count in the batch at ``position``."""
+        if header.max_timestamp > self._largest[0]:
+            self._largest = (header.max_timestamp, header.last_offset)
+        if position - self._indexed > self.interval and not self._is_full:
+            self._offsets += names.encode_offset_entry(header.last_offset - self._base_offset, position)
+            self._times += self._time_entry()
+            self._last_time = max(self._last_time, self._largest[0])
+            self._indexed = position
+
+    def copy(self) -> "ExpectedIndexes":
+        """Another one that has the same batches so far."""
+        return deepcopy(self)
+
+    def live(self) -> IndexBytes:
+        """As a segment has them that is appended to."""
+        return IndexBytes(bytes(self._offsets), bytes(self._times))
+
+    def closed(self) -> IndexBytes:
+        """As a closed segment has them: the time index ends with the largest timestamp."""
+        return IndexBytes(bytes(self._offsets), bytes(self._times) + self._time_entry())
+
+    @property
+    def _is_full(self) -> bool:
+        """One slot of the time index is kept for the closing entry."""
+        return (
+            len(self._offsets) // names.OFFSET_ENTRY.size >= self._offsets_max
+            or len(self._times) // names.TIME_ENTRY.size >= self._times_max - 1
+        )
+
+    def _time_entry(self) -> bytes:
+        timestamp, offset = self._largest
+        if timestamp <= self._last_time:
+            return b""
+        return names.encode_time_entry(timestamp, offset - self._base_offset)
+
+
+def interval_of(offsets: bytes) -> int | None:
+    """The largest interval that could have made these entries of an offset index, None when there is none."""
+    before, smallest = 0, None
+    for entry in names.offset_entries(offsets):
+        gap = entry.position - before
+        if gap <= 0:
+            return None
+        smallest = gap if smallest is None else min(smallest, gap)
+        before = entry.position
+    return None if smallest is None else smallest - 1

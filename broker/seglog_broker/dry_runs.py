@@ -1,0 +1,72 @@
+"""What compaction would drop, told by the cleaner itself: a round that goes through everything and writes nothing.
+
+One at a time in the whole broker, and the last outcome of each partition is kept while it is true, because pages of one
+listing, and people who ask again and again, want the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from seglog_broker.cleaner_process import CleanerError
+from seglog_broker.storage.compaction_job import CleaningJob, SegmentLoss
+from seglog_protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+BYTES_UNASKED_MAX: Final = 64 * 1024 * 1024
+"""Read for an answer that did not insist on being told."""
+
+_RUNS: Final = trio.CapacityLimiter(1)
+
+
+class DryRun(NamedTuple):
+    """By base offset what would go of each segment; or why that is not told."""
+
+    losses: Mapping[int, SegmentLoss]
+    why_untold: str | None = None
+
+
+class Remembered(NamedTuple):
+    """The last dry run of a partition, and the job that it was for."""
+
+    job: CleaningJob
+    found: DryRun
+
+
+async def dry_run(broker: "Broker", partition: "Partition", *, insist: bool) -> DryRun:
+    """What a round of compaction would take away from each segment now; ``insist`` however much is to be read.
+
+    Raises StorageError when the cleaner could not tell.
+    """
+    log = partition.log
+    cleanable = await broker.warmed(log.find_cleanable)
+    if partition.is_being_cleaned:
+        return DryRun({}, "what it would drop is not told while it is at work")
+    below = [segment for segment in log.segments if segment.base_offset < cleanable.until_offset]
+    size = sum(segment.size for segment in below)
+    if not below:
+        return DryRun({})
+    job = log.plan_cleaning(cleanable, broker.config, dry_run=True)
+    known = partition.dry_run
+    if known is not None and _is_still_true(known, job):
+        return known.found
+    if size > BYTES_UNASKED_MAX and not insist:
+        return DryRun({}, f"to tell what it would drop, {size:,} bytes must be read: ask for drops")
+    async with _RUNS:
+        try:
+            result = await broker.offload.clean(broker.fs, job)
+        except CleanerError as error:
+            raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
+    found = DryRun({loss.base_offset: loss for loss in result.losses})
+    partition.dry_run = Remembered(job, found)
+    return found
+
+
+def _is_still_true(known: Remembered, job: CleaningJob) -> bool:
+    """Whether the same segments would be gone through by the same rules; only a tombstone's end may come meanwhile."""
+    return known.job == replace(job, now_ms=known.job.now_ms)

@@ -1,0 +1,225 @@
+"""A partition's producer snapshots: ``<offset>.snapshot`` is what was known of every producer below ``<offset>``.
+
+One is taken at each roll, at each load and when the log is closed; a start reads the newest and replays the batches
+behind it. A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay stand in
+for it. What must not happen is that one outlives the batches it tells of, for then a batch that is gone would be called
+a repetition; so names that are removed for that reason are gone from the disk, a power cut later too, before the call
+returns. Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.producer_state import ProducerState
+from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    EndMarker,
+    MalformedSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+
+
+class ReplayedBatch(NamedTuple):
+    """A batch of the log; ``marker`` as ``ProducerState.apply_replayed`` wants it."""
+
+    header: BatchHeader
+    marker: EndMarker | None = None
+
+
+Replay = Callable[[int, int], Iterable[ReplayedBatch]]
+"""Called with (start, end): the valid batches of the log that hold offsets of [start, end), in order.
+
+Damaged ranges are passed over. It reads headers only, and the one record of control batches.
+"""
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """How the state came about: for the log, and for the transaction index."""
+
+    snapshot: int | None = None  # offset of the one that was read, or None
+    corrupt: list[int] = field(default_factory=list)  # offsets of those that could not be
+    expired: int = 0  # producers of it that had been quiet for too long
+    replayed: int = 0  # batches
+    aborted: list[AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
+
+
+class ProducerSnapshots:
+    """The snapshot files of one partition directory, and ``state``, which they bring back.
+
+    Every method may raise OSError. ``state`` is then whole, but after ``load`` and ``truncate`` it may lack batches.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, state: ProducerState) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.state = state
+        self.offsets: list[int] = []
+        """Of the snapshots there are, rising."""
+        self._log_start = 0
+        self._names_changed = False  # a removal that a power cut could still undo
+
+    def load(
+        self,
+        names: Iterable[str],
+        segment_bases: Sequence[int],
+        *,
+        log_start: int,
+        log_end: int,
+        recovered_from: int | None,
+        now_ms: int,
+        replay: Replay,
+    ) -> LoadReport:
+        """Find out what is known of producers at the start of a log, and take a snapshot of it at ``log_end``.
+
+        ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
+        otherwise the base offset of the first segment that recovery read anew: what a snapshot above it tells of may
+        be gone. After a clean stop without any snapshot, which only a directory has that was written before there were
+        any, nothing is known and nothing is read.
+        """
+        self.offsets = sorted(
+            parsed[0] for name in names if (parsed := parse_segment_file_name(name)) and parsed[1] == SNAPSHOT_SUFFIX
+        )
+        self._log_start = log_start
+        for offset in stray_snapshots(self.offsets, segment_bases):
+            self._remove(offset)
+        if recovered_from is None and not self.offsets:
+            for offset in (*segment_bases[-2:], log_end):
+                self.state.restart(offset)
+                self.take(offset)
+            self._sync_names()
+            return LoadReport()
+        believed_end = log_end if recovered_from is None else min(log_end, recovered_from)
+        return self._reload(segment_bases, log_end, believed_end, now_ms, replay)
+
+    def truncate(
+        self, segment_bases: Sequence[int], *, log_start: int, log_end: int, now_ms: int, replay: Replay
+    ) -> LoadReport:
+        """Go back to what was known at ``log_end``, where the log now ends; what came behind it is gone.
+
+        ``segment_bases`` are those that are left.
+        """
+        self._log_start = log_start
+        if log_end != self.state.end_offset:
+            nothing = (
+                len(self.state) == 0 and self.state.end_offset > log_end
+            )  # then there was nothing before it either
+            return self._reload(segment_bases, log_end, log_end, now_ms, _no_batches if nothing else replay)
+        self._remove_outside(log_end)
+        self.take(log_end)
+        self._sync_names()
+        return LoadReport()
+
+    def take(self, end_offset: int, *, sync: bool = True) -> None:
+        """Write what is known below ``end_offset``, the end of the log, unless there is a snapshot of it already.
+
+        Temporary file, fsync, rename, fsync of the directory. Without ``sync`` (at a roll: nothing waits for the disk
+        there) neither fsync; a power cut may then leave a torn file, which its checksum gives away.
+        """
+        if end_offset < self.state.end_offset:
+            raise ValueError(f"a snapshot at {end_offset}, but batches up to {self.state.end_offset} are counted")
+        self.state.end_offset = end_offset
+        if end_offset <= (self.offsets[-1] if self.offsets else self._log_start):
+            return
+        write_file_atomically(self._fs, self._path(end_offset), encode_snapshot(self.state.entries()), sync=sync)
+        self.offsets.append(end_offset)
+        if sync:
+            self._names_changed = False
+
+    def drop(self, segment_bases: Collection[int]) -> None:
+        """Remove the snapshots at the bases of segments that were deleted, or merged into others by compaction.
+
+        The directory is not synced: a name that comes back is out of place, and the next load removes it.
+        """
+        for offset in [offset for offset in self.offsets if offset in segment_bases]:
+            self._remove(offset)
+
+    def wipe(self, end_offset: int) -> None:
+        """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
+        self.state.restart(end_offset)
+        self._log_start = end_offset
+        for offset in list(self.offsets):
+            self._remove(offset)
+        self._sync_names()
+
+    def _reload(
+        self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
+    ) -> LoadReport:
+        report = LoadReport()
+        self._remove_outside(believed_end)
+        self.state.restart(self._log_start)
+        while self.offsets:
+            offset = self.offsets[-1]
+            try:
+                entries = decode_snapshot(read_file(self._fs, self._path(offset)))
+            except MalformedSnapshotError:
+                report.corrupt.append(offset)
+                self._remove(offset)
+                continue
+            report.snapshot = offset
+            self.state.restart(offset, entries)
+            report.expired = self.state.expire(now_ms)
+            break
+        self._replay(segment_bases, log_end, replay, report)
+        self.take(log_end)
+        self._sync_names()
+        return report
+
+    def _replay(self, segment_bases: Sequence[int], log_end: int, replay: Replay, report: LoadReport) -> None:
+        """Count the batches behind the snapshot, taking others where the last two segments begin.
+
+        A truncation, or a recovery after the next crash, then need not read more than those two.
+        """
+        start = self.state.end_offset
+        due = [base for base in segment_bases[-2:] if start < base < log_end]
+        if start < log_end:
+            for header, marker in replay(start, log_end):
+                while due and header.base_offset >= due[0]:
+                    self.take(due.pop(0), sync=False)
+                report.replayed += 1
+                aborted = self.state.apply_replayed(header, marker)
+                if aborted is not None:
+                    report.aborted.append(aborted)
+        for base in due:
+            self.take(base, sync=False)
+
+    def _remove_outside(self, end: int) -> None:
+        for offset in [offset for offset in self.offsets if not self._log_start < offset <= end]:
+            self._remove(offset)
+
+    def _remove(self, offset: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.unlink(self._path(offset))
+        self.offsets.remove(offset)
+        self._names_changed = True
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            self._fs.sync_directory(self._directory)
+            self._names_changed = False
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> list[int]:
+    """Which of these rising snapshot offsets are of no use: no segment begins there, and they are not the log's end.
+
+    Taken where the log ended at a stop, they were passed by later appends; the newest may still be its end.
+    """
+    bases = set(segment_bases)
+    strays = [offset for offset in offsets if offset not in bases]
+    if strays and strays[-1] >= max(bases, default=0):
+        strays.pop()
+    return strays
+
+
+def _no_batches(start: int, end: int) -> Iterable[ReplayedBatch]:
+    del start, end
+    return ()

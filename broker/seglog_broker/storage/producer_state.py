@@ -1,0 +1,346 @@
+"""What one partition knows of its idempotent producers: is this batch new, a repetition, or out of order?
+
+For every producer id: its epoch, the epoch of its transaction coordinator, the last timestamp, the last sequence, its
+last five batches, and where its open transaction began. A batch is judged by ``check`` before it is written and counted
+by ``apply`` once its bytes are in the log; nothing changes in between. Both take a few microseconds, however many
+producers there are.
+
+seglog writes no transactions. Those of a log that Kafka wrote come in by ``apply_replayed``: open ones hold back the
+last stable offset, and their producers may not write outside of them. There is no coordinator either, so markers are
+only ever replayed, and believed as they stand.
+
+The files this is kept in across restarts are the matter of ``producer_snapshots``. Source: Kafka's ProducerAppendInfo,
+ProducerStateEntry, ProducerStateManager.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from struct import Struct
+from typing import Final, NamedTuple
+
+from seglog_protocol.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from seglog_protocol.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    add_sequence,
+    subtract_sequence,
+)
+from seglog_protocol.transaction_files import TXN_INDEX_VERSION, AbortedTransaction, EndMarker, ProducerEntry
+
+BATCHES_KEPT: Final = 5
+"""Batches of a producer that are recognised when they come again: as many as Kafka's clients have in flight at most."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers that one partition remembers, about 4 MB of them.
+
+Beyond it those that appended the longest ago are forgotten; one that still lives is then taken for a new one: its next
+batch is accepted, a repetition of its last one too. Producers with an open transaction do not count and stay, for
+without them the last stable offset would be wrong; no client can open one.
+"""
+
+_FORGOTTEN_AT_ONCE: Final = 64
+"""One part in so many of the limit goes at a time: to find the oldest of a dict means to step over what left it."""
+
+_NO_COORDINATOR_EPOCH: Final = -1
+_NO_OFFSET: Final = -1
+
+_BATCH: Final = Struct("=iqiq")  # last sequence, last offset, offset delta, timestamp: a sixth of the memory of a tuple
+_BATCHES_SIZE: Final = BATCHES_KEPT * _BATCH.size
+
+
+class Duplicate(NamedTuple):
+    """An append that is in the log already: the offsets it was given, and the timestamp of its last batch there."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class LastRecord(NamedTuple):
+    """Of an active producer: the offset where its last known batch of data ends, None if it has none, and its epoch."""
+
+    last_data_offset: int | None
+    epoch: int
+
+
+class _Producer:
+    """One producer; ``batches`` are up to five packed ones, newest last."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_sequence", "last_timestamp")
+
+    def __init__(self) -> None:
+        self.epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = _NO_COORDINATOR_EPOCH
+        self.last_timestamp = 0
+        self.last_sequence = NO_SEQUENCE
+        self.batches = b""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another epoch counts from 0 again, so the batches of the one before are no repetitions in it."""
+        if epoch != self.epoch:
+            self.epoch, self.last_sequence, self.batches = epoch, NO_SEQUENCE, b""
+
+    def add_batch(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        batch = _BATCH.pack(last_sequence, last_offset, offset_delta, timestamp)
+        self.batches = (self.batches + batch)[-_BATCHES_SIZE:]
+        self.last_sequence = last_sequence
+        self.last_timestamp = timestamp
+
+    def find(self, header: BatchHeader) -> Duplicate | None:
+        """The kept batch of the same epoch with exactly these sequences."""
+        if header.producer_epoch == self.epoch:
+            first, last = header.base_sequence, header.last_sequence
+            for last_sequence, last_offset, offset_delta, timestamp in _BATCH.iter_unpack(self.batches):
+                if last_sequence == last and subtract_sequence(last_sequence, offset_delta) == first:
+                    return Duplicate(last_offset - offset_delta, last_offset, timestamp)
+        return None
+
+    def last_batch(self) -> tuple[int, int, int]:
+        """(last sequence, last offset, offset delta), as a snapshot has them."""
+        if not self.batches:
+            return (NO_SEQUENCE, _NO_OFFSET, 0)
+        last_sequence, last_offset, offset_delta, _ = _BATCH.unpack_from(self.batches, len(self.batches) - _BATCH.size)
+        return (last_sequence, last_offset, offset_delta)
+
+
+class _Standing(NamedTuple):
+    """What the next batch of a producer is held against; ``first_offset`` is that of its open transaction, or None."""
+
+    epoch: int
+    last_sequence: int
+    first_offset: int | None
+
+
+class ProducerState:
+    """The producers of one partition. Synchronous, no I/O, one owner; times are epoch milliseconds and come in."""
+
+    def __init__(self, *, expiration_ms: int, producers_max: int = PRODUCERS_MAX) -> None:
+        """``expiration_ms`` is ``producer.id.expiration.ms``."""
+        self._expiration_ms = expiration_ms
+        self._producers_max = producers_max
+        self._producers: dict[int, _Producer] = {}  # the one that appended last stands last
+        self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
+        self.end_offset = 0
+        """Everything below is accounted for."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # --- Appending ----------------------------------------------------------------------------------------------------
+
+    def check(self, headers: Sequence[BatchHeader]) -> Duplicate | None:
+        """Judge one append of one or several data batches, as the client sent them; None when it is to be written.
+
+        Batches of one producer are held against each other too. An append is written whole or not at all, so one that
+        repeats batches and goes on behind them is out of order, as a batch that repeats some records is. What a
+        producer sends that is not known, any more or yet, is accepted whatever its sequence.
+
+        Raises OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTransactionStateError, and
+        InvalidRecordError for a producer id without epoch or sequence. Batches without a producer id pass.
+        """
+        duplicates: list[Duplicate] = []
+        ahead: dict[int, _Standing] = {}  # where the batches looked at so far will have brought their producers
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id <= NO_PRODUCER_ID:
+                continue
+            if header.base_sequence < 0 or header.producer_epoch < 0:
+                raise InvalidRecordError(
+                    f"the batch of producer {producer_id} has epoch {header.producer_epoch} and base sequence "
+                    f"{header.base_sequence}: an idempotent producer's are 0 or more"
+                )
+            standing = ahead.get(producer_id)
+            if standing is None:
+                producer = self._producers.get(producer_id)
+                if producer is None:
+                    standing = _Standing(NO_PRODUCER_EPOCH, NO_SEQUENCE, None)
+                elif (duplicate := producer.find(header)) is not None:
+                    duplicates.append(duplicate)
+                    continue
+                else:
+                    standing = _Standing(producer.epoch, producer.last_sequence, self._open.get(producer_id))
+            _check_batch(header, standing)
+            if len(headers) > 1:
+                first_offset = standing.first_offset
+                if first_offset is None and header.is_transactional:
+                    first_offset = self.end_offset
+                ahead[producer_id] = _Standing(header.producer_epoch, header.last_sequence, first_offset)
+        if not duplicates:
+            return None
+        if len(duplicates) < len(headers):
+            raise OutOfOrderSequenceError(
+                f"{len(duplicates)} of the {len(headers)} batches sent together are in the log already, the others are "
+                "not: send again exactly what was sent before"
+            )
+        return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
+
+    def apply(self, header: BatchHeader, base_offset: int) -> None:
+        """Count a data batch whose bytes are now in the log at ``base_offset``, wherever its header says it begins.
+
+        ``header`` is that of the log: on a LogAppendTime topic with the broker's time.
+        """
+        offset_delta = header.last_offset_delta
+        last_offset = base_offset + offset_delta
+        self.end_offset = last_offset + 1
+        producer_id = header.producer_id
+        if producer_id <= NO_PRODUCER_ID:
+            return
+        producer = self._taken(producer_id)
+        producer.set_epoch(header.producer_epoch)
+        producer.add_batch(header.last_sequence, last_offset, offset_delta, header.max_timestamp)
+        if header.is_transactional and producer_id not in self._open:
+            self._open[producer_id] = base_offset
+        self._put_back(producer_id, producer)
+
+    # --- Replaying ----------------------------------------------------------------------------------------------------
+
+    def apply_replayed(self, header: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
+        """Count a batch that a load or a recovery finds in the log, in order of offsets; the log is believed.
+
+        Sequences may have gaps, epochs may go back. ``marker`` is what the record of a control batch says, None for
+        data, for a control batch that compaction emptied and for one of another kind; the last two change nothing.
+        Returns the entry for the transaction index where a transaction was aborted.
+        """
+        if not header.is_control:
+            self.apply(header, header.base_offset)
+            return None
+        self.end_offset = header.next_offset
+        producer_id = header.producer_id
+        if marker is None or producer_id <= NO_PRODUCER_ID:
+            return None
+        producer = self._taken(producer_id)
+        producer.set_epoch(header.producer_epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = header.max_timestamp
+        first_offset = self._open.pop(producer_id, None)
+        self._put_back(producer_id, producer)
+        if first_offset is None or marker.type != "ABORT":
+            return None
+        stable = self.first_unstable_offset
+        return AbortedTransaction(
+            TXN_INDEX_VERSION,
+            producer_id,
+            first_offset,
+            header.base_offset,
+            header.next_offset if stable is None else stable,
+        )
+
+    # --- Forgetting ---------------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that were quiet for ``producer.id.expiration.ms``; returns how many.
+
+        Quiet is counted from the last timestamp, which on a CreateTime topic is the client's. An open transaction
+        keeps its producer.
+        """
+        latest = now_ms - self._expiration_ms
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.last_timestamp <= latest and producer_id not in self._open
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def restart(self, end_offset: int, entries: Iterable[ProducerEntry] = ()) -> None:
+        """Forget everything, and know what a snapshot at ``end_offset`` says instead."""
+        self._producers.clear()
+        self._open.clear()
+        self.end_offset = end_offset
+        opened: list[tuple[int, int]] = []
+        for entry in entries:
+            producer = _Producer()
+            producer.epoch = entry.producer_epoch
+            producer.coordinator_epoch = entry.coordinator_epoch
+            producer.last_timestamp = entry.timestamp
+            if entry.last_offset >= 0:
+                producer.add_batch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+            self._producers[entry.producer_id] = producer
+            if entry.current_txn_first_offset >= 0:
+                opened.append((entry.current_txn_first_offset, entry.producer_id))
+        self._open.update((producer_id, first_offset) for first_offset, producer_id in sorted(opened))
+        excess = len(self._producers) - len(self._open) - self._producers_max
+        if excess > 0:
+            self._forget_oldest(excess)
+
+    # --- Asking -------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction begins, None when none is open.
+
+        What ended is stable at once: one node's high watermark is its log end.
+        """
+        return next(iter(self._open.values()), None)
+
+    def entries(self) -> list[ProducerEntry]:
+        """All producers, as a snapshot has them, the one that appended last at the end."""
+        return [
+            ProducerEntry(
+                producer_id,
+                producer.epoch,
+                *producer.last_batch(),
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                self._open.get(producer_id, _NO_OFFSET),
+            )
+            for producer_id, producer in self._producers.items()
+        ]
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """What compaction must leave of every producer so that a replay still knows it; a copy."""
+        return {
+            producer_id: LastRecord(producer.last_batch()[1] if producer.batches else None, producer.epoch)
+            for producer_id, producer in self._producers.items()
+        }
+
+    def _taken(self, producer_id: int) -> _Producer:
+        return self._producers.pop(producer_id, None) or _Producer()
+
+    def _put_back(self, producer_id: int, producer: _Producer) -> None:
+        self._producers[producer_id] = producer
+        if len(self._producers) - len(self._open) > self._producers_max:
+            self._forget_oldest(max(1, self._producers_max // _FORGOTTEN_AT_ONCE))
+
+    def _forget_oldest(self, count: int) -> None:
+        closed = (producer_id for producer_id in self._producers if producer_id not in self._open)
+        for producer_id in list(islice(closed, count)):
+            del self._producers[producer_id]
+
+
+def _check_batch(header: BatchHeader, standing: _Standing) -> None:
+    """Whether ``header`` may follow; the order of the checks is Kafka's."""
+    epoch, last_sequence, first_offset = standing
+    producer_id = header.producer_id
+    if header.producer_epoch < epoch:
+        raise InvalidProducerEpochError(
+            f"producer {producer_id} has epoch {epoch} now, the batch has {header.producer_epoch}: a newer instance "
+            "of the producer has taken over",
+            producer_id=producer_id,
+            producer_epoch=header.producer_epoch,
+            current_epoch=epoch,
+        )
+    if epoch != NO_PRODUCER_EPOCH:
+        expected = add_sequence(last_sequence, 1) if header.producer_epoch == epoch else 0
+        if header.base_sequence != expected:
+            raise OutOfOrderSequenceError(
+                f"the batch of producer {producer_id} begins at sequence {header.base_sequence}, {expected} would "
+                f"follow, and it is none of the producer's last {BATCHES_KEPT} batches",
+                producer_id=producer_id,
+                sequence=header.base_sequence,
+                expected=expected,
+            )
+    if first_offset is not None and not header.is_transactional:
+        raise InvalidTransactionStateError(
+            f"producer {producer_id} has a transaction open since offset {first_offset}, the batch is not part of it",
+            producer_id=producer_id,
+            first_offset=first_offset,
+        )

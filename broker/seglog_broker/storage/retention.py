@@ -1,0 +1,185 @@
+"""Retention: which of a log's oldest segments go, which stay, and from when on that changes.
+
+Decides and predicts with the same code: the retention task asks for one verdict after the other and stops at the first
+segment that stays, ``explain segments`` goes on to the end. Nothing is touched here. Source: storage-format §7.
+
+The three rules, each of which takes segments from the oldest on and stops at the first it does not take:
+
+    log start   the segment behind it begins at or below the log start offset
+    size        without it the log still has ``retention.bytes``
+    time        its newest record is older than ``retention.ms``
+
+The age of a segment counts from its largest timestamp. Where that says nothing or cannot be true it counts from the
+last write instead, so that one bad record cannot shield a log for ever:
+
+    no timestamp at all         the last write
+    a timestamp in the future   the last write; from the moment it no longer lies in the future, the timestamp
+
+The last write is the broker's own record for the active segment and the file's modification time for a closed one. One
+that lies in the future itself is useless: the retention task sets it to now (see ``Age.is_unknown``) when it meets such
+a segment at the oldest end of what stays.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from seglog_broker.config import TopicConfig
+from seglog_protocol.record_batch import NO_TIMESTAMP
+
+KEEP_FOR_EVER: Final = -1
+"""``retention.ms`` or ``retention.bytes`` that takes nothing."""
+
+
+class DeletionRule(StrEnum):
+    """By which rule a segment goes."""
+
+    LOG_START = "log start"
+    SIZE = "size"
+    TIME = "time"
+
+
+class AgeSource(StrEnum):
+    """What the age of a segment is counted from."""
+
+    LARGEST_TIMESTAMP = "largest timestamp"
+    LAST_APPEND = "last append"
+    MODIFICATION_TIME = "modification time"
+
+
+class Kept(StrEnum):
+    """Why a segment stays."""
+
+    AGE = "age"  # not old enough yet
+    OLDER_SEGMENT = "older segment"  # an older one stays, and a log is only shortened from its oldest end
+    EMPTY_ACTIVE = "empty active segment"
+    NO_LIMIT = "no limit"  # retention.ms is -1 and retention.bytes takes nothing
+    POLICY = "policy"  # cleanup.policy has no delete
+
+
+class Aging(Protocol):
+    """As much of a segment as retention looks at."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset that belongs to it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of its ``.log``."""
+        ...
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Of its records, in ms; -1 when none has one."""
+        ...
+
+
+class LastWrite(NamedTuple):
+    """When something was last written to a segment, in ms of wall time, and who says so."""
+
+    at_ms: int
+    source: AgeSource
+
+
+class Age(NamedTuple):
+    """``since_ms`` is the moment a segment's age counts from, as things stand now; ``warning`` a doubt about it."""
+
+    since_ms: int
+    source: AgeSource
+    is_unknown: bool = False  # not even the last write says anything: since_ms is now
+    warning: str | None = None
+
+
+class Verdict(NamedTuple):
+    """What retention does with a segment now.
+
+    ``rule`` says by which rule it goes, None that it stays, and ``kept`` why. ``due_ms`` is the moment behind which the
+    time rule takes it if nothing else changes, None if it never does. ``behind`` is the base offset of the oldest
+    segment that stays, when that is what keeps this one. ``bytes_to_come`` is what must still be appended until the
+    size rule takes it with all before it, None if that rule never does: it is off, or the appends go to this segment.
+    """
+
+    rule: DeletionRule | None
+    kept: Kept | None
+    due_ms: int | None
+    age: Age | None
+    behind: int | None = None
+    bytes_to_come: int | None = None
+
+
+class RetentionJudge:
+    """Judges the segments of one log, oldest first, each given to ``judge`` exactly once."""
+
+    def __init__(self, config: TopicConfig, *, log_start_offset: int, total_size: int, now_ms: int) -> None:
+        """``total_size`` are the bytes of all segments; it is not looked at where ``retention.bytes`` is -1."""
+        self._retention_ms = config.retention_ms
+        self._deletes = "delete" in config.cleanup_policy
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._limits_size = self._deletes and config.retention_bytes > KEEP_FOR_EVER
+        self._excess = total_size - config.retention_bytes
+        self._excess_if_all_go = self._excess  # were everything seen so far gone
+        self._rules = [DeletionRule.LOG_START, DeletionRule.SIZE, DeletionRule.TIME]
+        self._behind: int | None = None  # the oldest segment that stays
+        self._due_ms: int | None = 0  # of everything seen so far: a segment goes when all before it have gone
+
+    def judge(self, segment: Aging, last_write: Callable[[], LastWrite], *, next_base: int | None) -> Verdict:
+        """The verdict on the next segment; ``next_base`` is where the one behind it begins, None for the active one.
+
+        ``last_write`` is asked only where the timestamps say nothing.
+        """
+        if next_base is None and not segment.size:
+            return Verdict(None, Kept.EMPTY_ACTIVE, None, None)
+        age = self._age(segment, last_write) if self._deletes and self._retention_ms > KEEP_FOR_EVER else None
+        self._due_ms = None if age is None or self._due_ms is None else self._due(segment, age, self._due_ms)
+        self._excess_if_all_go -= segment.size if self._limits_size else 0
+        to_come = max(0, -self._excess_if_all_go) if self._limits_size and next_base is not None else None
+        if self._behind is not None:
+            return Verdict(None, Kept.OLDER_SEGMENT, self._due_ms, age, self._behind, to_come)
+        while self._rules:
+            if self._takes(self._rules[0], segment, next_base, age):
+                if self._rules[0] is not DeletionRule.TIME:
+                    self._due_ms = 0
+                self._excess -= segment.size
+                return Verdict(self._rules[0], None, self._due_ms, age)
+            del self._rules[0]  # a rule stops for good at the first segment it does not take
+        self._behind = segment.base_offset
+        if not self._deletes:
+            return Verdict(None, Kept.POLICY, None, age)
+        return Verdict(None, Kept.NO_LIMIT if age is None else Kept.AGE, self._due_ms, age, bytes_to_come=to_come)
+
+    def _takes(self, rule: DeletionRule, segment: Aging, next_base: int | None, age: Age | None) -> bool:
+        if rule is DeletionRule.LOG_START:
+            return next_base is not None and next_base <= self._log_start_offset
+        if rule is DeletionRule.SIZE:
+            return self._limits_size and self._excess >= segment.size
+        return age is not None and self._now_ms - age.since_ms > self._retention_ms
+
+    def _age(self, segment: Aging, last_write: Callable[[], LastWrite]) -> Age:
+        largest = segment.largest_timestamp
+        if NO_TIMESTAMP < largest <= self._now_ms:
+            return Age(largest, AgeSource.LARGEST_TIMESTAMP)
+        written = last_write()
+        doubt = (
+            "none of its records has a timestamp"
+            if largest <= NO_TIMESTAMP
+            else f"its largest timestamp, {largest}, lies in the future"
+        )
+        if written.at_ms <= self._now_ms:
+            return Age(*written, warning=f"{doubt}: it ages from its {written.source}")
+        return Age(
+            self._now_ms,
+            written.source,
+            is_unknown=True,
+            warning=f"{doubt}, and its {written.source} lies in the future: it ages from the next retention check",
+        )
+
+    def _due(self, segment: Aging, age: Age, before_ms: int) -> int:
+        """When the time rule takes this segment, if that before it goes at ``before_ms``."""
+        due = max(before_ms, age.since_ms + self._retention_ms)
+        largest = segment.largest_timestamp
+        if largest > self._now_ms and due + 1 >= largest:
+            return max(due, largest + self._retention_ms)  # by then it no longer lies in the future, and counts
+        return due

@@ -1,0 +1,234 @@
+"""Compaction: of each key in a compacted topic the newest record stays.
+
+``log.cleaner.threads`` of these work side by side, each on one partition at a time, always the one with the highest
+dirty ratio that is worth it. The records are gone through in a process of its own (``cleaner_process``), which writes
+``.cleaned`` files and touches nothing else; here the loop only puts them in place, one group of segments at a time.
+
+A round that fails (the worker dies, the disk is full) leaves the log as it was and is tried again, at first after
+``log.cleaner.backoff.ms``, then after twice that, and so on. One that is not wanted any more (topic deleted, policy
+changed, broker stopping) leaves nothing behind.
+"""
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from seglog_broker.cleaner_process import CleanerError
+from seglog_broker.storage.compaction_job import CleanedGroup, CleaningResult
+from seglog_broker.storage.doomed import DoomedSegments
+from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.tasks.deletion import Deletion
+from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch, shorten
+from seglog_protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+log = structlog.get_logger()
+
+RETRY_SECONDS_MAX: Final = 3600.0
+"""The longest time between two rounds of a partition whose rounds fail."""
+
+_HALF_DONE: Final = (
+    "the names of compacted files could be changed neither completely nor back; stop the broker, look at the disk, and "
+    "start it again: the start completes them"
+)
+
+_DOUBLINGS_MAX: Final = 30
+"""Of the pause: far beyond the longest, and no number that a float cannot hold."""
+
+
+async def run_compaction(broker: "Broker") -> None:
+    """Compact what is worth it, first ``log.initial.task.delay.ms`` after the start."""
+    config = broker.config
+    if not config.log_cleaner_enable or not config.log_cleaner_threads:
+        log.warning("compaction_is_off", consequence="compacted topics grow for ever")
+        return
+    await trio.sleep(config.log_initial_task_delay_ms / 1000)
+    rounds = Rounds(broker)
+    async with trio.open_nursery() as nursery:
+        for _ in range(config.log_cleaner_threads):
+            nursery.start_soon(rounds.run)
+
+
+class Rounds:
+    """What the cleaners of one broker share: who failed how often, and when it may try again."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._boundary = TaskBoundary("compaction")
+        self._retention = TaskBoundary("retention")
+        self._failures: dict[Partition, tuple[int, float]] = {}  # how many in a row, when to try again (loop time)
+        self._half_done: set[Partition] = set()  # some of whose files have neither their old names nor the new ones
+        self._watch = ClockWatch(broker)
+        self._by_age_from = 0.0  # loop time
+
+    async def run(self) -> None:
+        """Clean whatever is worth it, and sleep ``log.cleaner.backoff.ms`` when nothing is."""
+        while True:
+            if not await self.clean_next():
+                await trio.sleep(max(self._backoff, 0.001))
+
+    async def clean_next(self) -> bool:
+        """One round of the partition that needs it most; False when none does."""
+        partition = await self._choose()
+        if partition is None:
+            return False
+        with partition.clean() as scope, scope:
+            try:
+                succeeded = await self._boundary.run(partition, self._clean)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._discard(partition)
+        if not partition.is_deleted and not scope.cancelled_caught:
+            self._note_outcome(partition, succeeded=succeeded)
+            await shorten(self._broker, [partition], self._retention, by_age=self._may_expire_by_age())
+        return True
+
+    @property
+    def _backoff(self) -> float:
+        return self._broker.config.log_cleaner_backoff_ms / 1000
+
+    def _may_expire_by_age(self) -> bool:
+        """Not soon after a leap of the clock: retention waits for its next check then, and so does this."""
+        if self._watch.leap_ms() > CLOCK_LEAP_MS_MAX:
+            interval = self._broker.config.log_retention_check_interval_ms / 1000
+            self._by_age_from = trio.current_time() + interval
+        return trio.current_time() >= self._by_age_from
+
+    async def _choose(self) -> "Partition | None":
+        for partition in [partition for partition in self._failures if partition.is_deleted]:
+            del self._failures[partition]
+        worth_it: list[tuple[float, Partition]] = []
+        for partition in list(self._broker.partitions.values()):
+            await trio.lowlevel.checkpoint()  # there may be thousands
+            if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
+                continue
+            try:
+                cleanable = await self._broker.warmed(partition.log.find_cleanable)
+            except (OSError, StorageError) as error:
+                self._boundary.note_failure(partition, error)
+                continue
+            if cleanable.is_worth_it(partition.log.config):
+                worth_it.append((cleanable.dirty_ratio, partition))
+        worth_it.sort(key=itemgetter(0), reverse=True)
+        # While others were looked at, another cleaner may have begun with the first ones.
+        return next((partition for _, partition in worth_it if partition.can_be_cleaned), None)
+
+    async def _clean(self, partition: "Partition") -> None:
+        broker, partition_log = self._broker, partition.log
+        if partition in self._half_done:
+            raise StorageError(_HALF_DONE)
+        async with partition.maintenance:  # whoever was shortening the log has finished; nobody begins to now
+            cleanable = await broker.warmed(partition_log.find_cleanable)
+            if not cleanable.is_worth_it(partition_log.config):
+                return
+            await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
+            job = partition_log.plan_cleaning(cleanable, broker.config)
+        try:
+            result = await broker.offload.clean(broker.fs, job)
+        except CleanerError as error:
+            raise StorageError(f"a round of compaction ended early: {error}") from error
+        # A record goes for the sake of a later one, which a power cut must not take as well.
+        await partition.wait_durable(cleanable.until_offset)
+        # Known before any record goes: a hole that nobody can explain would be told as a loss.
+        partition_log.note_compacted(result.first_dirty)
+        await partition.save_state()
+        for group in result.groups:
+            if not self._is_wanted(partition):
+                return
+            if not group.unchanged:
+                await self._swap(partition, group)
+        partition_log.finish_cleaning(result)
+        await partition.save_state()  # first: only this tells when tombstones are due
+        await write_checkpoints(broker)
+        self._tell(partition, result)
+
+    @staticmethod
+    def _is_wanted(partition: "Partition") -> bool:
+        if partition.log.state.read_only is None and "compact" in partition.log.config.cleanup_policy:
+            return True
+        reason = "the policy changed" if partition.log.state.read_only is None else "the partition is read-only"
+        log.info("compaction_discarded", topic=partition.topic, partition=partition.number, reason=reason)
+        return False
+
+    async def _swap(self, partition: "Partition", group: CleanedGroup) -> None:
+        """Put one group in its place. Not cancelled before the log and its files agree."""
+        broker = self._broker
+        swap = SegmentSwap(broker.fs, partition.log.directory, group.sources)
+        known = any(damage.segment in group.sources for damage in partition.log.state.damaged)
+        with trio.CancelScope(shield=True):
+            async with partition.maintenance:
+                await broker.offload.maintenance(swap.promote)
+                try:
+                    doomed = partition.log.install_cleaned(swap, group.damaged)
+                except StorageError:
+                    if swap.is_half_done:
+                        self._half_done.add(partition)
+                    raise
+                await self._settle(partition, swap, doomed)
+            if known or group.damaged:
+                await partition.save_state()  # it names bytes of files that have changed
+        await trio.lowlevel.checkpoint()
+
+    async def _settle(self, partition: "Partition", swap: SegmentSwap, doomed: DoomedSegments) -> None:
+        def remove() -> int:
+            swap.settle()  # again, if it failed the first time
+            return doomed.remove()
+
+        removal: Callable[[], int] = remove
+        try:
+            await self._broker.offload.maintenance(swap.settle)
+            removal = doomed.remove
+        finally:
+            what = f"{len(doomed.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
+            delay = partition.log.config.file_delete_delay_ms / 1000
+            self._broker.deletions.add(Deletion(what, removal, partition), delay)
+
+    async def _discard(self, partition: "Partition") -> None:
+        if partition.is_deleted or partition in self._half_done:
+            return
+        try:
+            await self._broker.offload.maintenance(discard_cleaned, self._broker.fs, partition.log.directory)
+        except OSError as error:
+            log.warning("compaction_left_files", directory=partition.log.directory, reason=str(error))
+
+    def _note_outcome(self, partition: "Partition", *, succeeded: bool) -> None:
+        partition.log.note_cleaner_error(None if succeeded else partition.problems.get("compaction"))
+        if succeeded:
+            self._failures.pop(partition, None)
+            return
+        failures = self._failures.get(partition, (0, 0.0))[0] + 1
+        pause = min(max(self._backoff, 1.0) * 2 ** min(failures - 1, _DOUBLINGS_MAX), RETRY_SECONDS_MAX)
+        self._failures[partition] = failures, trio.current_time() + pause
+
+    @staticmethod
+    def _tell(partition: "Partition", result: CleaningResult) -> None:
+        facts = {"topic": partition.topic, "partition": partition.number}
+        log.info(
+            "partition_compacted",
+            **facts,
+            first_dirty_offset=result.first_dirty,
+            segments_before=sum(len(group.sources) for group in result.groups),
+            segments_after=len(result.groups),
+            bytes_before=sum(group.bytes_before for group in result.groups),
+            bytes_after=sum(group.bytes_after for group in result.groups),
+            records_dropped=result.records_read - result.records_kept,
+        )
+        if result.keyless:
+            log.warning("keyless_records_dropped", **facts, records=result.keyless)
+        for group in result.groups:
+            for damage in (*group.damaged, *group.unreadable):
+                log.warning(
+                    "damage_kept",
+                    **facts,
+                    start_offset=damage.start_offset,
+                    end_offset=damage.end_offset,
+                    reason=damage.reason,
+                )

@@ -1,0 +1,55 @@
+"""Flush by time and by count: ``flush.ms`` and ``flush.messages`` bound what a power cut can take.
+
+They sync in the background and hold no ack back: who needs to know asks for ``ack=disk``. ``flush.ms`` alone is enough;
+Kafka looks at it only where ``log.flush.scheduler.interval.ms`` is set too, and then as seldom as that says.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from seglog_broker.config.values import LONG_MAX
+from seglog_broker.tasks.boundary import TaskBoundary
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+LOOK_SECONDS_MAX: Final = 1.0
+"""Between two looks, so that a changed ``flush.ms`` is in force soon; an idle look costs next to nothing."""
+
+LOOK_SECONDS_MIN: Final = 0.01
+
+
+async def run_flushes(broker: "Broker") -> None:
+    """Sync partitions that have waited for ``flush.ms`` or have ``flush.messages`` records to be synced."""
+    boundary = TaskBoundary("flush")
+    since: dict[Partition, float] = {}  # when a partition was first seen with something to be synced
+    while True:
+        broker.flush_wanted = trio.Event()  # before the look: what is appended while it syncs wants the next one
+        now = trio.current_time()
+        shortest = LONG_MAX
+        due = []
+        for partition in broker.partitions.values():
+            config = partition.log.config
+            if config.flush_ms == LONG_MAX and config.flush_messages == LONG_MAX:
+                continue
+            shortest = min(shortest, config.flush_ms)
+            waiting = partition.log.log_end_offset - partition.log.durable_end_offset
+            if not waiting or partition.log.state.read_only is not None:
+                since.pop(partition, None)
+            elif waiting >= config.flush_messages or (now - since.setdefault(partition, now)) * 1000 >= config.flush_ms:
+                due.append(partition)
+        async with trio.open_nursery() as nursery:
+            for partition in due:
+                since.pop(partition, None)
+                nursery.start_soon(boundary.run, partition, _flush)
+        for partition in [partition for partition in since if partition.is_deleted]:
+            del since[partition]
+        wait = min(max(shortest / 1000 / 2, LOOK_SECONDS_MIN), LOOK_SECONDS_MAX)
+        with trio.move_on_after(wait):
+            await broker.flush_wanted.wait()
+
+
+async def _flush(partition: "Partition") -> None:
+    await partition.wait_durable(partition.log.log_end_offset)

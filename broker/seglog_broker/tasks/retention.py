@@ -1,0 +1,266 @@
+"""Retention: every ``log.retention.check.interval.ms`` the oldest segments that nobody needs any more leave their logs.
+
+Which those are is decided in ``storage.retention``. A segment leaves in this order, so that a crash at any moment
+leaves a log without a hole: out of memory (from now on its offsets are out of range), log start checkpoint, names,
+and after ``file.delete.delay.ms`` the disk.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import trio
+
+from seglog_broker.storage.doomed import DoomedSegments
+from seglog_broker.storage.retention import DeletionRule, Verdict
+from seglog_broker.storage.rolling import RollReason
+from seglog_broker.storage.segment import Segment
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.tasks.deletion import Deletion, GoneSegment
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+log = structlog.get_logger()
+
+CLOCK_LEAP_MS_MAX: Final = 60_000
+"""By how much the wall clock may run ahead of the loop's between two checks. If it leapt further, nothing expires by
+age at that check: a clock that is put right again meanwhile has then cost no data."""
+
+BUSY_SECONDS_MAX: Final = 1.0
+"""For which a partition is waited for that another task is at work on: all but compaction are done by then."""
+
+_PARTITIONS_AT_A_TIME: Final = 64
+"""Shortened with one writing of the checkpoints."""
+
+
+async def run_retention(broker: "Broker") -> None:
+    """Check at a fixed rhythm, first ``log.initial.task.delay.ms`` after the start."""
+    boundary = TaskBoundary("retention")
+    watch = ClockWatch(broker)
+    schedule = broker.retention_schedule
+    schedule.begin(watch)
+    while True:
+        await trio.sleep_until(schedule.next_check)
+        leap = watch.leap_ms()
+        if leap > CLOCK_LEAP_MS_MAX:
+            log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")
+        with schedule.checking():
+            await check_retention(broker, boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)
+
+
+class RetentionSchedule:
+    """When retention checks, for the task that does it and for whoever tells what it will do.
+
+    ``next_check`` is a time of the loop, infinite until the task has begun.
+    """
+
+    def __init__(self, *, interval_ms: int, first_ms: int) -> None:
+        """``first_ms`` is how long the first check comes after the task has begun."""
+        self.interval_ms = interval_ms
+        self.next_check = math.inf
+        self._first_ms = first_ms
+        self._is_checking = False
+        self._watch: ClockWatch | None = None
+
+    def begin(self, watch: "ClockWatch") -> None:
+        """The task begins now."""
+        self._watch = watch
+        self.next_check = trio.current_time() + self._first_ms / 1000
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """A check is under way; what follows keeps the rhythm, however long it took: explain counts on that."""
+        self._is_checking = True
+        try:
+            yield
+        finally:
+            self._is_checking = False
+            while self.next_check <= trio.current_time():
+                self.next_check += self.interval_ms / 1000
+
+    @property
+    def ms_to_next(self) -> tuple[int, int]:
+        """In how many ms a partition is looked at next: at the earliest, and at the latest if a check is under way."""
+        if self._watch is None:
+            return self._first_ms, self._first_ms
+        left = round((self.next_check - trio.current_time()) * 1000)
+        return max(0, left), max(0, left) + (self.interval_ms if self._is_checking else 0)
+
+    @property
+    def leap_ms(self) -> int:
+        """By how much the wall clock has run ahead of the loop's since the last check; negative when it fell behind."""
+        return 0 if self._watch is None else self._watch.leap_so_far_ms()
+
+
+class ClockWatch:
+    """Compares the wall clock with the loop's, which cannot be set."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._clock = broker.clock
+        self._wall_ms = self._clock.now_ms()
+        self._loop = trio.current_time()
+
+    def leap_ms(self) -> int:
+        """Milliseconds by which the wall clock ran ahead since the last call; negative when it fell behind."""
+        leap = self.leap_so_far_ms()
+        self._wall_ms, self._loop = self._clock.now_ms(), trio.current_time()
+        return leap
+
+    def leap_so_far_ms(self) -> int:
+        """What ``leap_ms`` would say, which then counts from the same moment as before."""
+        return self._clock.now_ms() - self._wall_ms - round((trio.current_time() - self._loop) * 1000)
+
+
+async def check_retention(broker: "Broker", boundary: TaskBoundary, *, by_age: bool = True) -> None:
+    """Look at every partition once; those that are being compacted are looked at when that is done."""
+    partitions = list(broker.partitions.values())
+    busy: list[Partition] = []
+    for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
+        busy += await shorten(broker, partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
+    for partition in busy:  # one at a time: whoever waits for one must not hold another
+        await shorten(broker, [partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
+
+
+async def shorten(
+    broker: "Broker",
+    partitions: "Sequence[Partition]",
+    boundary: TaskBoundary,
+    *,
+    by_age: bool = True,
+    patience_seconds: float = 0,
+) -> "list[Partition]":
+    """Take the segments that retention does not keep out of these logs; return the partitions that were busy.
+
+    Busy is one whose files somebody else is at work on, and still is after ``patience_seconds``. Those that are being
+    compacted are passed over.
+    """
+    shortened: dict[Partition, _Dropped] = {}
+    busy: list[Partition] = []
+
+    async def look(partition: "Partition") -> None:
+        found = await broker.warmed(lambda: _look(partition, by_age=by_age))
+        if found.going:
+            shortened[partition] = _drop(broker, partition, found.going)
+        for segment in found.undated:
+            await _date(broker, partition, segment)
+
+    try:
+        for partition in partitions:
+            if partition.is_being_cleaned:
+                continue
+            if not await _acquire(partition.maintenance, patience_seconds):
+                busy.append(partition)
+                continue
+            try:
+                await boundary.run(partition, look)
+            finally:
+                if partition not in shortened:
+                    partition.maintenance.release()
+        if shortened:
+            # Where it cannot be written, a power cut between two changes of names leaves a hole below the log start:
+            # no reason to keep what is to go, least of all on a full disk.
+            await write_checkpoints(broker)
+            for partition, dropped in shortened.items():
+                await _set_aside(broker, boundary, partition, dropped)
+    finally:
+        for partition in shortened:
+            partition.maintenance.release()
+    return busy
+
+
+async def _acquire(lock: trio.Lock, patience_seconds: float) -> bool:
+    try:
+        lock.acquire_nowait()
+    except trio.WouldBlock:
+        with trio.move_on_after(patience_seconds):
+            await lock.acquire()
+            return True
+        return False
+    return True
+
+
+class _Found(NamedTuple):
+    going: list[tuple[Segment, Verdict]]
+    undated: list[Segment]  # of those that stay the oldest, up to the first whose age is known
+
+
+def _look(partition: "Partition", *, by_age: bool) -> _Found:
+    found = _Found([], [])
+    for segment, verdict in partition.log.judge_segments():
+        goes = verdict.rule is not None and (by_age or verdict.rule is not DeletionRule.TIME)
+        if goes and not found.undated:
+            found.going.append((segment, verdict))
+        elif verdict.age is not None and verdict.age.is_unknown:
+            found.undated.append(segment)
+        else:
+            break
+    return found
+
+
+class _Dropped(NamedTuple):
+    doomed: DoomedSegments
+    segments: tuple[GoneSegment, ...]  # the same ones, as they are told of
+
+
+def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, Verdict]]) -> _Dropped:
+    active = partition.log.active
+    doomed = partition.log.drop_oldest(len(going))
+    if partition.log.active is not active:
+        partition.note_rolled(str(RollReason.RETENTION))
+    for segment, verdict in going[: len(doomed.base_offsets)]:  # without room for another the active one stays
+        broker.metrics.segments_expired += 1
+        broker.metrics.expired_bytes += segment.size
+        _tell(partition, segment, verdict)
+    bases = [*doomed.base_offsets, partition.log.segments[0].base_offset]
+    return _Dropped(
+        doomed,
+        tuple(
+            GoneSegment(segment.base_offset, end, segment.size, str(verdict.rule))
+            for (segment, verdict), end in zip(going, bases[1:], strict=False)
+        ),
+    )
+
+
+def _tell(partition: "Partition", segment: Segment, verdict: Verdict) -> None:
+    age = verdict.age if verdict.rule is DeletionRule.TIME else None
+    log.info(
+        "segment_expired",
+        topic=partition.topic,
+        partition=partition.number,
+        base_offset=segment.base_offset,
+        bytes=segment.size,
+        rule=str(verdict.rule),
+        **({} if age is None else {"newest_ms": age.since_ms, "newest_by": str(age.source)}),
+    )
+    if age is not None and age.warning is not None:
+        log.warning("age_doubtful", topic=partition.topic, partition=partition.number, reason=age.warning)
+
+
+async def _date(broker: "Broker", partition: "Partition", segment: Segment) -> None:
+    """Let a segment age from now on, because nothing tells how old it is."""
+    now = broker.clock.now_ms()
+    await broker.offload.maintenance(broker.fs.set_mtime, segment.log_path, now)
+    if segment is partition.log.active:
+        partition.log.forget_last_append()
+    log.warning(
+        "age_unknown", topic=partition.topic, partition=partition.number, base_offset=segment.base_offset, ages_from=now
+    )
+
+
+async def _set_aside(broker: "Broker", boundary: TaskBoundary, partition: "Partition", dropped: _Dropped) -> None:
+    doomed = dropped.doomed
+
+    def remove() -> int:
+        doomed.set_aside()  # again, if it failed the first time
+        return doomed.remove()
+
+    await boundary.run(partition, lambda _: broker.offload.maintenance(doomed.set_aside))
+    what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
+    broker.deletions.add(
+        Deletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
+    )

@@ -1,0 +1,47 @@
+"""Timed roll: close segments that nobody writes to any more, so that retention and compaction can have them.
+
+Wall time since the first append counts, also across restarts. A quiet log is thereby never left with a tail that can
+neither expire nor be compacted, which is how Kafka leaves it.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from seglog_broker.storage.rolling import RollReason
+from seglog_broker.tasks.boundary import TaskBoundary
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+log = structlog.get_logger()
+
+ROLL_CHECK_SECONDS: Final = 1.0
+"""Between two looks at all partitions: how late a roll can be. A look costs well under a microsecond a partition."""
+
+_PARTITIONS_AT_A_TIME: Final = 500
+"""Looked at before others get their turn."""
+
+
+async def run_rolls(broker: "Broker") -> None:
+    """Look for segments to close, first ``log.initial.task.delay.ms`` after the start."""
+    boundary = TaskBoundary("roll")
+    await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)
+    while True:
+        now = broker.clock.now_ms()
+        for number, partition in enumerate(list(broker.partitions.values())):
+            due = partition.log.idle_roll_ms
+            if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
+                await boundary.run(partition, roll_if_idle)
+            elif number % _PARTITIONS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+        await trio.sleep(ROLL_CHECK_SECONDS)
+
+
+async def roll_if_idle(partition: "Partition") -> None:
+    """Close the active segment if it is due."""
+    await trio.lowlevel.checkpoint()
+    if not partition.is_deleted and partition.log.roll_if_idle():
+        partition.note_rolled(str(RollReason.IDLE))

@@ -1,0 +1,154 @@
+"""What ``seglog explain segments`` prints: a row for each segment, and below it why it is there and when it goes.
+
+Moments are shown twice: from the broker's now, and as times with their zone.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from datetime import tzinfo
+from typing import Final
+
+from seglog.cli.common import aligned
+from seglog.explaining import PartitionExplanation
+from seglog.moments import format_time
+from seglog.words import count_of, duration_of
+from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
+
+_TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
+_FATES: Final = {"expired": "have expired", "truncated": "were deleted"}
+_WIDTH_MIN: Final = 40
+
+
+def lines_of(told: PartitionExplanation, zone: tzinfo | None, width: int) -> Iterator[str]:
+    """The lines for one partition, none wider than ``width`` columns where words let them be."""
+    yield from _Table(told, zone, max(width, _WIDTH_MIN)).lines()
+
+
+class _Table:
+    def __init__(self, told: PartitionExplanation, zone: tzinfo | None, width: int) -> None:
+        self._partition = told.partition
+        self._segments = told.segments
+        self._now = told.partition.now_ms
+        self._zone = zone
+        self._width = width
+
+    def lines(self) -> Iterator[str]:
+        """All of them."""
+        yield from self._head()
+        rows = list(aligned(_TITLES, [self._row(segment) for segment in self._segments]))
+        if max(map(len, rows)) > self._width:  # each segment has the last column again below
+            rows = list(aligned(_TITLES[:-1], [self._row(segment)[:-1] for segment in self._segments]))
+        yield ""
+        yield rows[0]
+        for row, segment in zip(rows[1:], self._segments, strict=True):
+            yield row
+            for label, text in self._details(segment):
+                yield from self._wrapped(" " * 4 + label.ljust(9), text)
+
+    def _head(self) -> Iterator[str]:
+        told = self._partition
+        name, size = f"{told.topic}-{told.partition}", count_of(told.size, "byte")
+        held = f"{count_of(told.segments, 'segment')}, {size}"
+        offsets = f"offsets {told.earliest:,} to {told.latest - 1:,}" if told.earliest < told.latest else "empty"
+        yield from self._wrapped("", f"{name}: {offsets}, {held}, next offset {told.latest:,}")
+        if told.waiting:
+            waiting = f"{count_of(told.waiting, 'segment')}, {count_of(told.waiting_size, 'byte')}"
+            yield from self._wrapped("  on disk  ", f"also {waiting} that left the log")
+        if told.earliest and told.earliest_reason:
+            fate = _FATES.get(told.earliest_reason, f"are gone: {told.earliest_reason}")
+            yield from self._wrapped("  begins   ", f"at {told.earliest:,}, the records before it {fate}")
+        settings = ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in told.config.items())
+        yield from self._wrapped("  settings ", settings)
+        yield from self._wrapped("  now      ", format_time(self._now, self._zone))
+        check = f"{self._when(told.next_check_ms)}; every {duration_of(told.check_interval_ms)}"
+        yield from self._wrapped("  check    ", check)
+        if told.compaction is not None:
+            yield from self._wrapped("  cleaner  ", self._cleaner(told.compaction))
+        for doubt in told.doubts:
+            yield from self._wrapped("  doubt    ", doubt)
+        for problem in told.problems:
+            yield from self._wrapped("  problem  ", problem)
+
+    def _cleaner(self, told: PartitionCompaction) -> str:
+        parts = []
+        if told.dirty_ratio is not None:
+            parts.append(f"dirty ratio {told.dirty_ratio:.2f}")
+        if told.first_dirty_offset is not None and told.cleanable_until is not None:
+            parts.append(f"dirty from offset {told.first_dirty_offset:,}, cleanable up to {told.cleanable_until:,}")
+        if told.last_run_ms is not None:
+            parts.append(f"last run {self._ago(told.last_run_ms)}")
+        if told.last_bytes_before is not None and told.last_bytes_after is not None:
+            parts.append(f"{told.last_bytes_before:,} bytes before and {told.last_bytes_after:,} after it")
+        if told.last_error is not None:
+            parts.append(f"last error: {told.last_error}")
+        if told.why_not_now is not None:
+            parts.append(told.why_not_now)
+        if told.drops_untold is not None:
+            parts.append(told.drops_untold)
+        return "; ".join(parts)
+
+    def _row(self, segment: ExplainedSegment) -> tuple[object, ...]:
+        log = self._in(segment.leaves_from_ms, segment.leaves_by_ms)
+        disk = self._in(segment.gone_from_ms, segment.gone_by_ms)
+        if segment.state == "deleted":
+            log = "has left"
+        elif segment.leaves_by_ms is None and segment.bytes_to_come is not None:
+            log = f"after {count_of(segment.bytes_to_come, 'byte')}"
+        return segment.base_offset, segment.next_offset, segment.size, segment.state, log, disk
+
+    def _details(self, segment: ExplainedSegment) -> Iterator[tuple[str, str]]:
+        if segment.largest_timestamp is not None:
+            first = segment.largest_timestamp if segment.first_timestamp is None else segment.first_timestamp
+            yield "records", self._span(first, segment.largest_timestamp)
+        if segment.rolled is not None and segment.rolled_ms is not None:
+            yield "rolled", f"{segment.rolled}, {self._ago(segment.rolled_ms)}"
+        elif segment.state == "closed":
+            yield "rolled", "for a reason that is not remembered"
+        elif segment.idle_roll_ms is not None:
+            yield "rolls", f"{self._when(segment.idle_roll_ms)}, by the idle timer, if nothing closes it before"
+        yield "why", segment.why
+        label = "leaves"
+        if segment.leaves_from_ms is not None and segment.leaves_by_ms is not None:
+            yield label, f"the log {self._span(segment.leaves_from_ms, segment.leaves_by_ms)}"
+            label = ""
+        if segment.gone_from_ms is not None and segment.gone_by_ms is not None:
+            yield label, f"the disk {self._span(segment.gone_from_ms, segment.gone_by_ms)}"
+            label = "or"
+        if segment.bytes_to_come is not None and segment.rule is None:
+            yield label, f"by the check after {count_of(segment.bytes_to_come, 'more byte')}"
+        if segment.compaction is not None:
+            dropped = f"{count_of(segment.compaction.records, 'record')}, {count_of(segment.compaction.size, 'byte')}"
+            yield "cleaner", f"would drop {dropped}"
+        for warning in segment.warnings:
+            yield "warning", warning
+
+    # --- Words
+
+    def _wrapped(self, label: str, text: str) -> list[str]:
+        indent = " " * (len(label) or 2)
+        return textwrap.wrap(
+            text,
+            self._width,
+            initial_indent=label,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def _span(self, first: int, last: int) -> str:
+        times = [format_time(moment, self._zone) for moment in (first, last)]
+        return times[0] if first == last else " to ".join(times)
+
+    def _in(self, first: int | None, last: int | None) -> str:
+        if first is None or last is None:
+            return "-"
+        near, far = duration_of(max(0, first - self._now)), duration_of(max(0, last - self._now))
+        if near == far:
+            return "now" if far == "0 s" else f"in {far}"
+        return f"in {near} to {far}" if first > self._now else f"within {far}"
+
+    def _when(self, moment: int) -> str:
+        return f"in {duration_of(max(0, moment - self._now))}, at {format_time(moment, self._zone)}"
+
+    def _ago(self, moment: int) -> str:
+        return f"{duration_of(max(0, self._now - moment))} ago, at {format_time(moment, self._zone)}"

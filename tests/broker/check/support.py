@@ -1,0 +1,96 @@
+"""Log directories to be checked, on the forgetful disk."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from seglog_broker.check.directory import Wish, check_directory
+from seglog_broker.check.findings import Code, Finding, Left, Repaired, Severity, Told, Totals
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.segment_checksum import measure_segment, write_segment_checksum
+from seglog_protocol.record_batch import parse_header
+from tests.logs import ManualClock, batch_of_size
+
+DATA = "/data"
+PARTITION = f"{DATA}/commits-0"
+SMALL = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
+"""Ten batches of 100 bytes a segment, an index entry for every second one."""
+
+
+def configured(keys: Mapping[str, str] = MappingProxyType({})) -> BrokerConfig:
+    config, _ = load_config(None, "", {}, [f"log.dir={DATA}", *(f"{key}={value}" for key, value in keys.items())])
+    return config
+
+
+def opened(fs: FileSystem) -> LogDirectory:
+    logs = LogDirectory(fs, ManualClock(), configured(), DATA)
+    logs.open()
+    return logs
+
+
+def append(log: PartitionLog, number: int, size: int = 100) -> None:
+    """One batch of one record and exactly ``size`` bytes."""
+    view = memoryview(bytearray(batch_of_size(size, timestamp=1_700_000_000_000 + number * 7 % 50)))
+    log.append(view, parse_header(view))
+
+
+def written(
+    batches: int = 23, config: Mapping[str, str] = SMALL, *, clean: bool = True, covered: bool = False
+) -> ForgetfulFileSystem:
+    """A log directory with one partition; segments with base 0, 10, 20. ``covered``: closed ones have a checksum."""
+    fs = ForgetfulFileSystem()
+    logs = opened(fs)
+    logs.create_topic("commits", 1, dict(config))
+    log = logs.logs["commits", 0]
+    for number in range(batches):
+        append(log, number)
+    log.flush()
+    if covered:
+        for segment in log.segments[:-1]:
+            base = segment.base_offset
+            write_segment_checksum(fs, PARTITION, base, measure_segment(fs, PARTITION, base))
+    if clean:
+        assert logs.close() == []
+    else:
+        logs.abandon()
+    return fs
+
+
+def path_of(base: int, suffix: str = ".log") -> str:
+    return f"{PARTITION}/{base:020d}{suffix}"
+
+
+def check(
+    fs: FileSystem, *, repair: bool = False, deep: bool = False, keys: Mapping[str, str] = MappingProxyType({})
+) -> list[Told]:
+    return list(check_directory(fs, DATA, configured(keys), Wish(deep=deep, repair=repair)))
+
+
+def findings(told: list[Told]) -> list[Finding]:
+    return [one for one in told if isinstance(one, Finding)]
+
+
+def codes(told: list[Told]) -> list[tuple[Severity, Code]]:
+    return [(finding.severity, finding.code) for finding in findings(told)]
+
+
+def faults(told: list[Told]) -> list[Finding]:
+    """Findings that make a directory unsound."""
+    return [finding for finding in findings(told) if finding.severity != Severity.NOTE]
+
+
+def left(told: list[Told]) -> list[Finding]:
+    return [one.finding for one in told if isinstance(one, Left)]
+
+
+def repairs(told: list[Told]) -> list[Repaired]:
+    return [one for one in told if isinstance(one, Repaired)]
+
+
+def totals(told: list[Told]) -> Totals:
+    last = told[-1]
+    assert isinstance(last, Totals)
+    return last

@@ -1,0 +1,119 @@
+"""``seglogd check`` as an operator calls it, on what a real daemon wrote."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.check.command import main
+from seglog_broker.storage.filesystem import PosixFileSystem
+from tests.logs import flip_bit
+from tests.processes import clean_environment, daemon, seglog
+
+_LINES = b"".join(b'{"commit": %d, "path": "core/src/Log.scala"}\n' % number for number in range(3000))
+
+
+def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "seglog_broker", "check", *map(str, arguments)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _produce(address: str) -> None:
+    created = seglog(address, "topic", "create", "commits", "--partitions", "2", "--config", "segment.bytes=16384")
+    assert created.returncode == 0, created.stderr
+    done = seglog(address, "produce", "commits", "--batch-bytes", "1024", stdin=_LINES)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a daemon left that was asked to stop."""
+    data = tmp_path_factory.mktemp("stopped") / "data"
+    with daemon(data) as running:
+        _produce(running.address)
+        done = check(data)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr == f"seglogd check: {data} is in use (its .lock is held): stop the broker first\n"
+        assert running.stop() == 0
+    return data
+
+
+def test_what_a_daemon_leaves_is_sound(stopped: Path) -> None:
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    done = check(stopped, "--deep")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " 3,000 records, " in done.stdout
+    assert done.stdout.endswith(f"\n{stopped} is sound.\n")
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_killed_daemon_leaves_is_sound_apart_from_notes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with daemon(data) as running:
+        _produce(running.address)
+        running.kill()
+    done = check(data, "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 3000
+
+
+def test_damage_is_named_repaired_and_served_around(stopped: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    subprocess.run(["cp", "-r", stopped, data], check=True)
+    log = min(path for path in data.glob("commits-*/*.log") if path.stat().st_size > 10_000)
+    flip_bit(PosixFileSystem(), str(log), 5000)
+    done = check(data, "--json")
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    # Depending on which byte it was, the indexes may lead into the damage, too.
+    (finding,) = [line for line in lines if line["kind"] == "finding" and line["severity"] == "damage"]
+    assert (finding["code"], finding["path"]) == ("batch-damaged", str(log))
+    assert finding["position"] <= 5000 < finding["end_position"]
+    assert lines[-1]["sound"] is False
+    repaired = check(data, "--repair")
+    assert repaired.returncode == 0, repaired.stdout
+    assert check(data).returncode == 0
+    start, end = finding["start_offset"], finding["end_offset"]
+    (log_end,) = [line["end_offset"] for line in lines if line.get("path") == str(log.parent)]
+    place = ("consume", "commits", "--partition", log.parent.name.removeprefix("commits-"), "--from")
+    with daemon(data) as running:
+        before = seglog(running.address, *place, "0")
+        assert len(before.stdout.splitlines()) == start
+        assert f"reading can go on at offset {end}" in before.stderr.decode()
+        behind = seglog(running.address, *place, str(end))
+        assert (behind.returncode, len(behind.stdout.splitlines())) == (0, log_end - end)
+        assert running.stop() == 0
+    assert check(data).returncode == 0
+
+
+def test_a_terminal_is_told_how_it_goes(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    assert main([str(stopped)]) == 0
+    first, *_, last = terminal.getvalue().split("\r\x1b[K")[1:]
+    assert first == f"0 B read, reading {stopped}/commits-0/00000000000000000000.log"
+    assert last == "", "the line is gone in the end"
+    assert capsysbinary.readouterr().out.endswith(b"is sound.\n")
+
+
+def test_usage_and_refusals_have_codes_of_their_own(tmp_path: Path) -> None:
+    assert check().returncode == 2
+    assert check(tmp_path, "--set", "no.such.key=1").returncode == 2
+    done = check(tmp_path / "nowhere")
+    assert (done.returncode, done.stderr) == (4, f"seglogd check: there is nothing at {tmp_path / 'nowhere'}\n")
+    assert check(tmp_path).returncode == 4

@@ -1,0 +1,99 @@
+"""A check finds the damage that a start finds, without changing a byte."""
+
+import random
+
+import pytest
+
+from seglog_broker.check.log_walk import LogWalk
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.filesystem import Buffer
+from seglog_broker.storage.forgetful import PROCESS_KILL, ForgetfulFileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
+from tests.logs import DIRECTORY, LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit
+
+_BASES = (0, 10, 20)
+
+
+def _path(base: int) -> str:
+    return f"{DIRECTORY}/{base:020d}.log"
+
+
+def _filled() -> LogOnDisk:
+    """Batches of 100 bytes in segments with base 0, 10 and 20."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
+    for number in range(27):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
+    disk.log.close()
+    return disk
+
+
+def _hurt(fs: ForgetfulFileSystem, rng: random.Random) -> None:
+    """One thing that can happen to a log."""
+    base = rng.choice(_BASES)
+    path, size = _path(base), fs.stat(_path(base)).size
+    what = rng.randrange(6)
+    if what == 0 and size:
+        flip_bit(fs, path, rng.randrange(size), rng.randrange(8))
+    elif what == 1 and size:  # in a header, where it does most
+        flip_bit(fs, path, rng.randrange(size) // 100 * 100 + rng.randrange(min(21, size)), rng.randrange(8))
+    elif what == 2:
+        cut_file(fs, path, rng.randrange(size + 1))
+    elif what == 3:
+        add_bytes(fs, path, rng.choice([bytes(70), rng.randbytes(130), b"\x02" * 90]))
+    elif what == 4 and size >= 200:
+        start = rng.randrange(size - 100)
+        _overwrite(fs, path, start, rng.choice([bytes(100), rng.randbytes(100)]))
+    else:  # a whole batch from another place of the log
+        stray = bytearray(batch_of_size(100))
+        rewrite_offset_and_epoch(stray, 0, rng.randrange(30), 0)
+        _overwrite(fs, path, rng.randrange(0, 1000, 100), stray)
+
+
+def _overwrite(fs: ForgetfulFileSystem, path: str, position: int, data: Buffer) -> None:
+    file = fs.open(path, writable=True)
+    file.pwritev([data], position)
+    file.close()
+
+
+def _walked(fs: ForgetfulFileSystem) -> LogWalk:
+    walk = LogWalk(fs, DIRECTORY)
+    for base, highest in zip(_BASES, (9, 19, 20 + 2**31 - 1), strict=True):
+        for _ in walk.batches(base, highest):
+            pass
+    walk.finish(_BASES[-1])
+    return walk
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_happened_a_walk_says_what_recovery_says(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = _filled()
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    for _ in range(rng.randrange(1, 4)):
+        _hurt(disk.fs, rng)
+    before = contents(disk.fs)
+    walk = _walked(disk.fs)
+    assert contents(disk.fs) == before
+    recovered = disk.fs.found_after(PROCESS_KILL)
+    log = PartitionLog(recovered, HandlePool(recovered), ManualClock(), DIRECTORY, disk.config)
+    found = log.open(clean=False).recovery
+    assert found is not None
+    assert {lost for lost, _ in walk.damaged} == {lost for lost in found.damaged if lost.reason == "damaged"}
+    between = {lost for lost in found.damaged if lost.reason == "missing"}
+    assert between <= set(walk.holes)
+    assert found.next_offset == max(walk.next_offset or 0, 20)
+    assert sum(lost.end_position - lost.position for lost, _ in walk.tails) == found.cut_bytes
+
+
+def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
+    disk = _filled()
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    data = contents(disk.fs)[_path(10)]
+    cut_file(disk.fs, _path(10), 300)
+    add_bytes(disk.fs, _path(10), data[500:])
+    walk = _walked(disk.fs)
+    assert (walk.damaged, walk.tails) == ([], [])
+    assert walk.holes == [DamagedRange(13, 15, 10, 300, 300, reason="missing")]

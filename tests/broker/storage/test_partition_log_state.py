@@ -1,0 +1,192 @@
+"""Saving what a log remembers: in a thread or on the loop, failing, interrupted, and both at once."""
+
+import errno
+
+import pytest
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.forgetful import (
+    POWER_LOSS,
+    PROCESS_KILL,
+    RANDOM,
+    CrashPolicy,
+    Fault,
+    ForgetfulFileSystem,
+    Operation,
+)
+from seglog_broker.storage.partition_log import StateWrite
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
+from tests.logs import DIRECTORY, LogOnDisk
+
+STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"
+
+
+def a_log() -> LogOnDisk:
+    """With one record, and so with something to be saved."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=1000))
+    disk.append(b"a")
+    return disk
+
+
+def double(disk: LogOnDisk) -> ForgetfulFileSystem:
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    return disk.fs
+
+
+def saved(disk: LogOnDisk) -> PartitionState:
+    """What a power cut right now would leave of it."""
+    return PartitionState.load(double(disk).found_after(POWER_LOSS), DIRECTORY)
+
+
+def prepared(disk: LogOnDisk) -> StateWrite:
+    write = disk.log.prepare_state()
+    assert write is not None
+    return write
+
+
+def test_there_is_something_to_be_saved_only_when_something_is_new() -> None:
+    disk = LogOnDisk()
+    assert disk.log.prepare_state() is None
+    disk.append(b"a")
+    prepared(disk).run()
+    disk.log.finish_state(written=True)
+    assert saved(disk) == disk.log.state
+    assert disk.log.prepare_state() is None
+    disk.append(b"b")
+    assert disk.log.prepare_state() is None, "the last append alone is not worth a write"
+    disk.log.drop_oldest(1)
+    assert disk.log.prepare_state() is not None
+
+
+def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() -> None:
+    disk = a_log()
+    write = prepared(disk)
+    while len(disk.log.segments) == 1:
+        disk.append(b"." * 100)
+    write.run()
+    assert saved(disk).rolls == {}
+    disk.log.finish_state(written=True)
+    prepared(disk).run()
+    disk.log.finish_state(written=True)
+    assert saved(disk).rolls == disk.log.state.rolls != {}
+
+
+def test_a_write_that_failed_is_prepared_again() -> None:
+    disk = a_log()
+    write = prepared(disk)
+    double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    with pytest.raises(OSError):
+        write.run()
+    disk.log.finish_state(written=False)
+    assert saved(disk) == PartitionState()
+    prepared(disk).run()
+    disk.log.finish_state(written=True)
+    assert saved(disk) == disk.log.state
+
+
+def test_what_is_urgent_waits_for_the_write_under_way_and_no_longer() -> None:
+    """Two writers would meet in one temporary file."""
+    disk = a_log()
+    write = prepared(disk)
+    double(disk).operations.clear()
+    disk.log.mark_read_only("an fsync failed")
+    assert double(disk).operations == []
+    write.run()
+    assert saved(disk).read_only is None
+    disk.log.finish_state(written=True)
+    assert saved(disk).read_only == "an fsync failed"
+    assert disk.log.prepare_state() is None
+
+
+def test_what_is_urgent_is_not_forgotten_when_the_write_under_way_fails() -> None:
+    disk = a_log()
+    write = prepared(disk)
+    disk.log.mark_read_only("an fsync failed")
+    double(disk).inject(Fault("fdatasync", ".tmp", error=errno.EIO))
+    with pytest.raises(OSError):
+        write.run()
+    disk.log.finish_state(written=False)
+    prepared(disk).run()
+    disk.log.finish_state(written=True)
+    assert saved(disk).read_only == "an fsync failed"
+
+
+def test_what_is_urgent_is_tried_again_when_it_fails_itself() -> None:
+    disk = a_log()
+    write = prepared(disk)
+    disk.log.mark_read_only("an fsync failed")
+    write.run()
+    double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
+    with pytest.raises(OSError):
+        disk.log.finish_state(written=True)
+    prepared(disk).run()
+    disk.log.finish_state(written=True)
+    assert saved(disk).read_only == "an fsync failed"
+
+
+def test_without_a_write_under_way_what_is_urgent_is_on_the_disk_at_once() -> None:
+    disk = a_log()
+    disk.log.mark_read_only("an fsync failed")
+    assert saved(disk) == disk.log.state
+    assert disk.log.prepare_state() is None
+
+
+@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(1), RANDOM(2), RANDOM(3)], ids=str)
+def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashPolicy) -> None:
+    disk = a_log()
+    disk.log._save_state()
+    old = saved(disk)
+    disk.log.state.last_append_ms = 17
+    disk.log.drop_oldest(1)
+    write = prepared(disk)
+    found: list[PartitionState] = []
+
+    def crash_here(_: Operation) -> None:
+        found.append(PartitionState.load(double(disk).found_after(policy), DIRECTORY))
+
+    double(disk).on_operation = crash_here
+    write.run()
+    double(disk).on_operation = None
+    assert found
+    assert all(state in (old, disk.log.state) for state in found)
+    assert saved(disk) == disk.log.state
+
+
+def test_a_clean_stop_saves_what_is_not_worth_a_write_otherwise() -> None:
+    disk = a_log()
+    disk.clock.now += 500
+    disk.append(b"b")
+    disk.reopen()
+    assert disk.log.state.last_append_ms == disk.clock.now
+
+
+def test_reasons_of_segments_that_are_gone_are_forgotten_at_the_start() -> None:
+    disk = a_log()
+    for _ in range(40):
+        disk.append(b"." * 100)
+    disk.log._save_state()
+    known = list(disk.log.state.rolls)
+    assert len(known) > 2
+    disk.log.drop_oldest(2).set_aside()
+    assert list(disk.log.state.rolls) == known[2:]
+    disk.restart_unclean()
+    assert list(disk.log.state.rolls) == known[2:], "although the file still has them"
+
+
+def test_a_log_that_is_cut_forgets_the_reasons_and_times_of_what_it_lost() -> None:
+    disk = a_log()
+    began = disk.clock.now
+    for _ in range(40):
+        disk.clock.now += 10
+        disk.append(b"." * 100)
+    second = disk.log.segments[1].base_offset
+    disk.log.truncate_to(second + 1)
+    assert list(disk.log.state.rolls) == [0]
+    assert disk.log.state.active_segment == second
+    assert disk.log.state.first_append_ms is not None
+    assert disk.log.state.first_append_ms <= began + 100
+    disk.log.truncate_to(0)
+    assert disk.log.state.rolls == {}
+    assert disk.log.idle_roll_ms is None
+    disk.append(b"anew")
+    assert disk.log.state.first_append_ms == disk.clock.now

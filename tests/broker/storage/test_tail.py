@@ -1,0 +1,158 @@
+"""What is remembered of the last batches: the same as a plain list says, and nothing once it may be wrong."""
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.offset_index import OffsetIndex
+from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.tail import BATCHES_MIN, Tail, TailRange
+from seglog_protocol.errors import CorruptRecordError, StorageError
+from tests.logs import LogOnDisk, flip_bit
+
+LOG = "/topic-0/00000000000000000000.log"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(61, 200)), max_size=40),
+    st.integers(0, 10_000),
+    st.integers(0, 10_000),
+    st.data(),
+)
+def test_it_finds_what_a_list_of_all_batches_gives(
+    batches: list[tuple[int, int]], first_offset: int, first_position: int, data: st.DataObject
+) -> None:
+    tail = Tail()
+    offset, position = first_offset, first_position
+    plain: list[tuple[int, int, int, int]] = []
+    for records, size in batches:
+        plain.append((offset, offset + records, position, position + size))
+        tail.note(*plain[-1])
+        offset, position = offset + records, position + size
+    asked = data.draw(st.integers(max(0, first_offset - 3), offset + 3))
+    bytes_max = data.draw(st.integers(0, position - first_position + 10))
+    min_one = data.draw(st.booleans())
+    found = tail.find(asked, bytes_max, min_one)
+    rest = [batch for batch in plain if batch[1] > asked]
+    if not first_offset <= asked < offset:
+        assert found is None
+        return
+    fitting = [end for _, _, _, end in rest if end - rest[0][2] <= bytes_max]
+    end = max(fitting, default=rest[0][3] if min_one else rest[0][2])
+    assert found == TailRange(rest[0][2], end, rest[0][0])
+
+
+def test_it_forgets_the_older_half_when_it_is_full_and_never_the_newest() -> None:
+    tail = Tail()
+    longest = 0
+    for number in range(5 * BATCHES_MIN):
+        tail.note(number, number + 1, number * 70, number * 70 + 70)
+        longest = max(longest, len(tail))
+        oldest = max(0, number - BATCHES_MIN + 1)
+        assert tail.find(oldest, 70) == TailRange(oldest * 70, oldest * 70 + 70, oldest)
+        assert tail.find(number, 70) == TailRange(number * 70, number * 70 + 70, number)
+    assert longest == 2 * BATCHES_MIN
+    assert tail.find(0, 70) is None
+
+
+@pytest.mark.parametrize("next_batch", [(5, 6, 80, 150), (3, 4, 100, 170)], ids=["of offsets", "of bytes"])
+def test_what_lies_before_a_hole_is_forgotten(next_batch: tuple[int, int, int, int]) -> None:
+    tail = Tail()
+    tail.note(0, 3, 0, 80)
+    tail.note(*next_batch)
+    assert tail.find(0, 1000) is None
+    assert tail.find(next_batch[0], 1000) == TailRange(next_batch[2], next_batch[3], next_batch[0])
+
+
+# --- In a log ---------------------------------------------------------------------------------------------------------
+
+
+def place(found: LogSlice | None) -> tuple[int, int] | None:
+    if found is None:
+        return None
+    found.release()
+    return found.start_offset, found.position
+
+
+def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Where the batch of ``offset`` is, with what is remembered and without."""
+    near = place(log.read(offset, 1))
+    log.active.tail.forget()
+    return near, place(log.read(offset, 1))
+
+
+def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=100))
+    for number in range(50):
+        disk.append(b"%d" % number)
+    monkeypatch.setattr(OffsetIndex, "search", None)
+    found = disk.log.read(45, 1 << 20)
+    assert found is not None
+    assert found.start_offset == 45
+    assert found.position + found.size == disk.log.active.size
+    found.release()
+    monkeypatch.setattr(Segment, "_batches", None)
+    monkeypatch.setattr("seglog_broker.storage.segment.parse_header", None)
+    again = disk.log.read(45, 1 << 20)
+    assert again is not None
+    assert (again.position, again.size) == (found.position, found.size)
+    again.release()
+
+
+def test_a_batch_that_could_not_be_written_is_not_remembered() -> None:
+    disk = LogOnDisk(TopicConfig())
+    disk.append(b"a")
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    disk.fs.inject(Fault("pwritev", LOG, short=30))
+    disk.fs.inject(Fault("pwritev", LOG, error=errno.ENOSPC, nth=2))
+    with pytest.raises(StorageError):
+        disk.append(b"lost")
+    assert disk.log.active.tail.find(1, 1000) is None
+    disk.append(b"b")
+    near, plain = near_and_plain(disk.log, 1)
+    assert near == plain is not None
+
+
+def test_after_a_roll_the_closed_segment_is_read_the_ordinary_way() -> None:
+    disk = LogOnDisk(TopicConfig(segment_bytes=300))
+    while len(disk.log.segments) < 3:
+        disk.append(b"x" * 20)
+    assert [len(segment.tail) for segment in disk.log.segments[:-1]] == [0, 0]
+    assert len(disk.log.active.tail) == 1
+    for offset in range(disk.log.log_end_offset):
+        near, plain = near_and_plain(disk.log, offset)
+        assert near == plain is not None
+
+
+def test_what_was_truncated_and_appended_anew_is_found_anew() -> None:
+    disk = LogOnDisk(TopicConfig())
+    for value in (b"a", b"b", b"long " * 20, b"d"):
+        disk.append(value)
+    before = place(disk.log.read(3, 1))
+    disk.log.truncate_to(2)
+    disk.append(b"c")
+    disk.append(b"d")
+    near, plain = near_and_plain(disk.log, 3)
+    assert near == plain
+    assert near != before
+
+
+def test_damage_at_the_end_is_met_all_the_same() -> None:
+    disk = LogOnDisk(TopicConfig())
+    for value in (b"a", b"b", b"c"):
+        disk.append(value)
+    found = disk.log.read(1, 1)
+    assert found is not None
+    found.release()
+    flip_bit(disk.fs, LOG, found.position + 16)
+    assert place(disk.log.read(0, 1)) == (0, 0)
+    with pytest.raises(CorruptRecordError):
+        disk.log.read(1, 1)
+    assert len(disk.log.active.tail) == 0
+    near, plain = near_and_plain(disk.log, 2)
+    assert near == plain is not None

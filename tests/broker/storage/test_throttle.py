@@ -1,0 +1,40 @@
+import pytest
+
+from seglog_broker.storage.throttle import WINDOW_SECONDS, Throttle
+
+
+class _Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+@pytest.mark.parametrize("step", [0.0, 0.001, 0.01])
+def test_a_stream_goes_at_its_rate_in_the_long_run(step: float) -> None:
+    time = _Time()
+    throttle = Throttle(1_000_000.0, time.monotonic, time.sleep)
+    for _ in range(1000):
+        time.now += step + 0.0005
+        throttle.note(10_000)
+    assert throttle.total == 10_000_000
+    unseen = 10_000 * (WINDOW_SECONDS / (step + 0.0005) + 1)  # what came since it last looked
+    assert time.now >= (throttle.total - unseen) / 1_000_000
+
+
+def test_nothing_sleeps_without_a_rate_below_it_or_within_the_window() -> None:
+    time = _Time()
+    free, fast = Throttle(None, time.monotonic, time.sleep), Throttle(1e12, time.monotonic, time.sleep)
+    for _ in range(100):
+        free.note(1 << 20)
+        fast.note(1 << 20)
+        time.now += 0.1
+    assert time.now == pytest.approx(10.0)
+    within = Throttle(1.0, time.monotonic, time.sleep)
+    within.note(1 << 30)
+    assert time.now == pytest.approx(10.0)

@@ -1,0 +1,140 @@
+"""A broker whose background tasks run under trio's mock clock, on a disk and with a wall clock that follow it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import Arguments, InlineOffload, Offload, T
+from seglog_broker.server import TASKS
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+)
+from tests.logs import batch_of_size
+
+START_MS = 1_700_000_000_000
+
+Task = Callable[[Broker], Awaitable[None]]
+
+
+class LoopClock:
+    """Wall time that passes with the loop's; ``leap_ms`` is by how much it was set."""
+
+    def __init__(self) -> None:
+        self.leap_ms = 0
+
+    def now_ms(self) -> int:
+        return START_MS + round(trio.current_time() * 1000) + self.leap_ms
+
+
+class TimedDisk(ForgetfulFileSystem):
+    """Files get their times of change from the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        super().__init__(now_ms=START_MS)
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    @now_ms.setter
+    def now_ms(self, _: int) -> None: ...
+
+
+class HeldOffload(InlineOffload):
+    """Threads for maintenance that can be held up before they begin; nobody can cancel them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+        self._gate = trio.Event()
+        self._gate.set()
+
+    def hold(self) -> None:
+        """Let every call from now on wait."""
+        self._gate = trio.Event()
+
+    def let_go(self) -> None:
+        """Let them all go on."""
+        self._gate.set()
+
+    async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        await trio.lowlevel.checkpoint()
+        self.held += 1
+        with trio.CancelScope(shield=True):
+            await self._gate.wait()
+        self.held -= 1
+        return fn(*args)
+
+
+@asynccontextmanager
+async def living(
+    fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Sequence[Task] = TASKS
+) -> AsyncIterator[Broker]:
+    """The broker, with its tasks running; stopped in good order."""
+    config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", *flags])
+    broker = Broker.open(config, fs, clock, offload or InlineOffload())
+    try:
+        async with trio.open_nursery() as nursery:
+            for task in tasks:
+                nursery.start_soon(task, broker)
+            await wait_all_tasks_blocked()  # whatever they do first, they have done it
+            yield broker
+            nursery.cancel_scope.cancel()
+    finally:
+        broker.close()
+
+
+async def with_topic(broker: Broker, name: str = "t", partitions: int = 1, **config: str | int) -> None:
+    """A topic whose keys are written with underscores."""
+    named: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
+    await broker.create_topic(CreateTopicRequest(name, partitions, named))
+
+
+async def alter(broker: Broker, **config: str | int) -> None:
+    named: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
+    await broker.alter_topic(AlterTopicRequest("t", config=named))
+
+
+def append(
+    broker: Broker, count: int = 1, *, topic: str = "t", partition: int = 0, timestamp: int | None = None
+) -> None:
+    """So many batches of one record and 256 bytes, stamped with the clock: four fill a segment of 1024."""
+    for _ in range(count):
+        encoded = batch_of_size(256, broker.clock.now_ms() if timestamp is None else timestamp)
+        request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")
+        reply = broker.append(request, memoryview(bytearray(encoded))).reply
+        assert reply is not None
+        assert reply.partitions[0].error is None, reply
+
+
+async def fetch(broker: Broker, offset: int, topic: str = "t") -> FetchResult:
+    with await broker.fetch(FetchRequest([FetchPartition(topic, 0, offset)], max_wait_ms=0)) as answer:
+        return answer.reply.partitions[0]
+
+
+def bases(broker: Broker, partition: int = 0) -> list[int]:
+    return [segment.base_offset for segment in broker.partitions["t", partition].log.segments]
+
+
+def names(fs: FileSystem, directory: str = "t-0") -> set[str]:
+    """Names of a partition's ``.log`` files, those set aside included."""
+    return {name for name in fs.list_directory(f"/data/{directory}") if ".log" in name}
+
+
+def log_name(base: int, suffix: str = "") -> str:
+    return f"{base:020d}.log{suffix}"

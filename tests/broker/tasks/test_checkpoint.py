@@ -1,0 +1,101 @@
+"""Checkpoints: what a start need not read, what is remembered, and a disk that does not take it."""
+
+import errno
+
+import trio
+from structlog.testing import capture_logs
+
+from seglog_broker.broker import Broker
+from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.storage.partition_state import PartitionState
+from seglog_broker.tasks.checkpoint import run_checkpoints
+from seglog_broker.tasks.deletion import run_deletions
+from seglog_protocol.messages import DeleteTopicRequest
+from tests.broker.tasks.living_broker import HeldOffload, LoopClock, TimedDisk, append, living, log_name, with_topic
+
+EVERY_MINUTE = "log.flush.offset.checkpoint.interval.ms=60000"
+ONLY = (run_checkpoints,)
+
+
+def remembered(broker: Broker, partition: int = 0) -> PartitionState:
+    """What a power cut right now would leave of it."""
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    return PartitionState.load(fs.found_after(POWER_LOSS), f"/data/t-{partition}")
+
+
+async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 9)
+        assert remembered(broker) == PartitionState()
+        await trio.sleep(61)
+        state = broker.partitions["t", 0].log.state
+        assert (remembered(broker).rolls, list(state.rolls)) == (state.rolls, [0, 4])
+        assert not any(segment.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])
+        points = fs.found_after(POWER_LOSS).snapshot()["/data/recovery-point-offset-checkpoint"]
+        assert b"t 0 8" in points
+        fs.operations.clear()
+        await trio.sleep(60)
+        assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
+
+
+async def test_a_state_that_cannot_be_saved_is_told_and_saved_at_the_next_one_and_others_are_saved(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=2)
+        append(broker)
+        append(broker, partition=1)
+        fs.inject(Fault("pwritev", "t-0/seglog-partition.json.tmp", error=errno.ENOSPC))
+        with capture_logs() as logged:
+            await trio.sleep(61)
+        assert [(entry["event"], entry["partition"]) for entry in logged] == [("task_postponed", 0)]
+        assert (remembered(broker), remembered(broker, 1).first_append_ms is not None) == (PartitionState(), True)
+        await trio.sleep(60)
+        assert remembered(broker).first_append_ms is not None
+        assert broker.hello().problems == []
+
+
+async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    offload = HeldOffload()
+    async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker)
+        await trio.sleep(59)
+        offload.hold()
+        await trio.sleep(2)
+        assert offload.held == 1
+        broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        assert remembered(broker) == PartitionState()
+        offload.let_go()
+        await trio.sleep(1)
+        assert remembered(broker).read_only == "an fsync failed"
+
+
+async def test_a_topic_that_is_deleted_and_made_again_while_a_state_waits_is_not_touched_by_it(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=(run_checkpoints, run_deletions)) as broker:
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 9)
+        old = broker.partitions["t", 0]
+        await trio.sleep(58)
+        async with trio.open_nursery() as nursery, old.maintenance:
+            nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
+            await trio.sleep(3)  # the deletion waits for the lock, and behind it the checkpoint task
+        await with_topic(broker)
+        fs.operations.clear()
+        await trio.sleep(10)
+        assert not [operation for operation in fs.operations if "/t-0/" in operation.path]
+        assert await old.checkpoint() is None
+        assert broker.hello().problems == []
+        assert fs.stat(f"/data/t-0/{log_name(0)}").size == 0

@@ -1,0 +1,317 @@
+"""Delayed deletion: when files go, what happens when they cannot, and that no file of anybody else goes."""
+
+import errno
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from seglog_broker.broker import Broker
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.tasks.deletion import RETRY_SECONDS, Deletion, Deletions, run_deletions
+from seglog_broker.tasks.retention import run_retention
+from seglog_protocol.errors import StorageError, UnknownTopicError
+from seglog_protocol.messages import DeleteTopicRequest, FetchPartition, FetchRequest
+from tests.broker.tasks.living_broker import (
+    HeldOffload,
+    LoopClock,
+    TimedDisk,
+    append,
+    bases,
+    fetch,
+    living,
+    log_name,
+    names,
+    with_topic,
+)
+
+DELAY = "log.segment.delete.delay.ms=60000"
+ONLY = (run_deletions,)
+
+
+def directories(fs: ForgetfulFileSystem) -> list[str]:
+    """Of partitions, those of deleted topics by their ending."""
+    found = [name for name in fs.list_directory("/data") if fs.stat(f"/data/{name}").is_directory]
+    return [name if not name.endswith("-delete") else f"{name.partition('.')[0]} deleted" for name in found]
+
+
+async def delete(broker: Broker, topic: str = "t") -> None:
+    await broker.delete_topic(DeleteTopicRequest(topic))
+
+
+# --- The queue --------------------------------------------------------------------------------------------------------
+
+
+async def test_things_are_due_by_their_time_and_then_in_the_order_they_came(autojump_clock: object) -> None:
+    queue = Deletions()
+    for what, delay in (("a", 5.0), ("b", 1.0), ("c", 5.0), ("d", 0.0)):
+        queue.add(Deletion(what, lambda: None, None), delay)
+    assert len(queue) == 4
+    found = [((await queue.next_due()).what, trio.current_time()) for _ in range(4)]
+    assert found == [("d", 0), ("b", 1), ("a", 5), ("c", 5)]
+    assert len(queue) == 0
+
+
+async def test_something_that_is_due_sooner_wakes_who_waits_for_something_later(autojump_clock: object) -> None:
+    queue = Deletions()
+    found: list[tuple[str, float]] = []
+
+    async def take() -> None:
+        while len(found) < 3:
+            deletion = await queue.next_due()
+            found.append((deletion.what, trio.current_time()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        await trio.sleep(1)
+        queue.add(Deletion("late", lambda: None, None), 100)
+        await trio.sleep(1)
+        queue.add(Deletion("soon", lambda: None, None), 3)
+        queue.add(Deletion("now", lambda: None, None), 0)
+    assert found == [("now", 2), ("soon", 5), ("late", 101)]
+
+
+async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None:
+    queue = Deletions()
+    queue.add(Deletion("never", lambda: None, None), (2**63 - 1) / 1000)
+    with trio.move_on_after(10**8):
+        pytest.fail((await queue.next_due()).what)
+
+
+# --- Topics -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_delay_is_over(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=2)
+        append(broker)
+        await delete(broker)
+        assert isinstance((await fetch(broker, 0)).error, UnknownTopicError)
+        assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
+        with capture_logs() as logged:
+            await trio.sleep(59.9)
+            assert directories(fs) == ["t-0 deleted", "t-1 deleted"]
+            await trio.sleep(0.2)
+        assert directories(fs) == []
+        assert [entry["event"] for entry in logged] == ["files_removed"] * 2
+
+
+async def test_who_reads_from_a_deleted_topic_finishes_after_its_files_are_gone(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker, 3)
+        with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+            await delete(broker)
+            await trio.sleep(61)
+            assert directories(fs) == []
+            [piece] = answer.slices
+            assert len(piece.file.pread(piece.size, piece.position)) == 3 * 256
+        assert not [path for path in fs.open_files if "t-0" in path]
+
+
+async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        for life in range(3):
+            await with_topic(broker)
+            append(broker, life + 1)
+            assert broker.partitions["t", 0].log.log_end_offset == life + 1
+            await trio.sleep(20)
+            if life < 2:
+                await delete(broker)
+        assert directories(fs) == ["t-0", "t-0 deleted", "t-0 deleted"]
+        await trio.sleep(41)
+        assert directories(fs) == ["t-0"]
+        assert (await fetch(broker, 2)).error is None
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        assert broker.partitions["t", 0].log.log_end_offset == 3
+
+
+async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(
+        fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=(run_retention, run_deletions)
+    ) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
+        await trio.sleep(11)
+        assert bases(broker) == [4, 8]
+        assert len(broker.deletions) == 1
+        await delete(broker)
+        assert len(broker.deletions) == 1, "the directory instead of the segments"
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 9)
+        # What the removal of the old segments would find, if it came:
+        fs.open(f"/data/t-0/{log_name(0, '.deleted')}", create=True).close()
+        await trio.sleep(200)
+        assert names(fs) == {log_name(0), log_name(0, ".deleted"), log_name(4), log_name(8)}
+
+
+@pytest.mark.parametrize("moment", ["before it begins", "in the thread"])
+async def test_a_topic_is_deleted_while_its_segments_are_being_removed(autojump_clock: object, moment: str) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    offload = HeldOffload()
+    flags = (DELAY, "log.retention.check.interval.ms=10000")
+    async with living(fs, clock, *flags, offload=offload, tasks=(run_retention, run_deletions)) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
+        await trio.sleep(11)
+        partition = broker.partitions["t", 0]
+        with capture_logs() as logged:
+            if moment == "before it begins":
+                async with partition.maintenance, trio.open_nursery() as nursery:
+                    nursery.start_soon(delete, broker)
+                    await trio.sleep(0.1)  # the deletion of the topic waits for the lock, then the removal does
+                    await trio.sleep_until(75)
+                    partition.maintenance.release()
+                    await trio.sleep(1)
+                    await partition.maintenance.acquire()
+                await trio.sleep(100)
+            else:
+                offload.hold()
+                await trio.sleep_until(75)
+                assert offload.held >= 1
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(delete, broker)
+                    await trio.sleep(1)
+                    assert ("t", 0) in broker.partitions, "the directory keeps its name while a thread works in it"
+                    offload.let_go()
+                await trio.sleep(100)
+        assert directories(fs) == []
+        assert not [entry for entry in logged if entry["event"] in {"deletion_postponed", "deletion_failed"}]
+        removed = [entry["what"] for entry in logged if entry["event"] == "files_removed"]
+        assert len(removed) == (1 if moment == "before it begins" else 2)
+
+
+async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_and_its_files_at_the_next_start(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker, partitions=2)
+        append(broker)
+        fs.inject(Fault("rename", "/data/t-0", error=errno.EACCES, sticky=True))
+        fs.inject(Fault("sync_directory", "/data", error=errno.EIO, nth=2))  # the first is the registry's
+        await delete(broker)
+        assert isinstance((await fetch(broker, 0)).error, UnknownTopicError)
+        assert directories(fs) == ["t-0", "t-1 deleted"]
+        await trio.sleep(61)
+        assert directories(fs) == ["t-0"]
+        fs.heal()
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        assert broker.directory.registry.topics == {}
+        assert directories(fs) == ["t-0 deleted"]
+        await trio.sleep(61)
+        assert directories(fs) == []
+
+
+async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
+    autojump_clock: object,
+) -> None:
+    """The new registry was in place already when the sync failed: what is appended from then on must not go with it."""
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+        fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
+        with pytest.raises(StorageError, match="could not be deleted"):
+            await delete(broker)
+        append(broker)
+        broker.partitions["t", 0].log.flush()
+        for policy in (PROCESS_KILL, POWER_LOSS):
+            async with living(fs.found_after(policy), clock, tasks=ONLY) as after:
+                assert after.partitions["t", 0].log.log_end_offset == 1
+
+
+# --- Failure, retry, restart ------------------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker)
+        fs.inject(Fault("remove_tree", error=errno.EBUSY))
+        await delete(broker)
+        with capture_logs() as logged:
+            await trio.sleep(60 + RETRY_SECONDS - 1)
+        assert [entry["event"] for entry in logged] == ["deletion_postponed"]
+        assert directories(fs) == ["t-0 deleted"]
+        with capture_logs() as logged:
+            await trio.sleep(2)
+        assert [entry["event"] for entry in logged] == ["files_removed"]
+        assert directories(fs) == []
+
+
+async def test_one_that_cannot_be_removed_holds_up_no_other(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        for topic in ("bad", "good"):
+            await with_topic(broker, topic)
+        fs.inject(Fault("remove_tree", lambda path: "bad-0" in path, error=errno.EACCES, sticky=True))
+        await delete(broker, "bad")
+        await delete(broker, "good")
+        await trio.sleep(1000)
+        assert directories(fs) == ["bad-0 deleted"]
+        fs.heal()
+        await trio.sleep(60)
+        assert directories(fs) == []
+
+
+async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+
+        def broken() -> int:
+            raise ZeroDivisionError
+
+        broker.deletions.add(Deletion("what is broken", broken, None), 1)
+        await delete(broker)
+        with capture_logs() as logged:
+            await trio.sleep(200)
+        assert [entry["event"] for entry in logged] == ["deletion_failed", "files_removed"]
+        assert directories(fs) == []
+
+
+async def test_what_waits_at_a_stop_is_put_off_once_more_by_the_next_start(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker)
+        await delete(broker)
+        await trio.sleep(50)
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        assert broker.directory.registry.topics == {}
+        await trio.sleep(59)
+        assert directories(fs) == ["t-0 deleted"]
+        await trio.sleep(2)
+        assert directories(fs) == []
+
+
+async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    flags = (DELAY, "log.retention.check.interval.ms=10000")
+    async with living(fs, clock, *flags, tasks=(run_retention, run_deletions)) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_bytes=1024)
+        append(broker, 9)
+        await trio.sleep(11)
+        assert log_name(0, ".deleted") in names(fs)
+    async with living(fs, clock, *flags, tasks=ONLY) as broker:
+        assert names(fs) == {log_name(4), log_name(8)}
+        assert (broker.partitions["t", 0].log.log_start_offset, len(broker.deletions)) == (4, 0)

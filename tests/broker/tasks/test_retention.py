@@ -1,0 +1,612 @@
+"""Retention at work: its rhythm, its order, what it does on bad days, and what readers notice."""
+
+import errno
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from seglog_broker.broker import Broker
+from seglog_broker.server import TASKS
+from seglog_broker.storage.forgetful import Fault, Operation
+from seglog_broker.storage.retention import AgeSource
+from seglog_broker.tasks import retention
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.deletion import run_deletions
+from seglog_broker.tasks.retention import ClockWatch, check_retention, run_retention
+from seglog_protocol.errors import OffsetOutOfRangeError
+from seglog_protocol.messages import (
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    TruncatePartition,
+    TruncateRequest,
+)
+from seglog_protocol.record_batch import parse_header
+from tests.broker.tasks.living_broker import (
+    START_MS,
+    HeldOffload,
+    LoopClock,
+    TimedDisk,
+    alter,
+    append,
+    bases,
+    fetch,
+    living,
+    log_name,
+    names,
+    with_topic,
+)
+
+EVERY_MINUTE = "log.retention.check.interval.ms=60000"
+ONLY = (run_retention, run_deletions)
+
+
+async def expiring(broker: Broker, *, partitions: int = 1, **config: str | int) -> None:
+    """A topic of 1024-byte segments that keeps records for 10 s and removes files 5 s later."""
+    limits: dict[str, Any] = {"segment_bytes": 1024, "retention_ms": 10_000, "file_delete_delay_ms": 5000, **config}
+    await with_topic(broker, partitions=partitions, **limits)
+
+
+def events(logged: list[Any], name: str) -> list[Any]:
+    return [entry for entry in logged if entry["event"] == name]
+
+
+# --- The rhythm -------------------------------------------------------------------------------------------------------
+
+
+async def test_checks_come_at_a_fixed_rhythm_after_the_initial_delay_however_long_they_take(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+
+    async def slow_check(*_: object, **__: object) -> None:
+        times.append(trio.current_time())
+        await trio.sleep(130 if len(times) == 2 else 7)
+
+    monkeypatch.setattr(retention, "check_retention", slow_check)
+    clock = LoopClock()
+    flags = (EVERY_MINUTE, "log.initial.task.delay.ms=30000")
+    async with living(TimedDisk(clock), clock, *flags, tasks=[run_retention]):
+        await trio.sleep(400)
+    assert times == [30, 90, 270, 330, 390], "one that is missed is not made up for"
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
+async def test_a_segment_goes_at_the_first_check_behind_the_predicted_moment_and_off_the_disk_one_delay_later(
+    autojump_clock: object, phase: float
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        await trio.sleep(phase)
+        append(broker, 5)
+        [first, _] = broker.partitions["t", 0].log.judge_segments()
+        due = first[1].due_ms
+        assert due == clock.now_ms() + 10_000
+        seconds = (due - START_MS) / 1000
+        check = (int(seconds // 60) + 1) * 60
+        await trio.sleep_until(check - 0.001)
+        assert bases(broker) == [0, 4]
+        await trio.sleep_until(check + 0.001)
+        assert bases(broker) == [5], "the active segment was as old"
+        assert names(fs) == {log_name(0, ".deleted"), log_name(4, ".deleted"), log_name(5)}
+        await trio.sleep_until(check + 4.999)
+        assert log_name(0, ".deleted") in names(fs)
+        await trio.sleep_until(check + 5.001)
+        assert names(fs) == {log_name(5)}
+
+
+async def test_a_segment_that_is_due_at_the_moment_of_a_check_goes_at_the_next_one(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        await trio.sleep(50)
+        append(broker)
+        await trio.sleep_until(60.001)
+        assert bases(broker) == [0]
+        await trio.sleep_until(120.001)
+        assert bases(broker) == [1]
+
+
+async def test_what_expires_is_counted_and_told(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 6)
+        with capture_logs() as logged:
+            await trio.sleep(61)
+        assert (broker.metrics.segments_expired, broker.metrics.expired_bytes) == (2, 6 * 256)
+        assert broker.metrics.segments_rolled == 2, "one for size, one so that a segment is left"
+        assert [(e["base_offset"], e["bytes"], e["rule"]) for e in events(logged, "segment_expired")] == [
+            (0, 1024, "time"),
+            (4, 512, "time"),
+        ]
+        assert [entry["reason"] for entry in events(logged, "segment_rolled")] == ["retention"]
+        await trio.sleep(10)
+        assert broker.metrics.segments_expired == 2
+
+
+# --- Clocks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_leaps_forward_costs_nothing_at_the_next_check_and_is_believed_at_the_one_after(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=3_600_000)
+        append(broker, 5)
+        await trio.sleep(30)
+        clock.leap_ms = 86_400_000
+        with capture_logs() as logged:
+            await trio.sleep(31)
+        assert bases(broker) == [0, 4]
+        assert events(logged, "clock_leapt")[0]["milliseconds"] == 86_400_000
+        with capture_logs() as logged:
+            await trio.sleep(60)
+        assert bases(broker) == [5]
+        assert events(logged, "clock_leapt") == []
+
+
+async def test_a_clock_that_leapt_and_is_put_right_before_the_next_check_but_one_has_cost_nothing(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=3_600_000)
+        append(broker, 5)
+        await trio.sleep(30)
+        clock.leap_ms = 86_400_000
+        await trio.sleep(45)
+        clock.leap_ms = 0
+        await trio.sleep(600)
+        assert bases(broker) == [0, 4]
+
+
+async def test_a_clock_that_leapt_does_not_hold_up_size_and_log_start(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=3_600_000, retention_bytes=1024)
+        append(broker, 12)
+        await trio.sleep(30)
+        clock.leap_ms = 86_400_000
+        await trio.sleep(31)
+        assert bases(broker) == [8]
+
+
+@pytest.mark.parametrize("drift", [60_000, -86_400_000])
+async def test_a_minute_ahead_and_any_step_back_are_no_leap(autojump_clock: object, drift: int) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, tasks=[]) as broker:
+        watch = ClockWatch(broker)
+        await trio.sleep(10)
+        assert watch.leap_ms() == 0
+        clock.leap_ms += drift
+        await trio.sleep(10)
+        assert watch.leap_ms() == drift <= retention.CLOCK_LEAP_MS_MAX
+        assert watch.leap_ms() == 0
+
+
+@pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
+async def test_segments_of_which_nothing_tells_the_age_are_dated_by_the_check_that_meets_them(
+    autojump_clock: object, timestamp: int
+) -> None:
+    """Written under a clock that was a year ahead, closed ones and the active one alike."""
+    clock = LoopClock()
+    clock.leap_ms = 365 * 86_400_000
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
+        await expiring(broker, retention_ms=90_000, message_timestamp_after_max_ms=2**62)
+        append(broker, 9, timestamp=timestamp)
+    clock.leap_ms = 0
+    async with living(fs, clock, EVERY_MINUTE, "log.initial.task.delay.ms=1000", tasks=ONLY) as broker:
+        log = broker.partitions["t", 0].log
+        assert log.last_write(log.active).source is AgeSource.LAST_APPEND
+        with capture_logs() as logged:
+            await trio.sleep(1.5)
+        assert bases(broker) == [0, 4, 8]
+        assert [entry["base_offset"] for entry in events(logged, "age_unknown")] == [0, 4, 8]
+        assert {log.last_write(segment) for segment in log.segments} == {(START_MS + 1000, AgeSource.MODIFICATION_TIME)}
+        assert [verdict.due_ms for _, verdict in log.judge_segments()] == [START_MS + 91_000] * 3
+        await trio.sleep_until(120)
+        assert bases(broker) == [0, 4, 8]
+        await trio.sleep_until(122)
+        assert bases(broker) == [9], "once, and not again at every check"
+
+
+async def test_a_modification_time_that_cannot_be_set_marks_the_partition_and_is_tried_again(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    clock.leap_ms = 86_400_000
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 5, timestamp=-1)
+        clock.leap_ms = 0
+        fs.inject(Fault("set_mtime", error=errno.EPERM))
+        await trio.sleep(61)
+        assert any("retention is held up" in problem for problem in broker.hello().problems)
+        await trio.sleep(60)
+        assert broker.hello().problems == []
+        await trio.sleep(60)
+        assert bases(broker) == [5]
+
+
+async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_dated(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        clock.leap_ms = 86_400_000
+        append(broker, 1, timestamp=-1)
+        clock.leap_ms = 0
+        fs.inject(Fault("set_mtime", error=errno.EPERM))
+        await trio.sleep(61)
+        assert bases(broker) == [4]
+        assert names(fs) == {log_name(0, ".deleted"), log_name(4)}
+        assert broker.partitions["t", 0].maintenance.locked() is False
+        await trio.sleep(180)
+        assert bases(broker) == [5]
+
+
+# --- The order, and a disk that fails ---------------------------------------------------------------------------------
+
+
+async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_files(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        await trio.sleep(55)
+        append(broker, 4)
+        log = broker.partitions["t", 0].log
+        seen: list[tuple[str, int]] = []
+
+        def note(operation: Operation) -> None:
+            if operation.name == "rename":
+                seen.append((operation.path.rpartition("/")[2], log.log_start_offset))
+
+        fs.on_operation = note
+        await trio.sleep_until(61)
+        fs.on_operation = None
+    assert [name for name, _ in seen] == [
+        "recovery-point-offset-checkpoint.tmp",
+        "log-start-offset-checkpoint.tmp",
+        f"{0:020d}.log",
+        f"{0:020d}.index",
+        f"{0:020d}.timeindex",
+    ]
+    assert {start for _, start in seen} == {4}
+
+
+async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        fs.inject(Fault("open", "checkpoint.tmp", error=errno.ENOSPC, sticky=True))
+        with capture_logs() as logged:
+            await trio.sleep(66)
+        assert events(logged, "checkpoint_not_written")
+        assert names(fs) == {log_name(4)}
+        fs.heal()
+
+
+async def test_names_that_cannot_be_changed_are_changed_when_the_delay_is_over(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        fs.inject(Fault("rename", log_name(0), error=errno.EACCES))
+        await trio.sleep(61)
+        log = broker.partitions["t", 0].log
+        assert (bases(broker), log.first_base_on_disk) == ([4], 0), "out of the log all the same"
+        assert any("retention is held up" in problem for problem in broker.hello().problems)
+        starts = dict(broker.directory.checkpoints())["/data/log-start-offset-checkpoint"]
+        assert b"t 0 4" in starts, "a start that finds them must not serve them"
+        await trio.sleep(5)
+        assert names(fs) == {log_name(4)}
+        assert log.first_base_on_disk == 4
+        assert b"t 0" not in dict(broker.directory.checkpoints())["/data/log-start-offset-checkpoint"]
+        await trio.sleep(60)
+        assert broker.hello().problems == []
+
+
+async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_begun(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 9)
+        fs.inject(Fault("open", log_name(9), error=errno.ENOSPC, sticky=True))
+        with capture_logs() as logged:
+            await trio.sleep(61)
+        assert bases(broker) == [8]
+        assert [entry["base_offset"] for entry in events(logged, "segment_expired")] == [0, 4]
+        await trio.sleep(60)
+        assert bases(broker) == [8]
+        assert any("retention is held up" in problem for problem in broker.hello().problems)
+        fs.heal()
+        await trio.sleep(60)
+        assert (bases(broker), broker.hello().problems) == ([9], [])
+
+
+async def test_one_partition_in_trouble_keeps_no_other_from_expiring(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, partitions=3)
+        for partition in range(3):
+            append(broker, 5, partition=partition)
+        fs.inject(Fault("stat", "t-1/00000000000000000000.timeindex", error=errno.EIO, sticky=True))
+        broker.partitions["t", 1].log.judge_segments = _broken  # type: ignore[method-assign]
+        with capture_logs() as logged:
+            await trio.sleep(61)
+        assert [bases(broker, partition) for partition in range(3)] == [[5], [0, 4], [5]]
+        assert [entry["partition"] for entry in events(logged, "task_failed")] == [1]
+        assert not any(partition.maintenance.locked() for partition in broker.partitions.values())
+
+
+def _broken() -> Any:
+    raise ZeroDivisionError("a bug")
+
+
+async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_PARTITIONS_AT_A_TIME", 3)
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, partitions=10)
+        for partition in range(0, 10, 2):
+            append(broker, 1, partition=partition)
+        await trio.sleep(61)
+        assert [bases(broker, partition) for partition in range(10)] == [[1], [0]] * 5
+
+
+# --- With other tasks about -------------------------------------------------------------------------------------------
+
+
+async def test_a_partition_another_task_is_at_work_on_is_waited_for_and_holds_up_no_other(
+    autojump_clock: object,
+) -> None:
+    """The checkpoint task saves states at the very moment of a check: nobody waits an interval for that."""
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, partitions=2)
+        append(broker)
+        append(broker, partition=1)
+        await trio.sleep(59)
+        async with broker.partitions["t", 0].maintenance:
+            await trio.sleep_until(60.5)
+            assert (bases(broker), bases(broker, 1)) == ([0], [1])
+        await trio.sleep_until(60.6)
+        assert bases(broker) == [1]
+
+
+async def test_one_that_stays_busy_is_looked_at_at_the_next_check(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker)
+        await trio.sleep(59)
+        async with broker.partitions["t", 0].maintenance:
+            await trio.sleep_until(60 + retention.BUSY_SECONDS_MAX + 1)
+            assert bases(broker) == [0]
+        await trio.sleep_until(119)
+        assert bases(broker) == [0]
+        await trio.sleep_until(121)
+        assert bases(broker) == [1]
+
+
+async def test_one_that_is_being_compacted_is_passed_over_without_waiting(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=[]) as broker:
+        await expiring(broker)
+        append(broker)
+        await trio.sleep(20)
+        with broker.partitions["t", 0].clean():
+            await check_retention(broker, TaskBoundary("retention"))
+            assert trio.current_time() == 20
+            assert bases(broker) == [0]
+        await check_retention(broker, TaskBoundary("retention"))
+        assert bases(broker) == [1]
+
+
+async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_check(autojump_clock: object) -> None:
+    clock = LoopClock()
+    flags = ("log.initial.task.delay.ms=30000",)
+    async with living(TimedDisk(clock), clock, *flags, offload=HeldOffload(), tasks=TASKS) as broker:
+        await expiring(broker, partitions=20)
+        for partition in range(20):
+            append(broker, 5, partition=partition)
+        await trio.sleep(31.5)
+        assert [bases(broker, partition) for partition in range(20)] == [[5]] * 20
+
+
+async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    offload = HeldOffload()
+    async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        await trio.sleep(59)
+        offload.hold()
+        await trio.sleep_until(61)
+        assert offload.held == 1, "the checkpoint"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.delete_topic, DeleteTopicRequest("t"))
+            await trio.sleep(1)
+            assert ("t", 0) in broker.partitions
+            offload.let_go()
+        assert broker.partitions == {}
+        await expiring(broker)
+        append(broker)
+        await trio.sleep(4)
+        assert (names(fs), bases(broker)) == ({log_name(0)}, [0]), "nobody removes files of the new one"
+
+
+async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_what_expired(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    offload = HeldOffload()
+    async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 4)
+        await trio.sleep(59)
+        offload.hold()
+        await trio.sleep(2)
+        assert bases(broker) == [4]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_let_go_soon, offload)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        assert broker.directory.report.clean
+        log = broker.partitions["t", 0].log
+        assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+        await trio.sleep(6)
+        assert names(fs) == {log_name(4)}
+
+
+async def _let_go_soon(offload: HeldOffload) -> None:
+    offload.let_go()
+    await trio.lowlevel.checkpoint()
+
+
+# --- Policies at run time ---------------------------------------------------------------------------------------------
+
+
+async def test_every_change_of_policy_is_in_force_at_the_next_check(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=-1)
+        append(broker, 16)
+        await trio.sleep(121)
+        assert bases(broker) == [0, 4, 8, 12]
+        await alter(broker, retention_bytes=3 * 1024)
+        await trio.sleep(60)
+        assert bases(broker) == [4, 8, 12]
+        await alter(broker, cleanup_policy="compact", retention_ms=1, retention_bytes=0)
+        await trio.sleep(60)
+        assert bases(broker) == [4, 8, 12]
+        await alter(broker, cleanup_policy="")
+        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 9)]))
+        await trio.sleep(60)
+        assert bases(broker) == [8, 12], "what was deleted by request goes under any policy"
+        assert broker.partitions["t", 0].log.log_start_offset == 9
+        await alter(broker, cleanup_policy="delete", retention_bytes=-1)
+        await trio.sleep(60)
+        assert bases(broker) == [16]
+
+
+async def test_the_delay_that_was_in_force_at_the_expiry_counts(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, file_delete_delay_ms=20_000)
+        append(broker)
+        await trio.sleep(61)
+        await alter(broker, file_delete_delay_ms=0)
+        await trio.sleep(18)
+        assert log_name(0, ".deleted") in names(fs)
+        await trio.sleep(2)
+        assert names(fs) == {log_name(1)}
+        append(broker)
+        await trio.sleep_until(121)
+        assert names(fs) == {log_name(2)}, "a delay of nothing is over at once"
+
+
+# --- Readers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_removed(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 5)
+        with await broker.fetch(FetchRequest([FetchPartition("t", 0, 0)], max_wait_ms=0)) as answer:
+            [piece] = answer.slices
+            await trio.sleep(600)
+            assert names(fs) == {log_name(5)}, "long past the deletion delay"
+            position = 0
+            for offset in range(4):
+                header = parse_header(piece.file.pread(piece.size, piece.position), position)
+                assert header.base_offset == offset
+                position += header.size
+            assert position == piece.size == 1024
+            error = (await fetch(broker, 0)).error
+            assert isinstance(error, OffsetOutOfRangeError)
+            assert (error.requested, error.earliest, error.latest) == (0, 5, 5)
+            assert error.facts["reason"] == "expired"
+        assert not [path for path in fs.open_files if f"{0:020d}" in path], "and then the space comes back"
+
+
+async def test_a_slow_reader_is_told_where_the_log_begins_and_goes_on_there(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker, retention_ms=-1, retention_bytes=2048)
+        offset = 0
+        overtaken = 0
+        for _ in range(50):
+            append(broker, 3)
+            await trio.sleep(30)
+            found = await fetch(broker, offset)
+            if isinstance(found.error, OffsetOutOfRangeError):
+                overtaken += 1
+                assert found.error.earliest > offset
+                offset = found.error.earliest
+                found = await fetch(broker, offset)
+            assert found.error is None
+            offset += 1
+        assert overtaken > 3
+
+
+async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next_record(
+    autojump_clock: object,
+) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        await expiring(broker)
+        append(broker, 5)
+        found: list[int] = []
+
+        async def wait() -> None:
+            request = FetchRequest([FetchPartition("t", 0, 5)], max_wait_ms=30_000)
+            while not found:
+                with await broker.fetch(request) as answer:
+                    found.extend(slice_.start_offset for slice_ in answer.slices)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(65)
+            assert bases(broker) == [5]
+            append(broker)
+        assert found == [5]
+
+
+async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
+        await expiring(broker)
+        append(broker, 9)
+    async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
+        for path in fs.snapshot():
+            if "/t-0/" in path:
+                fs.evict(path)
+        await trio.sleep(61)
+        assert bases(broker) == [9]
+        assert broker.metrics.cold_reads > 0

@@ -1,0 +1,159 @@
+"""The cleaner as a process: asked by the loop, killed, cancelled, abandoned."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from seglog_broker import cleaner_process
+from seglog_broker.cleaner_process import CleanerError, run_cleaner
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from tests.cleaning import Log, run
+from tests.processes import clean_environment
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = Log(PosixFileSystem(), str(tmp_path / "topic-0"))
+    for _ in range(3):
+        log.roll([encode_batch([(1000, b"key", b"v" * 500, ()) for _ in range(10)], base_offset=log.end)])
+        log.roll([encode_batch([(1000, b"%d" % log.end, b"v", ())], base_offset=log.end)])
+    return log
+
+
+@pytest.fixture
+def stuck_log(log: Log) -> Log:
+    """One whose cleaning never ends: opening a pipe waits for somebody to write to it."""
+    log.fs.rename(log.path(0), log.path(0, ".aside"))
+    os.mkfifo(log.path(0))
+    return log
+
+
+@pytest.fixture(autouse=True)
+def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left() -> Iterator[None]:
+    before = _children()
+    yield
+    assert _children() == before
+
+
+def _children() -> set[str]:
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    return {line for line in listed.stdout.splitlines() if "seglog_broker.cleaner" in line}
+
+
+async def test_a_process_does_what_the_function_does(log: Log) -> None:
+    expected = run(log.fs, dataclasses.replace(log.job(), dry_run=True))
+    result = await run_cleaner(log.job())
+    assert result.groups == expected.groups
+    assert (result.first_dirty, result.losses) == (expected.first_dirty, expected.losses)
+    before = {record.key: (record.offset, record.value) for record in log.records()}
+    log.swap(result)
+    log.verify()
+    assert {record.key: (record.offset, record.value) for record in log.records()} == before
+    assert result.bytes_written > 0
+
+
+async def test_a_storage_error_is_told_with_its_reason(log: Log) -> None:
+    job = dataclasses.replace(log.job(), directory=f"{log.directory}/nowhere")
+    with pytest.raises(CleanerError, match="nowhere") as caught:
+        await run_cleaner(job)
+    assert caught.value.kind == "storage"
+
+
+@pytest.mark.parametrize("line", ["", "nonsense", "[]", "{}", '{"directory": 1}'])
+def test_a_malformed_job_is_refused_on_stdout_with_status_1(line: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seglog_broker.cleaner"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line.encode() + b"\n")
+    process.stdin.flush()
+    told = json.loads(process.stdout.readline())
+    assert told["error"] == "malformed job"
+    assert told["message"]
+    assert process.wait(60) == 1
+    process.stdin.close()
+    process.stdout.close()
+
+
+async def _child() -> int:
+    """The cleaner's process id, as soon as there is one."""
+    while not (children := _children()):  # noqa: ASYNC110 - a process tells nobody that it began
+        await trio.sleep(0.01)
+    (child,) = children
+    return int(child.split()[0])
+
+
+async def test_cancellation_leaves_no_process(stuck_log: Log) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_cleaner, stuck_log.job())
+        await _child()
+        nursery.cancel_scope.cancel()
+    assert not _children()
+
+
+async def test_a_killed_process_is_an_error_and_the_next_one_does_the_job(stuck_log: Log) -> None:
+    job = stuck_log.job()
+    errors: list[CleanerError] = []
+
+    async def clean_for_ever() -> None:
+        try:
+            await run_cleaner(job)
+        except CleanerError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(clean_for_ever)
+        os.kill(await _child(), signal.SIGKILL)
+    assert [error.kind for error in errors] == ["died"]
+    assert "-9" in str(errors[0])
+    stuck_log.fs.rename(stuck_log.path(0, ".aside"), stuck_log.path(0))
+    before = stuck_log.records()[-1]
+    stuck_log.swap(await run_cleaner(job))
+    stuck_log.verify()
+    assert stuck_log.records()[-1] == before
+
+
+async def test_a_process_that_cannot_start_properly_tells_its_last_words(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = (sys.executable, "-c", "raise SystemExit('no numpy here')")
+    monkeypatch.setattr(cleaner_process, "_COMMAND", command)
+    with pytest.raises(CleanerError, match="no numpy here") as caught:
+        await run_cleaner(log.job())
+    assert caught.value.kind == "died"
+
+
+def test_the_cleaner_ends_when_its_broker_does(stuck_log: Log) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "seglog_broker.cleaner"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(stuck_log.job().to_json().encode() + b"\n")
+    process.stdin.flush()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.stdin.close()
+    assert process.wait(60) == 3
+
+
+def test_the_daemon_and_its_side_of_the_cleaner_load_no_numpy() -> None:
+    code = (
+        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.cleaner_process\n"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,121 @@
+"""What compaction would drop: told beforehand by the cleaner, and true when it then runs."""
+
+import pytest
+
+from seglog_broker import dry_runs
+from seglog_broker.broker import Broker
+from seglog_broker.cleaner_process import CleanerError
+from seglog_broker.config import load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.rolling import RollReason
+from seglog_broker.tasks.compaction import Rounds
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import StorageError
+from seglog_protocol.messages import (
+    CreateTopicRequest,
+    ExplainedSegment,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
+    decode_segments,
+)
+from seglog_protocol.record_batch import parse_header
+from tests.logs import ManualClock
+
+_NOW = 1_700_000_000_000
+
+
+class CountingOffload(InlineOffload):
+    """Counts the rounds, dry ones too, and fails them on demand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[CleaningJob] = []
+        self.fails = False
+
+    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
+        self.jobs.append(job)
+        if self.fails:
+            raise CleanerError("died", "killed by a test")
+        return await super().clean(fs, job)
+
+
+async def _broker(offload: CountingOffload) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(_NOW), offload)
+    wanted = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0"}
+    await broker.create_topic(CreateTopicRequest("t", 1, dict(wanted)))
+    for number in range(60):
+        view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % (number % 7), b"." * 20, ())])))
+        broker.partitions["t", 0].log.append(view, parse_header(view))
+    return broker
+
+
+async def _explain(broker: Broker, *, drops: bool | None = None) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
+    reply, payload = await broker.answer(ExplainSegmentsRequest("t", 0, drops=drops))
+    assert isinstance(reply, ExplainSegmentsReply)
+    return reply, decode_segments(payload)
+
+
+async def test_what_is_told_beforehand_is_what_the_round_then_drops() -> None:
+    offload = CountingOffload()
+    broker = await _broker(offload)
+    before = broker.partitions["t", 0].log.size
+    reply, segments = await _explain(broker)
+    assert reply.compaction is not None
+    assert reply.compaction.drops_untold is None
+    told = [segment.compaction for segment in segments]
+    assert told[-1] is None, "the active segment is not compacted"
+    dropped = [drop for drop in told if drop is not None]
+    assert len(dropped) == len(segments) - 1
+    assert offload.jobs[0].dry_run
+    assert await Rounds(broker).clean_next()
+    cleaner = broker.partitions["t", 0].log.state.cleaner
+    assert cleaner.bytes_before - cleaner.bytes_after == sum(drop.size for drop in dropped)
+    assert before - broker.partitions["t", 0].log.size == sum(drop.size for drop in dropped)
+    _, segments = await _explain(broker)
+    assert [drop.records for segment in segments if (drop := segment.compaction) is not None] == [0] * (
+        len(segments) - 1
+    )
+    broker.close()
+
+
+async def test_an_answer_is_kept_as_long_as_it_is_true() -> None:
+    offload = CountingOffload()
+    broker = await _broker(offload)
+    for _ in range(3):
+        await _explain(broker)
+    assert len(offload.jobs) == 1
+    log = broker.partitions["t", 0].log
+    log._roll(log.log_end_offset, RollReason.SIZE)
+    await _explain(broker)
+    assert len(offload.jobs) == 2
+    broker.close()
+
+
+async def test_where_much_is_to_be_read_it_is_told_only_to_who_insists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_runs, "BYTES_UNASKED_MAX", 2_000)
+    offload = CountingOffload()
+    broker = await _broker(offload)
+    reply, segments = await _explain(broker)
+    assert reply.compaction is not None
+    assert "bytes must be read" in (reply.compaction.drops_untold or "")
+    assert {segment.compaction for segment in segments} == {None}
+    reply, segments = await _explain(broker, drops=True)
+    assert reply.compaction is not None
+    assert reply.compaction.drops_untold is None
+    assert segments[0].compaction is not None
+    broker.close()
+
+
+async def test_a_cleaner_that_dies_is_said_and_costs_nothing_else() -> None:
+    offload = CountingOffload()
+    broker = await _broker(offload)
+    offload.fails = True
+    with pytest.raises(StorageError, match="killed by a test"):
+        await _explain(broker)
+    offload.fails = False
+    assert (await _explain(broker))[1][0].compaction is not None
+    broker.close()

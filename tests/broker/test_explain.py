@@ -1,0 +1,442 @@
+"""Why segments are still there and when they go, asked of a broker on the forgetful double."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.offload import Arguments, InlineOffload, T
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.retention import ClockWatch, check_retention
+from seglog_protocol import errors
+from seglog_protocol.messages import (
+    INT64_MAX,
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    ExplainedSegment,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
+    TruncatePartition,
+    TruncateRequest,
+    decode_segments,
+)
+from tests.logs import ManualClock, batch_of_size
+
+NOW = 1_700_000_000_000
+MINUTE = 60_000
+INTERVAL = 5 * MINUTE
+FIRST = 30_000
+SIZE = 1024
+"""Of a batch, and of a segment: each append begins a new one."""
+
+
+class Scene:
+    """A broker with a topic ``t`` that rolls for each batch, ages for ten minutes, and deletes after one."""
+
+    def __init__(self, offload: InlineOffload | None = None, flags: Sequence[str] = ()) -> None:
+        self.clock = ManualClock(NOW)
+        self.fs = ForgetfulFileSystem()
+        self.offload = offload or InlineOffload()
+        self.flags = flags
+        self.broker = self.open()
+
+    def open(self) -> Broker:
+        config, _ = load_config(None, "", {}, ["log.dir=/data", *self.flags])
+        self.broker = Broker.open(config, self.fs, self.clock, self.offload)
+        return self.broker
+
+    async def create(self, **settings: Any) -> None:
+        config = {"segment.bytes": SIZE, "retention.ms": 10 * MINUTE, "file.delete.delay.ms": MINUTE}
+        more = {name.replace("_", "."): value for name, value in settings.items()}
+        await self.broker.create_topic(CreateTopicRequest("t", 2, config | more))
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.broker.partitions["t", 0].log
+
+    def append(self, *timestamps: int) -> None:
+        """A segment for each."""
+        for timestamp in timestamps:
+            encoded = batch_of_size(SIZE, timestamp)
+            request = AppendRequest([AppendPartition("t", 0, SIZE)], "os")
+            reply = self.broker.append(request, memoryview(bytearray(encoded))).reply
+            assert reply is not None
+            assert reply.partitions[0].error is None
+
+    async def check(self) -> None:
+        await check_retention(self.broker, TaskBoundary("retention"))
+
+    async def explain(self, **paging: Any) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
+        reply, payload = await self.broker.answer(ExplainSegmentsRequest("t", 0, **paging))
+        assert isinstance(reply, ExplainSegmentsReply)
+        return reply, decode_segments(payload)
+
+    async def segments(self) -> list[ExplainedSegment]:
+        return (await self.explain())[1]
+
+
+async def test_each_segment_tells_its_offsets_size_times_and_why_it_was_closed() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW - 3 * MINUTE, NOW - 2 * MINUTE)
+    scene.clock.now += 1000
+    scene.append(NOW)
+    reply, [first, second, active] = await scene.explain()
+    assert [(s.base_offset, s.next_offset, s.size) for s in (first, second, active)] == [
+        (0, 1, SIZE),
+        (1, 2, SIZE),
+        (2, 3, SIZE),
+    ]
+    assert [s.state for s in (first, second, active)] == ["closed", "closed", "active"]
+    assert [(s.first_timestamp, s.largest_timestamp) for s in (first, second)] == [
+        (NOW - 3 * MINUTE, NOW - 3 * MINUTE),
+        (NOW - 2 * MINUTE, NOW - 2 * MINUTE),
+    ]
+    assert [(s.rolled, s.rolled_ms) for s in (first, second, active)] == [
+        ("size", NOW),
+        ("size", NOW + 1000),
+        (None, None),
+    ]
+    assert (first.idle_roll_ms, active.idle_roll_ms) == (None, NOW + 1000 + 604_800_000)
+    assert (reply.earliest, reply.latest, reply.segments, reply.size, reply.waiting) == (0, 3, 3, 3 * SIZE, 0)
+    assert reply.earliest_reason is None
+    assert (reply.now_ms, reply.next_check_ms, reply.check_interval_ms) == (NOW + 1000, NOW + 1000 + FIRST, INTERVAL)
+    assert reply.config["retention.ms"].to_wire() == {"value": "600000", "origin": "topic", "where": "retention.ms"}
+    assert reply.config["log.retention.check.interval.ms"].origin == "default"
+
+
+async def test_a_segment_goes_at_the_next_check_if_it_is_due_and_else_at_most_an_interval_after_it_is() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE, NOW - 10 * MINUTE, NOW - 9 * MINUTE)
+    next_check = NOW + FIRST
+    due, soon, later = await scene.segments()
+    assert (due.rule, due.deletable_ms) == ("time", NOW - MINUTE)
+    assert (due.leaves_from_ms, due.leaves_by_ms) == (next_check, next_check)
+    assert (due.gone_from_ms, due.gone_by_ms) == (next_check + MINUTE, next_check + MINUTE)
+    assert due.why == (
+        "its newest record is 11 min old, longer than retention.ms = 600000 (10 min): the next check takes it"
+    )
+    assert (soon.rule, soon.kept, soon.deletable_ms) == (None, "age", NOW)
+    assert (soon.leaves_from_ms, soon.leaves_by_ms) == (next_check, next_check), "by then it is"
+    assert (later.kept, later.behind, later.deletable_ms) == ("older segment", 1, NOW + MINUTE)
+    assert (later.leaves_from_ms, later.leaves_by_ms) == (NOW + MINUTE, NOW + MINUTE + INTERVAL)
+    assert (
+        later.why == "its newest record is 9 min old and retention.ms = 600000 (10 min) keeps it; appends put that off"
+    )
+
+
+async def test_a_segment_behind_a_younger_one_says_which_it_waits_for() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW - MINUTE, NOW - 20 * MINUTE, NOW)
+    _, old, _ = await scene.segments()
+    assert old.deletable_ms == NOW + 9 * MINUTE
+    assert old.why == (
+        "its newest record is 20 min old, longer than retention.ms = 600000 (10 min); "
+        "it must wait for segment 0, a log goes from its oldest end only"
+    )
+
+
+async def test_what_has_left_the_log_is_told_of_until_it_leaves_the_disk(autojump_clock: MockClock) -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW - 12 * MINUTE, NOW - 11 * MINUTE, NOW)
+    await scene.check()
+    await trio.sleep(20)
+    scene.clock.now += 20_000
+    reply, [first, second, active] = await scene.explain()
+    assert [(s.base_offset, s.next_offset, s.size, s.state, s.rule) for s in (first, second)] == [
+        (0, 1, SIZE, "deleted", "time"),
+        (1, 2, SIZE, "deleted", "time"),
+    ]
+    assert (first.gone_from_ms, first.gone_by_ms) == (NOW + MINUTE, NOW + MINUTE)
+    assert (active.base_offset, active.state) == (2, "active")
+    assert (reply.waiting, reply.waiting_size, reply.segments, reply.size) == (2, 2 * SIZE, 1, SIZE)
+    assert (reply.earliest, reply.earliest_reason) == (2, "expired")
+
+
+async def test_pages_together_are_the_whole(autojump_clock: MockClock) -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(*(NOW - 15 * MINUTE + number * MINUTE for number in range(12)))
+    await scene.check()
+    whole = await scene.segments()
+    assert [s.state for s in whole] == [*["deleted"] * 5, *["closed"] * 6, "active"]
+    for limit in range(1, 14):
+        told: list[ExplainedSegment] = []
+        more = True
+        while more:
+            after = {"after": told[-1].base_offset} if told else {}
+            reply, page = await scene.explain(limit=limit, **after)
+            assert len(page) == min(limit, len(whole) - len(told))
+            told += page
+            more = reply.more
+        assert told == whole, f"{limit} at a time"
+    _, page = await scene.explain(after=whole[-1].base_offset)
+    assert page == []
+
+
+async def test_what_lies_below_the_log_start_goes_whatever_the_policy_is() -> None:
+    scene = Scene()
+    await scene.create(retention_ms=-1)
+    scene.append(NOW, NOW, NOW)
+    await scene.broker.truncate(TruncateRequest([TruncatePartition("t", 0, 1)]))
+    await scene.broker.alter_topic(AlterTopicRequest("t", {"cleanup.policy": ""}))
+    reply, [below, kept, _] = await scene.explain()
+    assert (reply.earliest, reply.earliest_reason) == (1, "truncated")
+    assert (below.rule, below.deletable_ms, below.leaves_by_ms) == ("log start", NOW, NOW + FIRST)
+    assert below.why == "it lies below the log start offset, 1: the next check takes it"
+    assert (kept.rule, kept.kept, kept.deletable_ms, kept.leaves_from_ms, kept.gone_by_ms) == (
+        *(None, "policy", None, None, None),
+    )
+    assert kept.why == "cleanup.policy is empty: none goes"
+
+
+async def test_without_a_limit_nothing_goes_and_it_says_why() -> None:
+    scene = Scene()
+    await scene.create(retention_ms=-1)
+    assert (await scene.segments())[0].why == "nothing is in it yet; the next record goes there"
+    scene.append(NOW)
+    [active] = await scene.segments()
+    assert (active.kept, active.deletable_ms, active.bytes_to_come) == ("no limit", None, None)
+    assert active.why == (
+        "retention.ms = -1 lets it grow as old as it will; retention.bytes = -1 sets no limit to the log"
+    )
+
+
+async def test_the_size_rule_tells_how_many_bytes_must_come() -> None:
+    scene = Scene()
+    await scene.create(retention_ms=-1, retention_bytes=2500)
+    scene.append(NOW, NOW, NOW, NOW)
+    first, second, third, active = await scene.segments()
+    assert (first.rule, first.bytes_to_come, first.leaves_by_ms) == ("size", None, NOW + FIRST)
+    assert first.why == "the log has retention.bytes = 2500 without it: the next check takes it"
+    assert [(s.bytes_to_come, s.leaves_by_ms) for s in (second, third, active)] == [
+        *[(452, None), (1476, None), (None, None)],
+    ]
+    assert "without it the log is smaller than retention.bytes = 2500" in second.why
+
+
+@dataclass
+class Piece:
+    base_offset: int
+    size: int
+    largest_timestamp: int = -1
+
+
+def judged(sizes: Sequence[int], limit: int) -> list[Verdict]:
+    judge = RetentionJudge(
+        TopicConfig(retention_ms=-1, retention_bytes=limit), log_start_offset=0, total_size=sum(sizes), now_ms=NOW
+    )
+    ends = [*range(1, len(sizes)), None]
+    last_write = LastWrite(NOW, AgeSource.LAST_APPEND)
+    return [
+        judge.judge(Piece(base, size), lambda: last_write, next_base=end)
+        for base, (size, end) in enumerate(zip(sizes, ends, strict=True))
+    ]
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=6), limit=st.integers(0, 200))
+def test_so_many_bytes_and_not_one_less_have_a_segment_go(sizes: list[int], limit: int) -> None:
+    for number, verdict in enumerate(judged(sizes, limit)):
+        if verdict.rule is None and number < len(sizes) - 1:
+            assert verdict.bytes_to_come is not None
+            enough = judged([*sizes[:-1], sizes[-1] + verdict.bytes_to_come], limit)
+            one_less = judged([*sizes[:-1], sizes[-1] + verdict.bytes_to_come - 1], limit)
+            assert (enough[number].rule, one_less[number].rule) == ("size", None)
+
+
+async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(-1)
+    scene.clock.now += MINUTE
+    scene.append(scene.clock.now + 3_000_000, scene.clock.now)
+    none, future, _ = await scene.segments()
+    assert (none.first_timestamp, none.largest_timestamp) == (None, None)
+    assert none.age_source == "modification time"
+    assert "none of its records has a timestamp" in none.warnings[0]
+    assert f"{scene.clock.now + 3_000_000}, lies in the future" in future.warnings[0]
+
+
+async def test_what_is_of_unknown_age_has_no_moments_nor_has_what_is_behind_it() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(-1, NOW)
+    scene.fs.set_mtime(scene.log.segments[0].log_path, NOW + 3_000_000)
+    unknown, behind = await scene.segments()
+    assert (unknown.deletable_ms, unknown.leaves_from_ms, unknown.gone_by_ms) == (None, None, None)
+    assert "nobody can tell how old it is" in unknown.why
+    assert "it ages from the next retention check" in unknown.warnings[0]
+    assert (behind.behind, behind.deletable_ms) == (0, None)
+
+
+async def test_a_clock_that_leapt_is_doubted_and_puts_off_what_goes_by_age(autojump_clock: MockClock) -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW)
+    schedule = scene.broker.retention_schedule
+    schedule.begin(ClockWatch(scene.broker))
+    scene.clock.now += 3_600_000
+    reply, [segment] = await scene.explain()
+    assert reply.doubts == ["the clock was set forward by 1 h: nothing expires by age at the next check"]
+    assert reply.next_check_ms == scene.clock.now + FIRST
+    assert segment.leaves_from_ms == segment.leaves_by_ms == scene.clock.now + FIRST + INTERVAL
+    scene.clock.now -= 2 * 3_600_000
+    reply, [segment] = await scene.explain()
+    assert reply.doubts == ["the clock was set back by 1 h: moments count by the clock as it is now"]
+    assert "lies in the future" in segment.warnings[0]
+
+
+async def test_while_a_check_is_under_way_a_segment_may_be_looked_at_now_or_at_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE)
+    schedule = scene.broker.retention_schedule
+    schedule.begin(ClockWatch(scene.broker))
+    await trio.sleep(FIRST / 1000)
+    scene.clock.now += FIRST
+    with schedule.checking():
+        [segment] = await scene.segments()
+        assert (segment.leaves_from_ms, segment.leaves_by_ms) == (NOW + FIRST, NOW + FIRST + INTERVAL)
+    [segment] = await scene.segments()
+    assert segment.leaves_from_ms == segment.leaves_by_ms == NOW + FIRST + INTERVAL
+
+
+async def test_problems_of_the_partition_stand_beside_its_segments() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.broker.partitions["t", 0].problems["retention"] = "the disk is full"
+    reply, _ = await scene.explain()
+    assert reply.problems == ["t-0: retention is held up: the disk is full"]
+    scene.log.mark_read_only("an fsync failed: EIO")
+    reply, _ = await scene.explain()
+    assert reply.problems[0] == "t-0 is read-only because an fsync failed: EIO"
+    assert reply.problems == scene.broker.hello().problems
+
+
+async def test_why_a_segment_was_closed_is_known_after_a_restart_unless_the_file_that_says_so_is_gone() -> None:
+    scene = Scene()
+    await scene.create()
+    scene.append(NOW, NOW)
+    scene.broker.close()
+    scene.open()
+    assert [s.rolled for s in await scene.segments()] == ["size", None]
+    scene.broker.close()
+    scene.fs.unlink("/data/t-0/seglog-partition.json")
+    scene.open()
+    assert [s.rolled for s in await scene.segments()] == [None, None]
+
+
+async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
+    scene = Scene()
+    await scene.create(cleanup_policy="compact", retention_ms=-1)
+    reply, [active] = await scene.explain()
+    assert active.why == "nothing is in it yet; the next record goes there"
+    assert reply.compaction is not None
+    assert (reply.compaction.dirty_ratio, reply.compaction.cleanable_until, reply.compaction.last_run_ms) == (
+        0,
+        0,
+        None,
+    )
+    assert reply.compaction.why_not_now == (
+        "no closed segment that is old enough has records that compaction has not seen"
+    )
+    with scene.broker.partitions["t", 0].clean():
+        reply, _ = await scene.explain()
+        assert reply.doubts == ["it is being compacted: nothing leaves the log before that is done"]
+        assert reply.compaction is not None
+        assert reply.compaction.why_not_now is None
+    await scene.broker.alter_topic(AlterTopicRequest("t", {"cleanup.policy": "delete"}))
+    assert (await scene.explain())[0].compaction is None
+
+
+class Meddling(InlineOffload):
+    """Lets something happen while somebody waits for the disk for the first time."""
+
+    meddle: Callable[[], Awaitable[object]] | None = None
+
+    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle()
+        return await super().cold_read(fn, *args)
+
+
+async def cold_scene(offload: Meddling) -> Scene:
+    """Three segments, just opened, with nothing of them in memory."""
+    scene = Scene(offload)
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE, NOW, NOW)
+    scene.broker.close()
+    scene.open()
+    for path in scene.fs.snapshot():
+        if "/t-0/" in path and not path.endswith("/"):
+            scene.fs.evict(path)
+    return scene
+
+
+async def test_a_segment_that_expires_while_the_disk_is_waited_for_is_told_of_as_deleted() -> None:
+    offload = Meddling()
+    scene = await cold_scene(offload)
+    offload.meddle = scene.check
+    assert [(s.base_offset, s.state) for s in await scene.segments()] == [(0, "deleted"), (1, "closed"), (2, "active")]
+
+
+async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown() -> None:
+    offload = Meddling()
+    scene = await cold_scene(offload)
+    offload.meddle = lambda: scene.broker.delete_topic(DeleteTopicRequest("t"))
+    with pytest.raises(errors.UnknownTopicError, match="was deleted"):
+        await scene.explain()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("retention_ms", (False, False, False)),
+        ("file_delete_delay_ms", (True, True, False)),
+        ("segment_ms", (True, True, True)),
+    ],
+)
+async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tuple[bool, bool, bool]) -> None:
+    scene = Scene()
+    await scene.create(**{setting: INT64_MAX})
+    scene.append(NOW)
+    [active] = await scene.segments()
+    moments = (active.deletable_ms, active.leaves_by_ms, active.gone_by_ms)
+    assert tuple(moment is not None for moment in moments) == told
+    assert (active.idle_roll_ms is None) == (setting == "segment_ms")
+
+
+async def test_a_check_that_never_comes_is_told_of_as_at_the_end_of_time(autojump_clock: MockClock) -> None:
+    scene = Scene(flags=[f"log.retention.check.interval.ms={INT64_MAX}", f"log.initial.task.delay.ms={INT64_MAX}"])
+    await scene.create()
+    scene.append(NOW - 11 * MINUTE)
+    reply, [active] = await scene.explain()
+    assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (INT64_MAX, "time", None)
+
+
+async def test_what_there_is_not_is_refused_as_everywhere() -> None:
+    scene = Scene()
+    await scene.create()
+    with pytest.raises(errors.UnknownTopicError):
+        await scene.broker.answer(ExplainSegmentsRequest("nope", 0))
+    with pytest.raises(errors.UnknownPartitionError):
+        await scene.broker.answer(ExplainSegmentsRequest("t", 7))

@@ -1,0 +1,146 @@
+"""What a fetch says of offsets that hold no record: logs with holes, made by hand, behind a whole broker."""
+
+import pytest
+import trio
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.gaps import GAPS_TOLD_MAX
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.rolling import RollReason
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest, FetchResult, Gap
+from tests.logs import ManualClock, add_bytes, flip_bit
+
+LOG = "/data/t-0/00000000000000000000.log"
+
+
+def open_broker(fs: ForgetfulFileSystem) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return Broker.open(config, fs, ManualClock(), InlineOffload())
+
+
+async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, PartitionLog]:
+    """A topic whose one segment holds batches of two records at these offsets."""
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs)
+    await broker.create_topic(CreateTopicRequest("t", 1))
+    broker.close()
+    for base in bases:
+        add_bytes(fs, LOG, encode_batch([(1, b"k", b"v", ())] * 2, base_offset=base))
+    broker = open_broker(fs)
+    log = broker.partitions["t", 0].log
+    log.state.compacted_before = compacted_before
+    return broker, log
+
+
+def end_with_an_empty_segment(log: PartitionLog, base: int) -> None:
+    """As a roll leaves it, whose own base may lie far above the last record that compaction left."""
+    log._roll(base, RollReason.SIZE)
+    log.log_end_offset = base
+
+
+async def fetch(broker: Broker, offset: int, **limits: int) -> FetchResult:
+    request = FetchRequest([FetchPartition("t", 0, offset)], **{"max_wait_ms": 0, **limits})
+    with await broker.fetch(request) as answer:
+        return answer.reply.partitions[0]
+
+
+async def test_a_log_without_holes_says_nothing() -> None:
+    broker, _ = await with_batches(0, 2, 4)
+    for offset in range(7):
+        result = await fetch(broker, offset)
+        assert (result.gaps, result.compacted_before, result.error) == (None, None, None)
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    ("compacted_before", "gaps"),
+    [
+        (0, [Gap(4, 10, "missing")]),
+        (7, [Gap(4, 7, "compacted"), Gap(7, 10, "missing")]),
+        (50, [Gap(4, 10, "compacted")]),
+    ],
+)
+async def test_what_lies_before_the_first_batch_is_named_in_pieces(compacted_before: int, gaps: list[Gap]) -> None:
+    broker, _ = await with_batches(2, 10, 20, compacted_before=compacted_before)
+    result = await fetch(broker, 4)
+    assert result.gaps == gaps
+    assert result.compacted_before == (compacted_before or None)
+    assert result.size > 0
+    broker.close()
+
+
+async def test_up_to_where_compaction_went_is_told_as_long_as_a_hole_may_lie_below_it() -> None:
+    broker, _ = await with_batches(0, 10, compacted_before=8)
+    assert [(await fetch(broker, offset)).compacted_before for offset in (0, 7, 8, 10)] == [8, 8, None, None]
+    broker.close()
+
+
+async def test_missing_ranges_inside_the_answer_are_named_and_damaged_ones_are_not() -> None:
+    """Damage has bytes, before which a slice ends; of what is missing compaction may have joined both sides."""
+    broker, log = await with_batches(0, 10, 30, compacted_before=30)
+    log.state.damaged += [
+        DamagedRange(20, 25, 0, 0, 0, reason="missing"),
+        DamagedRange(40, 50, 0, 5000, 5001),
+        DamagedRange(12, 15, 0, 0, 0, reason="missing"),
+    ]
+    result = await fetch(broker, 0)
+    assert result.gaps == [Gap(12, 15, "missing"), Gap(20, 25, "missing")]
+    assert result.compacted_before == 30
+    assert (await fetch(broker, 15)).gaps == [
+        Gap(15, 20, "compacted"),
+        Gap(20, 25, "missing"),
+        Gap(25, 30, "compacted"),
+    ]
+    broker.close()
+
+
+async def test_damage_right_behind_a_hole_is_named_with_it() -> None:
+    broker, _ = await with_batches(0, 10, 20, compacted_before=20)
+    flip_bit(broker.fs, LOG, 8 + len(encode_batch([(1, b"k", b"v", ())] * 2)) + 1)  # the second batch's length
+    broker.partitions["t", 0].log.segments[0].rebuild_indexes()
+    result = await fetch(broker, 0)
+    assert result.gaps is None, "the answer ends before it"
+    error = (await fetch(broker, 2)).error
+    assert error is not None
+    assert (error.facts["start_offset"], error.facts["next_offset"]) == (2, 20)
+    broker.close()
+
+
+async def test_a_hole_up_to_the_end_is_told_at_once_and_the_end_itself_is_waited_at(autojump_clock: object) -> None:
+    broker, log = await with_batches(0, compacted_before=90)
+    end_with_an_empty_segment(log, 100)
+    started = trio.current_time()
+    result = await fetch(broker, 2, max_wait_ms=5_000)
+    assert (result.size, result.gaps) == (0, [Gap(2, 90, "compacted"), Gap(90, 100, "missing")])
+    assert trio.current_time() == started
+    result = await fetch(broker, 100, max_wait_ms=5_000)
+    assert (result.size, result.gaps) == (0, None)
+    assert trio.current_time() == started + 5
+    broker.close()
+
+
+async def test_behind_a_limit_nothing_is_taken_for_a_hole() -> None:
+    broker, log = await with_batches(0, 2)
+    end_with_an_empty_segment(log, 100)
+    partitions = [FetchPartition("t", 0, 0), FetchPartition("t", 0, 2, max_bytes=1), FetchPartition("t", 0, 4)]
+    with await broker.fetch(FetchRequest(partitions, max_bytes=1, max_wait_ms=0)) as answer:
+        assert [(result.size > 0, result.gaps) for result in answer.reply.partitions] == [
+            (True, None),
+            (False, None),
+            (False, None),
+        ]
+    broker.close()
+
+
+async def test_more_gaps_than_fit_an_answer_are_left_out_and_none_of_them_is_called_compacted() -> None:
+    broker, log = await with_batches(0, 1000, compacted_before=1000)
+    log.state.damaged += [DamagedRange(n, n + 1, 0, 0, 0, reason="missing") for n in range(2, 900, 3)]
+    result = await fetch(broker, 0)
+    assert result.gaps == [Gap(n, n + 1, "missing") for n in range(2, 2 + 3 * GAPS_TOLD_MAX, 3)]
+    assert result.compacted_before == 2 + 3 * GAPS_TOLD_MAX
+    broker.close()

@@ -1,0 +1,114 @@
+"""Compaction of real events, through a daemon and its cleaner process: what stays, what goes, and that it is gone.
+
+The truth is a plain dict over the input file: of each of the 10,101 paths the last event stays, at the offset it had.
+"""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import seglog
+from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import seglog as run_seglog
+from tests.support import shared_data
+
+_TOPIC = (
+    *("topic", "create", "files", "--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0"),
+    *("--config", "segment.ms=2000", "--config", "retention.ms=-1", "--config", "delete.retention.ms=5000"),
+    *("--config", "file.delete.delay.ms=0"),
+)
+_DAEMON = ("--set", "log.initial.task.delay.ms=0", "--set", "log.cleaner.backoff.ms=100")
+_PRODUCE = ("produce", "files", "--format", "json", "--key-field", "path", "--timestamp-field", "ts")
+_PATIENCE_SECONDS = 120
+
+Latest = dict[bytes, tuple[int, bytes]]
+"""By key: the offset and the value of its last write."""
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    return gzip.decompress(shared_data("commit-events.jsonl.gz").read_bytes()).splitlines()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data", *_DAEMON) as started:
+        yield started
+
+
+def _found(running: Daemon) -> tuple[Latest, list[tuple[int, int, str]], int]:
+    """Everything a consumer gets: by key, the gaps it was told, and the number of records."""
+    found: Latest = {}
+    count = 0
+    with seglog.connect(running.address) as client, client.consumer("files", start=0) as consumer:
+        for record in consumer:
+            assert record.key is not None
+            count += 1
+            found[record.key] = record.offset, record.value or b""
+        gaps = [(gap.start, gap.end, gap.reason) for gap in consumer.gaps]
+        if consumer.gaps.total <= len(gaps):
+            assert consumer.gaps.offsets_total == sum(end - start for start, end, _ in gaps)
+    return found, gaps, count
+
+
+def _wait_until(what: Callable[[], bool], running: Daemon) -> None:
+    """Background work has no promised moment; only a broker that never does it fails here."""
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while not what():
+        assert time.monotonic() < give_up, running.log_text()[-5000:]
+        time.sleep(0.1)
+
+
+def _files(running: Daemon) -> dict[str, bytes]:
+    folder = running.directory / "files-0"
+    content = {}
+    for path in folder.iterdir():
+        try:
+            content[path.name] = path.read_bytes()
+        except FileNotFoundError:
+            continue  # it went meanwhile
+    return content
+
+
+@pytest.mark.slow
+def test_of_each_key_the_last_event_stays_where_it_was_and_deleted_keys_leave_the_files(
+    running: Daemon, lines: list[bytes]
+) -> None:
+    latest: Latest = {json.loads(line)["path"].encode(): (offset, line) for offset, line in enumerate(lines)}
+    assert len(latest) == 10_101
+    assert run_seglog(running.address, *_TOPIC).returncode == 0
+    produced = run_seglog(running.address, *_PRODUCE, stdin=b"\n".join(lines))
+    assert produced.returncode == 0, produced.stderr.decode()
+    _wait_until(lambda: _found(running)[2] == len(latest), running)
+
+    found, gaps, count = _found(running)
+    assert found == latest
+    assert count == len(latest)
+    assert {reason for _, _, reason in gaps} == {"compacted"}
+    (offsets,) = seglog_json(running.address, "offsets", "files")
+    assert (offsets["earliest"], offsets["latest"]) == (0, len(lines))
+
+    # Keys that appear nowhere but in their own records, so that a search for their bytes means something.
+    text = b"\n".join(value for _, value in latest.values())
+    doomed = [key for key in latest if len(re.findall(re.escape(key), text)) == 1][:100]
+    assert len(doomed) == 100
+    with seglog.connect(running.address) as client, client.producer("files") as producer:
+        for key in doomed:
+            producer.send(None, key=key)
+    found, _, count = _found(running)
+    assert [found[key][1] for key in doomed] == [b""] * 100, "a tombstone is seen before its time is over"
+    _wait_until(lambda: _found(running)[2] == len(latest) - 100, running)
+    assert _found(running)[0] == {key: latest[key] for key in latest.keys() - set(doomed)}
+    _wait_until(lambda: not [n for n in _files(running) if n.endswith((".deleted", ".cleaned", ".swap"))], running)
+    everything = b"".join(_files(running).values())
+    assert [key for key in doomed if key in everything] == []
+    assert all(key in everything for key in latest.keys() - set(doomed))
+
+    assert running.stop() == 0
+    running.start()
+    assert _found(running)[0] == {key: latest[key] for key in latest.keys() - set(doomed)}

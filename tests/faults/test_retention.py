@@ -1,0 +1,166 @@
+"""Retention in a real daemon with short times: what leaves the directory, what readers are told, and kills meanwhile.
+
+Nothing here depends on how fast anything is: waits are for something to be seen, and whether a record was allowed to
+go is computed from its own timestamp.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog_protocol.errors import OffsetOutOfRangeError
+from tests.processes import Daemon, daemon
+from tests.processes import seglog as run_seglog
+
+_SHORT = (
+    *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=20"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=50", "--set", "log.segment.delete.delay.ms=50"),
+)
+_SEEN_WITHIN_SECONDS = 60
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def files(running: Daemon) -> list[str]:
+    """Names of the segments' files, those set aside included."""
+    return sorted(path.name for path in (running.directory / "t-0").iterdir() if path.name[0] == "0")
+
+
+def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
+    """Each record in a batch of its own, some fourteen in a segment of 1024 bytes."""
+    with client.producer(topic) as producer:
+        for number in range(count):
+            producer.send(b"%d" % number)
+            producer.flush()
+
+
+def test_segments_leave_the_log_then_their_names_then_the_disk_and_readers_are_told(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1, config={"segment.bytes": 1024, "retention.ms": -1, "file.delete.delay.ms": 1500})
+        fill(client, 50)
+        before = files(running)
+        assert len(before) >= 3 * 3
+        with client.consumer("t", start=0, follow=True, partition_bytes=1) as consumer:
+            assert next(iter(consumer)).offset == 0
+            client.alter_topic("t", config={"retention.bytes": 1024})
+            wait_until(lambda: client.offsets("t")[0].earliest != 0, "the log start to move")
+            start = client.offsets("t")[0].earliest
+            aside = {name for name in files(running) if name.endswith(".deleted")}
+            wait_until(lambda: before[0] not in files(running), "names to change")
+            assert aside <= {f"{name}.deleted" for name in before}
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                list(consumer)
+            assert (caught.value.reason, caught.value.earliest, caught.value.latest) == ("expired", start, 50)
+        refused = run_seglog(running.address, "consume", "t", "--from", "0")
+        assert (refused.returncode, refused.stdout) == (4, b"")
+        assert b"have expired" in refused.stderr
+        wait_until(lambda: not any(name.endswith(".deleted") for name in files(running)), "the files to go")
+        left = files(running)
+        assert left == before[-len(left) :]
+        assert int(left[0][:20]) == start
+        numbers = client.metrics()
+        assert numbers["segments_expired_total"] == (len(before) - len(left)) / 3
+        assert numbers["expired_bytes_total"] > 0
+
+
+def test_a_log_nobody_writes_to_ends_as_one_empty_segment_and_a_deleted_topic_as_nothing(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
+        short = {"segment.ms": 100, "retention.ms": 200, "file.delete.delay.ms": 50}
+        client.create_topic("t", 1, config=short)
+        fill(client, 5)
+        suffixes = ("index", "log", "timeindex")
+        wait_until(lambda: files(running) == [f"{5:020d}.{suffix}" for suffix in suffixes], "everything to expire")
+        assert client.offsets("t")[0].earliest == 5
+        with client.producer("t") as producer:
+            assert producer.send(b"more").result(timeout=60).offset == 5
+        client.delete_topic("t")
+        client.create_topic("t", 1)
+        fill(client, 2)
+        wait_until(lambda: not list(running.directory.glob("*-delete")), "the deleted topic's directory to go")
+        with client.consumer("t") as consumer:
+            assert [record.value for record in consumer] == [b"0", b"1"]
+
+
+@pytest.mark.slow
+def test_kills_under_retention_lose_no_record_before_its_time_and_leave_no_file(tmp_path: Path) -> None:
+    retention_ms = 400
+    dice = random.Random(20_110_813)
+    config = {
+        "segment.bytes": 4096,
+        "segment.ms": 150,
+        "retention.ms": retention_ms,
+        "file.delete.delay.ms": 60,
+        "index.interval.bytes": 256,
+    }
+    acked: dict[int, tuple[bytes, int]] = {}
+    expired = 0
+    with daemon(tmp_path / "data", *_SHORT) as running:
+        with seglog.connect(running.address) as client:
+            client.create_topic("t", 1, config=config)
+        for number in range(15):
+            _produce_and_kill(running, number, dice.uniform(0.1, 1.2), acked)
+            running.start()
+            found = _read(running)
+            now = time.time_ns() // 1_000_000
+            for offset, (value, timestamp) in acked.items():
+                if offset in found:
+                    assert found[offset] == value
+                else:
+                    assert timestamp + retention_ms < now, f"record {offset} is lost in round {number}"
+                    expired += 1
+            if number % 5 == 4:
+                _wait_until_empty(running)
+        assert expired > 100, "retention was at work"
+        assert len(acked) > 1000
+        assert running.stop() == 0
+        running.start()
+        assert _read(running) == {}
+
+
+def _produce_and_kill(running: Daemon, number: int, seconds: float, acked: dict[int, tuple[bytes, int]]) -> None:
+    """Send for a while, kill the daemon in the middle, and add what was acknowledged."""
+    with seglog.connect(running.address) as client:
+        producer = client.producer("t", ack="os", linger_ms=1, batch_bytes=1024, delivery_timeout=2)
+        sent: list[tuple[bytes, int, seglog.Delivery]] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            timestamp = time.time_ns() // 1_000_000
+            value = b"%d-%d" % (number, len(sent))
+            sent.append((value, timestamp, producer.send(value, timestamp=timestamp)))
+            if len(sent) % 20 == 0:
+                sent[-1][2].result(timeout=60)
+        running.kill()
+        producer.abort(timeout=0)
+    for value, timestamp, delivery in sent:
+        if delivery.done() and delivery.exception() is None:
+            offset = delivery.result().offset
+            assert offset not in acked, "no offset is given to two records"
+            acked[offset] = (value, timestamp)
+
+
+def _read(running: Daemon) -> dict[int, bytes | None]:
+    """What is there, while it goes on expiring."""
+    with (
+        seglog.connect(running.address) as client,
+        client.consumer("t", start="earliest", on_out_of_range="earliest") as consumer,
+    ):
+        return {record.offset: record.value for record in consumer}
+
+
+def _wait_until_empty(running: Daemon) -> None:
+    """Everything expires; what a kill left, in whatever state, has gone by then."""
+    with seglog.connect(running.address) as client:
+        end = client.offsets("t")[0].latest
+    wanted = [f"{end:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
+    wait_until(lambda: files(running) == wanted, "one empty segment")
+    others = {path.name for path in (running.directory / "t-0").iterdir()} - set(wanted)
+    assert others <= {"leader-epoch-checkpoint", "partition.metadata", "seglog-partition.json"}

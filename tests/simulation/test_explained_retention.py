@@ -1,0 +1,243 @@
+"""What ``explain segments`` says beforehand is what happens: the real tasks, on the forgetful double, in mock time.
+
+The example: retention after 10 minutes, segments of 16,384 bytes that fill every 7 minutes, a check every 5 minutes,
+and a minute until what was deleted leaves the disk.
+"""
+
+import math
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC
+from typing import Final, NamedTuple
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from seglog.cli.segment_table import lines_of
+from seglog.explaining import PartitionExplanation
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.server import TASKS
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_protocol.messages import (
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    ExplainedSegment,
+    ExplainSegmentsReply,
+    ExplainSegmentsRequest,
+    decode_segments,
+)
+from tests.logs import batch_of_size
+from tests.support import REPOSITORY
+
+EPOCH_MS: Final = 1_700_000_000_000
+MINUTE: Final = 60.0
+CHECK_MINUTES: Final = 5
+PHASES: Final = range(20)
+TOPIC: Final = {"retention.ms": 600_000, "segment.bytes": 16_384, "file.delete.delay.ms": 60_000}
+BATCHES: Final = 16
+"""Of 1,024 bytes: one segment."""
+
+
+class LoopClock:
+    """Wall time that passes as that of the loop does."""
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + round(trio.current_time() * 1000)
+
+
+class WatchedFileSystem(ForgetfulFileSystem):
+    """Notes when a ``.log`` loses its name, and when the file goes: minutes by the base offset of the segment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: dict[int, float] = {}
+        self.gone: dict[int, float] = {}
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self._note(new, self.left)
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self._note(path, self.gone)
+
+    @staticmethod
+    def _note(path: str, moments: dict[int, float]) -> None:
+        found = re.search(r"/(\d{20})\.log\.deleted$", path)
+        if found is not None:
+            moments[int(found[1])] = minutes_now()
+
+
+class Told(NamedTuple):
+    """What was said of a segment, and when (minutes)."""
+
+    at: float
+    segment: ExplainedSegment
+
+
+class Running(NamedTuple):
+    """A broker with its tasks at work."""
+
+    broker: Broker
+    fs: WatchedFileSystem
+
+    async def append(self) -> None:
+        """A batch of 1,024 bytes, of now."""
+        encoded = batch_of_size(1024, self.broker.clock.now_ms())
+        request = AppendRequest([AppendPartition("commits", 0, len(encoded))], "os")
+        reply = await self.broker.append(request, memoryview(bytearray(encoded))).wait()
+        assert reply.partitions[0].error is None
+
+    async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
+        """The whole partition."""
+        reply, payload = await self.broker.answer(ExplainSegmentsRequest("commits", 0))
+        assert isinstance(reply, ExplainSegmentsReply)
+        return reply, decode_segments(payload)
+
+
+@asynccontextmanager
+async def running(phase_ms: int, **topic: int) -> AsyncGenerator[Running, None]:
+    """Its checks come ``phase_ms`` after full intervals of five minutes."""
+    flags = [
+        f"log.retention.check.interval.ms={CHECK_MINUTES * 60_000}",
+        f"log.initial.task.delay.ms={phase_ms}",
+    ]
+    config, _ = load_config(None, "", {}, ["log.dir=/data", *flags])
+    fs = WatchedFileSystem()
+    broker = Broker.open(config, fs, LoopClock(), InlineOffload())
+    await broker.create_topic(CreateTopicRequest("commits", 1, {**TOPIC, **topic}))
+    async with trio.open_nursery() as nursery:
+        for task in TASKS:
+            nursery.start_soon(task, broker)
+        yield Running(broker, fs)
+        nursery.cancel_scope.cancel()
+    broker.close()
+
+
+def minutes_now() -> float:
+    return trio.current_time() / MINUTE
+
+
+def minutes_of(moment_ms: int | None) -> float:
+    """Of a moment on the broker's clock, since the start."""
+    assert moment_ms is not None
+    return (moment_ms - EPOCH_MS) / 60_000
+
+
+async def at_minutes(moments: list[float], work: Callable[[], Awaitable[None]]) -> None:
+    for moment in moments:
+        await trio.sleep_until(moment * MINUTE)
+        await work()
+
+
+def check_interval(told: Told, left: float, gone: float) -> None:
+    """What came true of one thing that was said."""
+    at, segment = told
+    assert at < gone + 1e-9, "what has left the disk is not told of"
+    assert minutes_of(segment.gone_from_ms) <= gone + 1e-9
+    if segment.state == "deleted":
+        assert gone == pytest.approx(minutes_of(segment.gone_from_ms))
+        assert segment.gone_by_ms == segment.gone_from_ms
+        return
+    assert minutes_of(segment.deletable_ms) < left
+    assert minutes_of(segment.leaves_from_ms) <= left + 1e-9
+    if segment.state == "closed":  # appends put off the active one
+        assert left <= minutes_of(segment.leaves_by_ms) + 1e-9, f"said at minute {at}"
+        assert gone <= minutes_of(segment.gone_by_ms) + 1e-9, f"said at minute {at}"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_each_segment_goes_within_the_interval_that_was_told_before(
+    autojump_clock: MockClock, phase: int
+) -> None:
+    phase_ms = phase * CHECK_MINUTES * 60_000 // len(PHASES)
+    told: list[Told] = []
+    async with running(phase_ms) as run:
+
+        async def explain() -> None:
+            told.extend(Told(minutes_now(), segment) for segment in (await run.explain())[1])
+
+        # The last batch of a segment comes when it is full, the first of the next one in the same moment.
+        appends = [7.0 * (number + k / (BATCHES - 1)) for number in range(5) for k in range(BATCHES)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at_minutes, appends, run.append)
+            nursery.start_soon(at_minutes, [0.5 * number for number in range(100)], explain)
+        await trio.sleep_until(52 * MINUTE)
+        left, gone = run.fs.left, run.fs.gone
+
+    first = next(segment for at, segment in told if segment.base_offset == 0 and segment.state == "closed")
+    assert minutes_of(first.rolled_ms) == 7
+    assert first.rolled == "size"
+    assert first.size == 16_384
+    assert minutes_of(first.deletable_ms) == minutes_of(first.leaves_from_ms) == 17
+    assert minutes_of(first.leaves_by_ms) == 22
+    assert (minutes_of(first.gone_from_ms), minutes_of(first.gone_by_ms)) == (18, 23)
+    check = next(phase_ms / 60_000 + CHECK_MINUTES * n for n in range(9) if phase_ms / 60_000 + CHECK_MINUTES * n > 17)
+    assert left[0] == pytest.approx(check)
+    assert gone[0] == pytest.approx(check + 1)
+
+    assert set(left) == set(gone) == {0, 16, 32, 48, 64}, "all had the time to go, the active one too"
+    for said in told:
+        if said.segment.size:
+            check_interval(said, left[said.segment.base_offset], gone[said.segment.base_offset])
+        else:
+            assert said.segment.deletable_ms is None, "an empty segment is never taken"
+    assert {said.segment.state for said in told} == {"active", "closed", "deleted"}
+
+
+async def test_a_slow_producers_segment_stays_until_its_newest_record_is_old_and_then_goes_although_it_is_active(
+    autojump_clock: MockClock,
+) -> None:
+    said: dict[float, ExplainedSegment] = {}
+    async with running(phase_ms=60_000) as run:
+        week_ms = 7 * 86_400_000
+
+        async def explain() -> None:
+            said[minutes_now()] = (await run.explain())[1][0]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at_minutes, [2.0 * n for n in range(16)], run.append)  # the last one at minute 30
+            nursery.start_soon(at_minutes, [12.5, 30.5, 40.5], explain)
+        at_12, at_30, at_40 = said.values()
+        for segment in said.values():
+            assert (segment.state, segment.base_offset, segment.rolled, segment.kept) == (
+                "active",
+                0,
+                None,
+                segment.kept,
+            )
+            assert minutes_of(segment.idle_roll_ms) == week_ms / 60_000
+        assert "its newest record is 30 s old and retention.ms = 600000 (10 min) keeps it" in at_12.why
+        assert "appends put that off" in at_12.why
+        assert [minutes_of(segment.deletable_ms) for segment in said.values()] == [22, 40, 40]
+        assert (minutes_of(at_30.leaves_from_ms), minutes_of(at_30.leaves_by_ms)) == (40, 45)
+        assert (minutes_of(at_40.leaves_from_ms), minutes_of(at_40.leaves_by_ms)) == (41, 41)
+        assert at_40.rule == "time"
+
+        await trio.sleep_until(41.5 * MINUTE)
+        reply, [old, new] = await run.explain()
+        assert run.fs.left == {0: pytest.approx(41)}
+        assert (old.state, old.rule, minutes_of(old.gone_from_ms)) == ("deleted", "time", 42)
+        assert (new.state, new.base_offset, new.size, new.kept) == ("active", 16, 0, "empty active segment")
+        assert (reply.earliest, reply.latest, reply.earliest_reason) == (16, 16, "expired")
+        assert math.isclose(minutes_of(reply.next_check_ms), 46)
+        await trio.sleep_until(42.5 * MINUTE)
+        assert run.fs.gone == {0: pytest.approx(42)}
+        assert (await run.explain())[0].waiting == 0
+
+
+async def test_the_operations_page_shows_what_is_printed(autojump_clock: MockClock) -> None:
+    """At minute 17.5, with checks at minutes 2.25, 7.25 and so on."""
+    async with running(phase_ms=135_000) as run:
+        moments = [7.0 * (number + k / (BATCHES - 1)) for number in range(4) for k in range(BATCHES)]
+        await at_minutes([moment for moment in moments if moment < 17.5], run.append)
+        await trio.sleep_until(17.5 * MINUTE)
+        printed = lines_of(PartitionExplanation(*await run.explain()), UTC, 100)
+    page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```text\n\$ seglog explain segments commits\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert shown.splitlines() == list(printed)
