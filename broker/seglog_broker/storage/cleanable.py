@@ -9,25 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.retention import Aging
 
 
-class Cleaning(Protocol):
+class Cleaning(Aging, Protocol):
     """As much of a segment as is looked at; what the lags do not ask for is not read."""
-
-    @property
-    def base_offset(self) -> int:
-        """First offset that belongs to it."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of its ``.log``."""
-        ...
-
-    @property
-    def largest_timestamp(self) -> int:
-        """Of its records, in ms; -1 when none has one."""
-        ...
 
     @property
     def first_timestamp(self) -> int:
