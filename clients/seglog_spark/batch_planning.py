@@ -1,6 +1,7 @@
 """A batch read, planned: the ranges of its tasks, pinned when they are asked for."""
 
 from seglog_spark.catalog import Log
+from seglog_spark.extents import bytes_between
 from seglog_spark.filters import Wanted
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import OptionError, ReadOptions
@@ -20,4 +21,10 @@ def plan_batch(log: Log, options: ReadOptions, wanted: Wanted) -> list[OffsetRan
             raise OptionError(f"the read of {partition} begins at {start}, behind its end {stop}")
         found = pinned(partition, start, stop, ends[partition], fail_on_data_loss=options.fail_on_data_loss)
         ranges += wanted.cut(found)
-    return split(ranges, log.extents({r.topic_partition: ends[r.topic_partition] for r in ranges}), options)
+    extents = log.extents({r.topic_partition: ends[r.topic_partition] for r in ranges})
+    for r in ranges:
+        partition = r.topic_partition
+        if bytes_between(extents.get(partition, ()), r.start, r.end) > options.target_task_bytes:
+            # Worth a question: it will be cut, and where its segments begin a read begins without a search.
+            extents[partition] = log.segments(partition, ends[partition]) or extents[partition]
+    return split(ranges, extents, options)

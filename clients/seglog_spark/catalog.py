@@ -43,7 +43,10 @@ class Log(Protocol):
         """For a time (epoch ms) by partition, the offset of the first record at or after it."""
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
-        """Where the bytes of these partitions lie."""
+        """Where the bytes of these partitions lie, roughly."""
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """Where the bytes of a partition lie, segment by segment; nothing when that is not known."""
 
 
 def connect_first(server: str) -> Client:
@@ -107,6 +110,18 @@ class Catalog:
                 if partition in ends and latest > earliest:
                     found[partition] = [Extent(earliest, latest, size * (latest - earliest) // offsets)]
         return found
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """As in ``Log``; nothing from a broker that does not tell."""
+        if "explain_segments" not in self._client.broker.apis:
+            return ()
+        explained = self._answer(lambda: self._client.explain.segments(*partition))
+        # Segments that only wait to leave the disk come first, and lie below the log start.
+        return [
+            Extent(segment.base_offset, segment.next_offset, segment.size)
+            for segment in explained.segments
+            if max(segment.base_offset, ends.earliest) < segment.next_offset
+        ]
 
     def _ends(self, result: OffsetsResult) -> Ends:
         latest = result.latest or 0

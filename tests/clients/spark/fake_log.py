@@ -21,6 +21,7 @@ class FakeLog:
 
     latest: Offsets
     earliest: Offsets = field(default_factory=dict)
+    rolled: dict[TopicPartition, list[Extent]] = field(default_factory=dict)
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         if isinstance(selection, Assign):
@@ -40,6 +41,9 @@ class FakeLog:
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
         return {p: [Extent(e.earliest, e.latest, RECORD_BYTES * (e.latest - e.earliest))] for p, e in ends.items()}
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        return [extent for extent in self.rolled.get(partition, []) if extent.end > ends.earliest]
 
 
 def tp(name: str) -> TopicPartition:

@@ -65,20 +65,26 @@ def test_topics_are_found_by_name_and_by_pattern(client: Client, topic: str) -> 
 
 
 def test_ends_times_and_sizes_are_asked_for_many_partitions_at_once(client: Client, topic: str) -> None:
-    fill(client, topic, 300, partitions=2)
+    fill(client, topic, 3000, partitions=2)
     log = Catalog(client)
     there = log.partitions(Subscribe((topic,)))
     ends = log.ends(there)
-    assert sum(end.latest for end in ends.values()) == 300
+    assert sum(end.latest for end in ends.values()) == 3000
     found = log.find_times(dict.fromkeys(there, 100_000))
     with client.consumer(topic) as consumer:
         records = list(consumer)
     for partition in there:
         mine = [record for record in records if record.partition == partition.partition]
         assert found[partition] == next(record.offset for record in mine if record.timestamp >= 100_000)
-    assert set(log.find_times(dict.fromkeys(there, 300_000)).values()) == {None}
+    assert set(log.find_times(dict.fromkeys(there, 3_000_000)).values()) == {None}
     extents = log.extents(ends)
     size = client.describe_topic(topic).size
     assert 0 <= size - sum(extent.size for (extent,) in extents.values()) <= 2
     assert [(extent.start, extent.end) for (extent,) in extents.values()] == [tuple(ends[p]) for p in extents]
+    for partition, (extent,) in extents.items():
+        segments = log.segments(partition, ends[partition])
+        assert len(segments) > 1
+        assert [edge for s in segments for edge in s[:2]][1:-1:2] == [s.start for s in segments[1:]]
+        assert (segments[0].start, segments[-1].end) == (extent.start, extent.end)
+    assert sum(s.size for p in there for s in log.segments(p, ends[p])) == size
     assert log.ends([there[0]]) == {there[0]: Ends(0, ends[there[0]].latest)}
