@@ -19,7 +19,7 @@ from tests.support import REPOSITORY
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-RECORDS = 20_000
+RECORDS = 6_000
 DRIVER = REPOSITORY / "tests" / "clients" / "spark" / "copying.py"
 
 
@@ -75,7 +75,7 @@ def test_a_copy_is_exact_when_driver_and_daemon_are_killed_on_the_way(tmp_path: 
                 stderr=log,
             )
 
-        for number, count in enumerate(sorted(choose.randrange(1, RECORDS) for _ in range(4))):
+        for number, count in enumerate(sorted(choose.randrange(1, RECORDS) for _ in range(3))):
             with killed_in_the_end(start()) as driver:
                 wait_until_copied(running, count, driver)
                 if number == 1:
