@@ -3,14 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK := $(VENV)/.spark-installed
 
-.PHONY: run test check fmt bench constraints clean
+.PHONY: run test test-spark check fmt bench constraints clean
 
 run: $(STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not spark'
+	$(MAKE) test-spark
+
+# A lane of its own, which says how long it took: a JVM has to start, on pip's Java and not on the machine's.
+test-spark: $(SPARK)
+	JAVA_HOME="$$($(BIN)/python -c 'from seglog_spark.java import java_from_pip; print(java_from_pip())')" \
+	  $(BIN)/pytest -m spark
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,10 +40,14 @@ $(STAMP): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
+$(SPARK): $(STAMP)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-java]'
+	@touch $(SPARK)
+
 # The pinned environment, without index addresses: made anew from what pip resolves today.
 constraints:
 	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install --quiet '.[dev]' hatchling
+	build/constraints/bin/python -m pip install --quiet '.[dev,spark-java]' hatchling
 	build/constraints/bin/python -m pip freeze --all --exclude seglog --exclude pip > constraints.txt
 
 clean:

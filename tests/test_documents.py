@@ -25,7 +25,7 @@ from seglog_protocol.segment_files import offset_entries, segment_file_name, tim
 from tests.processes import Daemon, clean_environment, daemon, seglog
 from tests.support import REPOSITORY
 
-PACKAGES = ("protocol/seglog_protocol", "broker/seglog_broker", "clients/seglog")
+PACKAGES = ("protocol/seglog_protocol", "broker/seglog_broker", "clients/seglog", "clients/seglog_spark")
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 
 

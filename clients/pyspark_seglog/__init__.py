@@ -1,0 +1,9 @@
+"""Makes ``spark.read.format("seglog")`` work without a registration.
+
+Spark imports every top-level package whose name begins with ``pyspark_`` when it first looks for a format, and takes
+its ``DefaultSource``.
+"""
+
+from seglog_spark.source import SeglogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,157 @@
+"""What the broker says of topics, offsets and sizes, asked for planning; one request for many partitions."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from seglog.client import Client
+from seglog.client import connect as seglog_connect
+from seglog.consuming import Retries
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import (
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    OffsetsResult,
+    TopicDescription,
+)
+from seglog_spark.extents import Extent
+from seglog_spark.offsets import Offsets, TopicPartition
+from seglog_spark.options import Assign, OptionError, Selection, Subscribe, SubscribePattern
+from seglog_spark.planning import Ends
+
+CONNECT_SECONDS: Final = 10.0
+"""How long a broker may take to answer for the first time: behind it, the address is taken to be wrong."""
+
+PATIENCE_SECONDS: Final = 120.0
+"""How long a broker that has answered once may stay away, for example while it is started again."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Log(Protocol):
+    """What planning asks; a test answers without a broker."""
+
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """Sorted; UnknownTopicError, OptionError when nothing is selected."""
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """What can be read of each."""
+
+    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
+        """For a time (epoch ms) by partition, the offset of the first record at or after it."""
+
+    def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
+        """Where the bytes of these partitions lie, roughly."""
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """Where the bytes of a partition lie, segment by segment; nothing when that is not known."""
+
+
+def connect_first(server: str) -> Client:
+    """A client for a driver: a wrong address is an error soon, a broker that is started again later is waited for."""
+    with connect(server, CONNECT_SECONDS):
+        return connect(server)
+
+
+def connect(server: str, seconds: float = PATIENCE_SECONDS) -> Client:
+    """A client that waits ``seconds`` for its broker, now and whenever the connection is lost."""
+    return seglog_connect(server, connect_timeout=seconds, client_id="seglog-spark")
+
+
+class Catalog:
+    """The broker behind ``client``. With ``durable_only`` logs end where a power cut would end them."""
+
+    def __init__(self, client: Client, *, durable_only: bool = False) -> None:
+        self._client = client
+        self._durable_only = durable_only
+
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """As in ``Log``; UnknownTopicError names the nearest topic, OptionError a partition that is not there."""
+        if isinstance(selection, Assign):
+            counts = {topic: self._described(topic).partitions for topic in {t for t, _ in selection.partitions}}
+            for topic, partition in selection.partitions:
+                if partition >= counts[topic]:
+                    raise OptionError(f"assign names partition {partition} of {topic}, which has {counts[topic]}")
+            return list(selection.partitions)
+        if isinstance(selection, Subscribe):
+            topics = [self._described(topic) for topic in selection.topics]
+        else:
+            topics = self._matching(selection)
+        return sorted(TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions))
+
+    def _matching(self, selection: SubscribePattern) -> list[TopicDescription]:
+        pattern = re.compile(selection.pattern)
+        topics = self._answer(self._client.topics)
+        found = [topic for topic in topics if pattern.fullmatch(topic.name)]
+        if not found:
+            raise OptionError(f"no topic's whole name matches subscribePattern {selection.pattern!r}")
+        return found
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """As in ``Log``."""
+        asked = [OffsetsPartition(topic, partition) for topic, partition in partitions]
+        return {_place(result): self._ends(result) for result in self._offsets(asked)}
+
+    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
+        """As in ``Log``."""
+        asked = [OffsetsPartition(topic, partition, time_ms) for (topic, partition), time_ms in times.items()]
+        return {_place(result): result.offset for result in self._offsets(asked)}
+
+    def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
+        """One extent a partition: of a topic's bytes, which the broker tells, each offset is taken to have as many."""
+        found: dict[TopicPartition, Sequence[Extent]] = {}
+        for topic in {partition.topic for partition in ends}:
+            size = self._described(topic).size
+            every = {_place(result): self._ends(result) for result in self._offsets([OffsetsPartition(topic)])}
+            offsets = sum(latest - earliest for earliest, latest in every.values())
+            for partition, (earliest, latest) in every.items():
+                if partition in ends and latest > earliest:
+                    found[partition] = [Extent(earliest, latest, size * (latest - earliest) // offsets)]
+        return found
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """As in ``Log``; nothing from a broker that does not tell."""
+        if "explain_segments" not in self._client.broker.apis:
+            return ()
+        explained = self._answer(lambda: self._client.explain.segments(*partition))
+        # Segments that only wait to leave the disk come first, and lie below the log start.
+        return [
+            Extent(segment.base_offset, segment.next_offset, segment.size)
+            for segment in explained.segments
+            if max(segment.base_offset, ends.earliest) < segment.next_offset
+        ]
+
+    def _ends(self, result: OffsetsResult) -> Ends:
+        latest = result.latest or 0
+        durable = latest if result.durable is None else result.durable
+        return Ends(result.earliest or 0, durable if self._durable_only else latest)
+
+    def _described(self, topic: str) -> TopicDescription:
+        return self._answer(lambda: self._client.describe_topic(topic))
+
+    def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
+        def ask() -> list[OffsetsResult]:
+            reply, _ = self._client.call(OffsetsRequest(asked), OffsetsReply, is_repeatable=True)
+            for result in reply.partitions:
+                if result.error is not None:
+                    raise result.error
+            return reply.partitions
+
+        return self._answer(ask)
+
+    @staticmethod
+    def _answer(ask: Callable[[], AnswerT]) -> AnswerT:
+        """Ask again for as long as that may help."""
+        retries = Retries(PATIENCE_SECONDS)
+        while True:
+            try:
+                return ask()
+            except SeglogError as error:
+                pause, _ = retries.failed(error, time.monotonic())
+                time.sleep(pause)
+
+
+def _place(result: OffsetsResult) -> TopicPartition:
+    return TopicPartition(result.topic, result.partition or 0)

@@ -1,0 +1,62 @@
+"""What Spark offers to leave out before it is read: topics, partitions and bounds of offsets, without Spark.
+
+Only what a range can keep exactly is taken; Spark does the rest itself.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from seglog_spark.offsets import OffsetRange
+
+ValueT = TypeVar("ValueT")
+
+Operator = Literal["=", "in", "<", "<=", ">", ">=", "is not null"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A bound on what is read; None is no bound. ``first`` is the first offset, ``end`` the one behind the last."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first: int = 0
+    end: int | None = None
+
+    def narrowed(self, column: str, operator: Operator, values: Iterable[object]) -> "Wanted | None":
+        """This and ``column operator values`` too; None when a range cannot keep that exactly."""
+        given = tuple(values)
+        if operator == "is not null":
+            return self if column in {"topic", "partition", "offset"} else None
+        if column == "topic" and operator in {"=", "in"}:
+            names = frozenset(value for value in given if isinstance(value, str))
+            return Wanted(_both(self.topics, names), self.partitions, self.first, self.end)
+        numbers = [value for value in given if isinstance(value, int)]
+        if column == "partition" and operator in {"=", "in"}:
+            return Wanted(self.topics, _both(self.partitions, frozenset(numbers)), self.first, self.end)
+        if column == "offset" and operator != "in" and len(numbers) == 1:
+            return self._bounded(operator, numbers[0])
+        return None
+
+    def _bounded(self, operator: Operator, offset: int) -> "Wanted":
+        first, end = self.first, self.end
+        if operator in {"=", ">", ">="}:
+            first = max(first, offset + (operator == ">"))
+        if operator in {"=", "<", "<="}:
+            limit = offset + (operator != "<")
+            end = limit if end is None else min(end, limit)
+        return Wanted(self.topics, self.partitions, first, end)
+
+    def cut(self, found: OffsetRange) -> list[OffsetRange]:
+        """What is wanted of a range: a range, or nothing."""
+        if self.topics is not None and found.topic not in self.topics:
+            return []
+        if self.partitions is not None and found.partition not in self.partitions:
+            return []
+        start = max(found.start, self.first)
+        end = found.end if self.end is None else min(found.end, self.end)
+        return [found._replace(start=start, end=end)] if start < end else []
+
+
+def _both(known: frozenset[ValueT] | None, more: frozenset[ValueT]) -> frozenset[ValueT]:
+    return more if known is None else known & more

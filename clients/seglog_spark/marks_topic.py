@@ -1,0 +1,133 @@
+"""Where marks are looked for: a topic with one record for each finished micro-batch of each query.
+
+A finished micro-batch leaves behind the end of every partition of its target, so that the next one, when it is run
+again, looks for marks only from there on. A query that has never finished one leaves the ends before its first record,
+task by task. All are written at ack "disk" before anything rests on them. Nothing is ever deleted by age: a query may
+be stopped for a year; compaction may keep the newest record of each key.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seglog.client import Client
+from seglog_protocol.messages import ConfigValue
+from seglog_spark.marks import Mark, Rows, Writing, read_mark
+
+_CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retention.ms": -1, "retention.bytes": -1}
+_LOOK_BACK: Final = 256
+"""How many records from the end are read first; each further look reads eight times as many."""
+
+Ends = dict[int, int]
+"""Partition -> offset of the next record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The newest micro-batch of a query that was finished, and the target's ends then."""
+
+    epoch: int
+    ends: Ends
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What marks in the target say: rows that were written, by partition, and the partitions it had for its keys."""
+
+    rows: dict[int, list[Rows]]
+    partitions: int | None = None
+
+
+class MarksTopic:
+    """The marks topic ``name`` of a broker, for queries that write to ``target``."""
+
+    def __init__(self, client: Client, name: str, target: str) -> None:
+        self._client = client
+        self._name = name
+        self._target = target
+
+    def ends(self) -> Ends:
+        """The target's, now."""
+        return {found.partition: found.latest for found in self._client.offsets(self._target)}
+
+    # --- Micro-batches ------------------------------------------------------------------------------------------------
+
+    def finish(self, query: str, epoch: int) -> None:
+        """All rows of this micro-batch are in the target."""
+        self._write(self._key(query), {"finished": epoch, "ends": self.ends()})
+
+    def finished(self, query: str) -> Finished | None:
+        """The newest; None when there is none."""
+        found = self._newest(self._key(query))
+        return None if found is None else Finished(int(found["finished"]), _ends(found))
+
+    def begin(self, writing: Writing) -> Ends:
+        """Of a query that has finished nothing yet: where this task's first rows may be at the earliest."""
+        key = self._key(writing.query, writing.task)
+        found = self._newest(key)
+        if found is not None and found["begun"] == writing.epoch:
+            return _ends(found)
+        ends = self.ends()
+        self._write(key, {"begun": writing.epoch, "ends": ends})
+        return ends
+
+    def _key(self, query: str, task: int | None = None) -> str:
+        return json.dumps([self._target, query] if task is None else [self._target, query, task])
+
+    def _write(self, key: str, value: Mapping[str, Any]) -> None:
+        self._client.create_topic(self._name, partitions=1, config=_CONFIG, exist_ok=True)
+        with self._client.producer(self._name, ack="disk", linger_ms=0) as producer:
+            producer.send(json.dumps(value), key=key)
+
+    def _newest(self, key: str) -> dict[str, Any] | None:
+        topics = {topic.name for topic in self._client.topics()}
+        if self._name not in topics:
+            return None
+        (place,) = self._client.offsets(self._name)
+        end, look_back = place.latest, _LOOK_BACK
+        while end > place.earliest:
+            start = max(place.earliest, end - look_back)
+            newest: dict[str, Any] | None = None
+            with self._client.consumer(self._name, start={0: start}, until={0: end}) as consumer:
+                for record in consumer:
+                    if record.key == key.encode() and record.value is not None:
+                        newest = json.loads(record.value)
+            if newest is not None:
+                return newest
+            end, look_back = start, look_back * 8
+        return None
+
+    # --- The target ---------------------------------------------------------------------------------------------------
+
+    def written(self, writing: Writing, since: Ends) -> Found:
+        """The rows of ``writing`` that are in the target, from the ends ``since`` on."""
+        found = Found({})
+        for partition, end in self.ends().items():
+            start = since.get(partition, 0)
+            if start >= end:
+                continue
+            for mark, records in self._marks(partition, start, end):
+                if mark.writing == writing:
+                    found.rows.setdefault(partition, []).append((mark.rows - records, mark.rows))
+                    found = Found(found.rows, mark.partitions)
+        return found
+
+    def _marks(self, partition: int, start: int, end: int) -> Iterator[tuple[Mark, int]]:
+        """Every marked batch's mark and the number of its records."""
+        with self._client.consumer(
+            self._target,
+            partitions=[partition],
+            start={partition: start},
+            until={partition: end},
+            on_out_of_range="earliest",
+        ) as consumer:
+            for batch in consumer.batches():
+                first = next(batch.stored(), None)
+                mark = None if first is None else read_mark(first.headers)
+                if mark is not None:
+                    yield mark, batch.header.last_offset_delta + 1
+
+
+def _ends(found: Mapping[str, Any]) -> Ends:
+    return {int(partition): int(offset) for partition, offset in found["ends"].items()}

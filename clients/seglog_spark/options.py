@@ -1,0 +1,397 @@
+"""What can be written behind ``.option(...)``: names, meanings and contradictions, without Spark and without a broker.
+
+Names and defaults are those of Spark's Kafka connector, so that a program is moved by changing its format and address.
+Spark hands keys over in lower case and values as text. Nothing unknown is let through: an option that was misspelt must
+not turn into a default in silence.
+"""
+
+import difflib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
+
+from seglog.address import parse_address
+from seglog.moments import AtOffset, AtTime, parse_moment
+from seglog_protocol.compression import Codec
+from seglog_protocol.messages import Ack
+from seglog_spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition, parse_assign, parse_offsets
+
+ParsedT = TypeVar("ParsedT")
+
+Mode = Literal["batch", "stream"]
+Guarantee = Literal["at-least-once", "effectively-once"]
+
+TARGET_TASK_BYTES: Final = 128 * 1024 * 1024
+"""What one task is to read: starting it costs as much as a few megabytes."""
+
+BATCH_BYTES: Final = 128 * 1024
+"""Uncompressed bytes of a batch that the sink writes, less if the topic takes less. Vectorised readers look into many
+batches at once: of half a megabyte each they read a third slower."""
+
+TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
+
+MARKS_TOPIC: Final = "seglog-spark-marks"
+
+_SERVERS: Final = ("servers", "kafka.bootstrap.servers")
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_READ: Final = (
+    *_SERVERS,
+    *_SELECTIONS,
+    *_STARTS,
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "includeHeaders",
+    "durableOnly",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "targetTaskBytes",
+)
+_BATCH_READ: Final = (*_READ, *_ENDS, "pushdown")
+_STREAM_READ: Final = (
+    *_READ,
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+_WRITE: Final = (*_SERVERS, "topic", "ack", "compression", "batchBytes", "deliveryGuarantee", "marksTopic")
+_BATCH_WRITE: Final = (*_WRITE, "jobId")
+READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
+WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # Spark's, handed on to the sink
+_FOREIGN: Final = {
+    "kafka.group.id": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
+    "groupidprefix": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
+    "kafka.isolation.level": "there are no transactions to be isolated from",
+    "kafka.acks": "write ack: none, os or disk",
+    "kafka.compression.type": "write compression",
+    "kafkaconsumer.polltimeoutms": "there is no poll to wait for",
+    "fetchoffset.numretries": "the client tries again by itself",
+    "fetchoffset.retryintervalms": "the client tries again by itself",
+    "path": "name the topics with subscribe, or in .option('topic', ...), and call load() or save() without a path",
+}
+
+
+class OptionError(ValueError):
+    """An option that is unknown, missing, contradictory or out of range; the message is one sentence."""
+
+
+# --- What was chosen --------------------------------------------------------------------------------------------------
+
+
+class Subscribe(NamedTuple):
+    """All partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+class SubscribePattern(NamedTuple):
+    """All partitions of the topics whose whole name matches."""
+
+    pattern: str
+
+
+class Assign(NamedTuple):
+    """These partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Selection = Subscribe | SubscribePattern | Assign
+
+
+class AtOffsets(NamedTuple):
+    """A place: offsets by partition, or one ``everywhere``. EARLIEST and LATEST stand for the ends."""
+
+    offsets: Offsets
+    everywhere: int | None = None
+
+
+class AtTimes(NamedTuple):
+    """A place: the first record at or after a time (epoch ms), by partition or ``everywhere``.
+
+    ``or_latest``: a partition without such a record is at its end; else that is an error.
+    """
+
+    times: Offsets
+    everywhere: int | None = None
+    or_latest: bool = False
+
+
+Place = AtOffsets | AtTimes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit."""
+
+    server: str
+    selection: Selection
+    starting: Place
+    ending: Place | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    durable_only: bool
+    pushdown: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    target_task_bytes: int
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """A sink's options. Without ``topic`` each row names its own; ``job_id`` is the batch writer's."""
+
+    server: str
+    topic: str | None
+    ack: Ack
+    codec: Codec
+    batch_bytes: int
+    guarantee: Guarantee
+    marks_topic: str
+    job_id: str | None
+
+
+# --- Reading them -----------------------------------------------------------------------------------------------------
+
+
+def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
+    """The source's options; OptionError with a sentence."""
+    given = _Given(options, _BATCH_READ if mode == "batch" else _STREAM_READ, f"a {mode} read")
+    starting = _place(given, _STARTS, EARLIEST if mode == "batch" else LATEST)
+    ending = _place(given, _ENDS, LATEST) if mode == "batch" else None
+    if mode == "batch" and isinstance(starting, AtOffsets) and _names(starting, LATEST):
+        raise OptionError("startingOffsets cannot be the latest in a batch read: there would be nothing to read")
+    if isinstance(ending, AtOffsets) and _names(ending, EARLIEST):
+        raise OptionError("endingOffsets cannot be the earliest: there would be nothing to read")
+    least, most = given.count("minOffsetsPerTrigger"), given.count("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+    if given.text("maxTriggerDelay") is not None and least is None:
+        raise OptionError("maxTriggerDelay says how long to wait for minOffsetsPerTrigger, which is not there")
+    return ReadOptions(
+        server=given.server(),
+        selection=_selection(given),
+        starting=starting,
+        ending=ending,
+        fail_on_data_loss=given.boolean("failOnDataLoss", True),
+        include_headers=given.boolean("includeHeaders", False),
+        durable_only=given.boolean("durableOnly", False),
+        pushdown=given.boolean("pushdown", False),
+        min_partitions=given.count("minPartitions"),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        target_task_bytes=given.size("targetTaskBytes") or TARGET_TASK_BYTES,
+        max_offsets_per_trigger=most,
+        max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
+        min_offsets_per_trigger=least,
+        max_trigger_delay=given.seconds("maxTriggerDelay", TRIGGER_DELAY_SECONDS),
+    )
+
+
+def wants_headers(options: Mapping[str, str]) -> bool:
+    """Whether rows have a column ``headers``: all that the schema depends on, in batch and stream alike."""
+    given = {key: value for key, value in options.items() if key.lower() == "includeheaders"}
+    return _Given(given, _READ, "a read").boolean("includeHeaders", False)
+
+
+def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
+    """The sink's options; OptionError with a sentence."""
+    kept = {key: value for key, value in options.items() if key.lower() not in _SPARKS_OWN}
+    given = _Given(kept, _BATCH_WRITE if mode == "batch" else _WRITE, f"a {mode} write")
+    ack: Ack = given.choice("ack", get_args(Ack), "disk")
+    guarantee: Guarantee = given.choice("deliveryGuarantee", get_args(Guarantee), "at-least-once")
+    job_id = given.text("jobId")
+    if guarantee == "effectively-once":
+        if ack == "none":
+            raise OptionError(
+                "deliveryGuarantee effectively-once needs an ack, os or disk: what is not answered is lost"
+            )
+        if given.text("topic") is None:
+            raise OptionError("deliveryGuarantee effectively-once needs the option topic: its marks are in one topic")
+        if mode == "batch" and job_id is None:
+            raise OptionError(
+                "deliveryGuarantee effectively-once needs a jobId, the same each time this job is run again"
+            )
+    elif job_id is not None or given.text("marksTopic") is not None:
+        raise OptionError("jobId and marksTopic belong to deliveryGuarantee effectively-once, which is not asked for")
+    codecs = {codec.name.lower(): codec for codec in Codec}
+    return WriteOptions(
+        server=given.server(),
+        topic=given.text("topic"),
+        ack=ack,
+        codec=codecs[given.choice("compression", tuple(codecs), "none")],
+        batch_bytes=given.size("batchBytes") or BATCH_BYTES,
+        guarantee=guarantee,
+        marks_topic=given.text("marksTopic") or MARKS_TOPIC,
+        job_id=job_id,
+    )
+
+
+def _selection(given: "_Given") -> Selection:
+    chosen = [name for name in _SELECTIONS if given.text(name) is not None]
+    if len(chosen) != 1:
+        found = f"{' and '.join(chosen)} exclude each other" if chosen else "no topic is named"
+        raise OptionError(f"{found}: exactly one of {', '.join(_SELECTIONS)} says what to read")
+    text = given.text(chosen[0]) or ""
+    if chosen[0] == "assign":
+        return Assign(tuple(_parsed(lambda: parse_assign(text))))
+    if chosen[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        return SubscribePattern(text)
+    topics = sorted({topic.strip() for topic in text.split(",")} - {""})
+    if not topics:
+        raise OptionError("subscribe names no topic")
+    return Subscribe(tuple(topics))
+
+
+def _place(given: "_Given", names: tuple[str, str, str], otherwise: int) -> Place:
+    """The strongest of the three ways to name a place; the weaker ones are then not looked at, as in Kafka's."""
+    everywhere, by_time, by_offset = names
+    or_latest = names is _ENDS
+    if names is _STARTS:
+        strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+        or_latest = strategy == "latest"
+    text = given.text(everywhere)
+    if text is not None:
+        return AtTimes({}, _time(text, everywhere), or_latest)
+    times = given.text(by_time)
+    if times is not None:
+        return AtTimes(_parsed(lambda: _times(parse_offsets(times, by_time), by_time)), None, or_latest)
+    offsets = given.text(by_offset)
+    if offsets is None:
+        return AtOffsets({}, otherwise)
+    word = offsets.strip().lower()
+    if word in {"earliest", "latest"}:
+        return AtOffsets({}, EARLIEST if word == "earliest" else LATEST)
+    return AtOffsets(_parsed(lambda: parse_offsets(offsets, by_offset)))
+
+
+def _names(place: AtOffsets, offset: int) -> bool:
+    return place.everywhere == offset or offset in place.offsets.values()
+
+
+def _times(times: Offsets, option: str) -> Offsets:
+    for partition, time_ms in times.items():
+        if time_ms < 0:
+            raise OptionError(f"{option} gives {partition} the time {time_ms}; write milliseconds since 1970")
+    return times
+
+
+def _time(text: str, option: str) -> int:
+    """Milliseconds as Kafka's connector takes them, or a moment as people type it."""
+    try:
+        moment = parse_moment(text, now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise OptionError(f"{option}: {error}") from None
+    if isinstance(moment, AtOffset):
+        return moment.offset  # a bare number: here it is a time
+    if isinstance(moment, AtTime):
+        return moment.timestamp
+    raise OptionError(f"{option} is a time; for an end of the log write startingOffsets or endingOffsets {text!r}")
+
+
+def _parsed(parse: Callable[[], ParsedT]) -> ParsedT:
+    try:
+        return parse()
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+# --- One at a time ----------------------------------------------------------------------------------------------------
+
+_SIZE: Final = re.compile(r"(\d{1,18})\s*([kmgt]?)i?b?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DELAY: Final = re.compile(r"(\d{1,9})\s*(ms|s|sec|m|min|h)", re.IGNORECASE)
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class _Given:
+    """The options that were given, each asked for by the name it has in the documentation."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
+        self._values = {key.lower(): value for key, value in options.items()}
+        names = {name.lower(): name for name in known}
+        for key in sorted(self._values.keys() - names.keys()):
+            raise OptionError(self._unknown(key, names, what))
+
+    @staticmethod
+    def _unknown(key: str, names: Mapping[str, str], what: str) -> str:
+        if key in _FOREIGN:
+            return f"the option {key} has no place here: {_FOREIGN[key]}"
+        everywhere = {name.lower(): name for name in READ_NAMES | WRITE_NAMES}
+        if key in everywhere:
+            return f"the option {everywhere[key]} has no meaning in {what}"
+        nearest = difflib.get_close_matches(key, names, 1)
+        hint = f"; did you mean {names[nearest[0]]}?" if nearest else f"; {what} knows {', '.join(names.values())}"
+        return f"there is no option {key}{hint}"
+
+    def text(self, name: str) -> str | None:
+        """As it was written; None when it was not."""
+        return self._values.get(name.lower())
+
+    def server(self) -> str:
+        """HOST:PORT of the one broker."""
+        written = {name: text.strip() for name in _SERVERS if (text := self.text(name)) is not None}
+        if len(set(written.values())) > 1:
+            raise OptionError(f"{' and '.join(written)} name different brokers; one of them is enough")
+        for name, text in written.items():
+            if "," in text:
+                raise OptionError(f"{name} lists several brokers; seglog is one: HOST:PORT")
+            try:
+                return str(parse_address(text))
+            except ValueError as error:
+                raise OptionError(f"{name}: {error}") from None
+        raise OptionError("no broker is named: .option('servers', 'HOST:PORT'), its native port")
+
+    def boolean(self, name: str, otherwise: bool) -> bool:
+        """True or false, in any case."""
+        return bool(self.choice(name, ("true", "false"), str(otherwise).lower()) == "true")
+
+    def choice(self, name: str, choices: tuple[str, ...], otherwise: str) -> Any:
+        """One of some words."""
+        text = self.text(name)
+        word = otherwise if text is None else text.strip().lower()
+        if word not in choices:
+            raise OptionError(f"{name} is {' or '.join(choices)}, not {text!r}")
+        return word
+
+    def count(self, name: str) -> int | None:
+        """A whole number from 1 on."""
+        text = self.text(name)
+        if text is None:
+            return None
+        word = text.strip().replace("_", "")
+        if not (word.isascii() and word.isdecimal() and 0 < int(word[:20]) < 1 << 63):
+            raise OptionError(f"{name} is a whole number from 1 on, not {text!r}")
+        return int(word)
+
+    def size(self, name: str) -> int | None:
+        """Bytes, with or without a unit: 512k, 64m, 1g."""
+        text = self.text(name)
+        if text is None:
+            return None
+        found = _SIZE.fullmatch(text.strip())
+        if found is None or not int(found[1]):
+            raise OptionError(f"{name} is a number of bytes, for example 65536, 512k or 64m, not {text!r}")
+        return int(found[1]) * _UNITS[found[2].lower()]
+
+    def seconds(self, name: str, otherwise: float) -> float:
+        """A time span: 500ms, 30s, 15m, 1h."""
+        text = self.text(name)
+        if text is None:
+            return otherwise
+        found = _DELAY.fullmatch(text.strip())
+        if found is None:
+            raise OptionError(f"{name} is a time span, for example 500ms, 30s, 15m or 1h, not {text!r}")
+        return int(found[1]) * _SECONDS[found[2].lower()]

@@ -1,0 +1,128 @@
+"""From options and what the broker says to the exact ranges that tasks read, without Spark and without a socket.
+
+Everything a range stands on is looked up before: a range is pinned, means the same offsets however often it is read,
+and is never shortened in silence. Where records that were asked for are gone, that is DataLossError, unless
+``failOnDataLoss`` is false.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from seglog_protocol.errors import SeglogError
+from seglog_spark.extents import Extent, bytes_between, cut
+from seglog_spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition, shown
+from seglog_spark.options import AtOffsets, AtTimes, OptionError, Place, ReadOptions
+
+Extents = Mapping[TopicPartition, Sequence[Extent]]
+FindTimes = Callable[[Offsets], Mapping[TopicPartition, int | None]]
+"""For a time (epoch ms) by partition, the offset of the first record at or after it; None when there is none."""
+
+
+class DataLossError(SeglogError):
+    """Records that were to be read are gone; the message says which, why, and how to go on without them."""
+
+
+class Ends(NamedTuple):
+    """[``earliest``, ``latest``) is what can be read of a partition."""
+
+    earliest: int
+    latest: int
+
+
+def resolve(
+    place: Place, ends: Mapping[TopicPartition, Ends], find_times: FindTimes, names: tuple[str, str]
+) -> Offsets:
+    """The offset of ``place`` in every partition of ``ends``.
+
+    ``names`` are the options that give offsets and times by partition. A place that names partitions names all of them
+    and no others: OptionError says which are too many or missing, and which have no record at or after their time.
+    """
+    if isinstance(place, AtOffsets):
+        _check_complete(place.offsets, place.everywhere, ends, names[0])
+        found: Offsets = {}
+        for partition, (earliest, latest) in ends.items():
+            offset = place.offsets.get(partition, place.everywhere)
+            assert offset is not None
+            found[partition] = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
+        return found
+    _check_complete(place.times, place.everywhere, ends, names[1])
+    return _at_times(place, ends, find_times)
+
+
+def _at_times(place: AtTimes, ends: Mapping[TopicPartition, Ends], find_times: FindTimes) -> Offsets:
+    times = {}
+    for partition in ends:
+        time_ms = place.times.get(partition, place.everywhere)
+        assert time_ms is not None
+        times[partition] = time_ms
+    offsets = find_times(times)
+    without = [partition for partition in ends if offsets[partition] is None]
+    if without and not place.or_latest:
+        raise OptionError(
+            f"{shown(without)} has no record at or after its time; with startingOffsetsByTimestampStrategy latest such "
+            "a partition is read from its end on"
+        )
+    # A record may come between two questions: the end that was seen first holds.
+    return {
+        partition: latest if offset is None else min(offset, latest)
+        for partition, (_, latest) in ends.items()
+        for offset in (offsets[partition],)
+    }
+
+
+def _check_complete(given: Offsets, everywhere: int | None, ends: Mapping[TopicPartition, Ends], option: str) -> None:
+    if everywhere is not None:
+        return
+    extra, missing = given.keys() - ends.keys(), ends.keys() - given.keys()
+    if extra:
+        raise OptionError(f"{option} names {shown(extra)}, which is not among the partitions to read")
+    if missing:
+        raise OptionError(f"{option} leaves out {shown(missing)}; it has to name every partition that is read")
+
+
+def pinned(partition: TopicPartition, start: int, end: int, ends: Ends, *, fail_on_data_loss: bool) -> OffsetRange:
+    """The range, all of which is there; cut down to what is there if losses are accepted."""
+    wanted = OffsetRange(*partition, start, max(start, end))
+    if start >= ends.earliest and wanted.end <= ends.latest:
+        return wanted
+    if fail_on_data_loss:
+        what = f"the log begins at {ends.earliest} now" if start < ends.earliest else f"the log ends at {ends.latest}"
+        raise DataLossError(f"offsets of {wanted} cannot all be read: {what}. {GOING_ON}")
+    start = min(max(start, ends.earliest), ends.latest)
+    return OffsetRange(*partition, start, max(start, min(wanted.end, ends.latest)))
+
+
+GOING_ON = "To read what is left, set failOnDataLoss to false"
+
+
+def split(ranges: Iterable[OffsetRange], extents: Extents, options: ReadOptions) -> list[OffsetRange]:
+    """The ranges in pieces for tasks, which tile them exactly; empty ones are left out.
+
+    A piece has about ``targetTaskBytes``, never more than ``maxRecordsPerPartition`` offsets, and there are at least
+    ``minPartitions`` where there are so many offsets.
+    """
+    whole = sorted(r for r in ranges if r.size > 0)
+    counts = [_pieces(r, extents.get(r.topic_partition, ()), options) for r in whole]
+    least = options.min_partitions or 0
+    if sum(counts) < least:
+        total = sum(r.size for r in whole)
+        counts = [max(count, -(-r.size * least // total)) for count, r in zip(counts, whole, strict=True)]
+    tasks: list[OffsetRange] = []
+    for r, count in zip(whole, counts, strict=True):
+        edges = [r.start, *cut(extents.get(r.topic_partition, ()), r.start, r.end, min(count, r.size)), r.end]
+        for start, end in pairwise(edges):
+            tasks += _at_most(r._replace(start=start, end=end), options.max_records_per_partition)
+    return tasks
+
+
+def _pieces(r: OffsetRange, extents: Sequence[Extent], options: ReadOptions) -> int:
+    return max(1, -(-bytes_between(extents, r.start, r.end) // options.target_task_bytes))
+
+
+def _at_most(r: OffsetRange, limit: int | None) -> list[OffsetRange]:
+    if limit is None or r.size <= limit:
+        return [r]
+    pieces = -(-r.size // limit)
+    edges = [r.start + r.size * number // pieces for number in range(pieces + 1)]
+    return [r._replace(start=start, end=end) for start, end in pairwise(edges)]

@@ -1,0 +1,87 @@
+"""A range of offsets as Arrow batches: what a task does, on any machine that reaches the broker.
+
+A range is read to its end or not at all: where records of it are gone the task fails with DataLossError, unless losses
+are accepted. Offsets that compaction took are no loss; the broker names the reason of every gap.
+"""
+
+import logging
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from seglog.arrow import read_arrow
+from seglog.client import Client
+from seglog.gaps import ConsumerGap
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_spark.catalog import connect
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.planning import GOING_ON, DataLossError
+
+ROWS_MAX: Final = 50_000
+"""Rows of a batch for Spark: fewer cost time in handing over, more do not gain."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """Reads ranges from the broker at ``server``; travels to workers."""
+
+    server: str
+    columns: tuple[str, ...]
+    fail_on_data_loss: bool = True
+    durable_only: bool = False
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """All its records with their ``columns``.
+
+        Raises DataLossError, and whatever keeps the broker from being reached.
+        """
+        position = wanted.start
+        with connect(self.server) as client:
+            while True:
+                try:
+                    position = yield from self._read(client, wanted, position)
+                    break
+                except OffsetOutOfRangeError as error:
+                    raise _lost(wanted, error.message) from error
+                except CorruptRecordError as error:
+                    self._lose(wanted, error.message)
+                    if error.next_offset <= position:
+                        raise
+                    position = error.next_offset
+        if position < wanted.end:
+            self._lose(wanted, f"the log ends at {position}")
+
+    def _read(self, client: Client, wanted: OffsetRange, position: int) -> Generator[pa.RecordBatch, None, int]:
+        number = wanted.partition
+        with read_arrow(
+            client,
+            wanted.topic,
+            partitions=[number],
+            since={number: position},
+            until={number: wanted.end},
+            columns=self.columns,
+            batch_rows=ROWS_MAX,
+            durable_only=self.durable_only,
+            on_out_of_range="error" if self.fail_on_data_loss else "earliest",
+            on_gap=lambda gap: self._meet(wanted, gap),
+        ) as reader:
+            yield from reader
+            return reader.positions()[number]
+
+    def _meet(self, wanted: OffsetRange, gap: ConsumerGap) -> None:
+        if gap.reason != "compacted":
+            self._lose(wanted, f"offsets {gap.start} to {gap.end - 1} are {gap.reason}")
+
+    def _lose(self, wanted: OffsetRange, why: str) -> None:
+        """Raise, or go on where that is accepted."""
+        if self.fail_on_data_loss:
+            raise _lost(wanted, why)
+        _log.warning("records of %s are lost: %s", wanted, why)
+
+
+def _lost(wanted: OffsetRange, why: str) -> DataLossError:
+    return DataLossError(f"offsets of {wanted} cannot all be read: {why.rstrip('.')}. {GOING_ON}")

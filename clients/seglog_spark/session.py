@@ -1,0 +1,77 @@
+"""A Spark session that is set up for seglog: ``seglog_spark.session()``."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from seglog_spark.java import find_java, java_from_pip, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def settings(master: str | None, cores: int) -> dict[str, str]:
+    """What is set unless the caller says otherwise; ``cores`` are this machine's, which a local master uses."""
+    chosen = {
+        # Without these sockets every task waits 40 ms for an acknowledgement that TCP delays.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.streaming.stateStore.providerClass": _ROCKS,
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        chosen["spark.sql.shuffle.partitions"] = str(max(1, cores))
+    return chosen
+
+
+def environment(environ: Mapping[str, str], master: str | None) -> dict[str, str]:
+    """What is missing in the environment that Spark is started in.
+
+    Workers would take ``python3`` from PATH, which is another one when a virtual environment is not activated.
+    """
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local(master):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return {name: value for name, value in wanted.items() if name not in environ}
+
+
+def is_local(master: str | None) -> bool:
+    """Whether everything runs in one process on this machine."""
+    return master is not None and master.partition("[")[0] == "local"
+
+
+def session(
+    app: str = "seglog",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log_level: str = "ERROR",
+) -> "SparkSession":
+    """The session of this process, made if there is none.
+
+    ``master`` is ``local[*]``, unless spark-submit started this program and knows better. ``conf`` is stronger than
+    what is set here. Raises JavaMissingError.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the rest of this package is imported without it
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None and not is_submitted:
+        master = "local[*]"
+    if not is_submitted:
+        home = find_java(os.environ, version_of, java_from_pip)
+        if home is not None:
+            os.environ["JAVA_HOME"] = str(home)
+    os.environ.update(environment(os.environ, master))
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in (settings(master, os.cpu_count() or 1) | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel(log_level)
+    return made

@@ -1,0 +1,196 @@
+"""The data source that Spark sees: ``spark.read.format("seglog")``, ``readStream``, ``write``, ``writeStream``.
+
+Spark makes these objects in processes of its own and pickles them about, so they hold options and no connections: what
+they do is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from seglog_spark.batch_planning import plan_batch
+from seglog_spark.catalog import Catalog, connect_first
+from seglog_spark.filters import Operator, Wanted
+from seglog_spark.offsets import OffsetRange, from_spark, to_spark
+from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
+from seglog_spark.reading import RangeReader
+from seglog_spark.schema import check_columns, ddl
+from seglog_spark.sink import BatchWriter, StreamWriter
+from seglog_spark.stream_planning import StreamPlan
+
+_OPERATORS: Final[dict[type[Filter], Operator]] = {
+    EqualTo: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    IsNotNull: "is not null",
+}
+
+
+class SeglogDataSource(DataSource):
+    """Topics of a seglog broker. Options are checked when a reader or writer is made of them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` takes."""
+        return "seglog"
+
+    def schema(self) -> str:
+        """Of a read that names no schema of its own."""
+        return ddl(include_headers=wants_headers(self.options))
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        """A batch read."""
+        options = parse_read_options(self.options, "batch")
+        kind = PushdownBatchReader if options.pushdown else BatchReader
+        return kind(options, _columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
+        """A streaming read."""
+        options = parse_read_options(self.options, "stream")
+        return StreamReader(options, _columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - rows say what they have
+        """A batch write."""
+        if overwrite:
+            raise OptionError("a topic is only ever appended to: write with .mode('append')")
+        return BatchWriter(parse_write_options(self.options, "batch"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+        """A streaming write."""
+        if overwrite:
+            raise OptionError("a topic is only ever appended to: write with .outputMode('append')")
+        return StreamWriter(parse_write_options(self.options, "stream"))
+
+
+def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
+    columns = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+    return check_columns(columns, include_headers=options.include_headers)
+
+
+class _Reader:
+    """What batch and stream readers do on a worker."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.ranges = RangeReader(options.server, columns, options.fail_on_data_loss, options.durable_only)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; Spark makes up one without a range where there is nothing to read."""
+        wanted = partition.value
+        if isinstance(wanted, OffsetRange):
+            yield from self.ranges.read(wanted)
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """A batch read: its ranges are pinned when Spark asks for partitions."""
+
+    wanted = Wanted()
+
+    def partitions(self) -> list[InputPartition]:
+        """A task for each range."""
+        with connect_first(self.options.server) as client:
+            log = Catalog(client, durable_only=self.options.durable_only)
+            return [InputPartition(found) for found in plan_batch(log, self.options, self.wanted)]
+
+
+class PushdownBatchReader(BatchReader):
+    """A batch read that leaves out what Spark would throw away, where ranges can keep that exactly.
+
+    A class of its own: Spark refuses a reader with ``pushFilters`` unless its configuration allows filter pushdown.
+    """
+
+    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be taken; the rest is Spark's."""
+        for offered in filters:
+            narrowed = self._narrowed(offered)
+            if narrowed is None:
+                yield offered
+            else:
+                self.wanted = narrowed
+
+    def _narrowed(self, offered: Filter) -> Wanted | None:
+        operator = _OPERATORS.get(type(offered))
+        column: tuple[str, ...] = getattr(offered, "attribute", ())
+        if operator is None or len(column) != 1:
+            return None
+        values = offered.value if isinstance(offered, In) else (getattr(offered, "value", None),)
+        return self.wanted.narrowed(column[0], operator, values)
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read. Only the copy in the driver's long-lived process is ever asked for offsets."""
+
+    _plan: StreamPlan | None = None
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Without what belongs to this process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
+
+    def _planned(self) -> StreamPlan:
+        if self._plan is None:
+            client = connect_first(self.options.server)
+            self._plan = StreamPlan(Catalog(client, durable_only=self.options.durable_only), self.options)
+        return self._plan
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        return to_spark(self._planned().initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The strongest limit of the options; ``latestOffset`` keeps them all."""
+        options = self.options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit
+    ) -> dict[str, dict[str, int]]:
+        """The end of the next micro-batch."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        return to_spark(self._planned().next_end(from_spark(start), is_limited=is_limited))
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+        """The real ends, from which Spark's progress tells the lag."""
+        return to_spark(self._planned().latest())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is appended from now on is not for this run."""
+        self._planned().stop_at_latest()
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> list[InputPartition]:
+        """A task for each range of a micro-batch."""
+        return [InputPartition(found) for found in self._planned().tasks(from_spark(start), from_spark(end))]

@@ -1,0 +1,232 @@
+"""Rows into topics: what a sink's task does, on any machine that reaches the broker.
+
+Rows are encoded many at a time and sent in requests of some megabytes, each answered before the next is sent. When the
+connection breaks it is not known what became of a request: at least once, it is sent again; effectively once, the marks
+in the target say what is there already.
+"""
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglog import raw
+from seglog.arrow.columns import check_columns, new_records
+from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
+from seglog.client import Client
+from seglog.consuming import Retries
+from seglog.topics import describe_for_producing
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import SeglogError
+from seglog_spark.catalog import PATIENCE_SECONDS
+from seglog_spark.marks import MARK_BYTES_MAX, Mark, Rows, Writing, marked, part_of, without
+from seglog_spark.marks_topic import Ends, MarksTopic
+from seglog_spark.options import OptionError, WriteOptions
+
+REQUEST_BYTES: Final = 4 * 1024 * 1024
+"""Batches are collected to so many bytes before they are sent."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What a task wrote: rows, how many of them were there already, and by (topic, partition) first and last offset."""
+
+    rows: int = 0
+    skipped: int = 0
+    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, topic: str, partition: int, first: int, count: int) -> None:
+        """``count`` records went to ``first`` and the following offsets; -1 where nobody said."""
+        self.rows += count
+        if first >= 0:
+            known = self.offsets.get((topic, partition), (first, first))
+            self.offsets[topic, partition] = (min(known[0], first), max(known[1], first + count - 1))
+
+
+def write_rows(
+    client: Client, options: WriteOptions, batches: Iterable[pa.RecordBatch], writing: Writing | None
+) -> Written:
+    """Write all rows; with ``writing`` each of its rows once, however often this is called.
+
+    Raises OptionError for rows without a topic, ValueError and TypeError for columns that are no record's, and
+    SeglogError when the broker takes a batch for no good or stays away too long.
+    """
+    if writing is None:
+        task: _Task = _Task(client, options)
+    else:
+        task = _MarkedTask(client, options, writing)
+    for batch in batches:
+        task.take(batch)
+    return task.finish()
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A batch on its way; ``rows`` are its rows among those of the task for this partition."""
+
+    topic: str
+    partition: int
+    rows: Rows
+    data: bytes
+
+
+class _Task:
+    """Writes at least once."""
+
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        self.client = client
+        self.options = options
+        self.written = Written()
+        self._encoders: dict[str, ArrowEncoder] = {}
+        self._pending: list[_Pending] = []
+        self._pending_bytes = 0
+        self._is_checked = False
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Encode some rows, and send when there is enough to send."""
+        if not self._is_checked:
+            check_columns(batch.schema)
+            self._is_checked = True
+        now_ms = time.time_ns() // 1_000_000
+        for topic, rows in self._by_topic(batch):
+            for encoded in self._encoder(topic).encode(new_records(rows, now_ms)):
+                for pending in self.prepared(topic, encoded):
+                    self._pending.append(pending)
+                    self._pending_bytes += len(pending.data)
+                    if self._pending_bytes >= REQUEST_BYTES:
+                        self._send()
+
+    def finish(self) -> Written:
+        """Send the rest."""
+        self._send()
+        return self.written
+
+    def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[_Pending]:
+        """What to send of an encoded batch."""
+        yield _Pending(topic, encoded.partition, (0, encoded.record_count), encoded.data)
+
+    def encoder(self, topic: str) -> ArrowEncoder:
+        """Of a topic that is written to for the first time."""
+        partitions, batch_bytes = self.describe(topic)
+        return ArrowEncoder(topic, partitions, batch_bytes=batch_bytes, codec=self.options.codec)
+
+    def describe(self, topic: str) -> tuple[int, int]:
+        """Its number of partitions, and how large a batch for it may be."""
+        may_create = self.client.broker.auto_create_topics
+        found = self.client.converse(describe_for_producing(topic, may_create=may_create))
+        return found.partitions, min(self.options.batch_bytes, found.max_message_bytes, found.segment_bytes)
+
+    def unsure(self, pending: list[_Pending]) -> list[_Pending]:
+        """After a lost connection: which of these to send again."""
+        return pending
+
+    def _encoder(self, topic: str) -> ArrowEncoder:
+        if topic not in self._encoders:
+            self._encoders[topic] = self.encoder(topic)
+        return self._encoders[topic]
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self.options.topic is not None:
+            yield self.options.topic, batch
+            return
+        if "topic" not in batch.schema.names:
+            raise OptionError("where do the rows go? give .option('topic', ...), or a column topic")
+        column = batch.column("topic")
+        for topic in pc.unique(column).to_pylist():
+            if topic is None:
+                raise OptionError("a row has null in its column topic, and there is no .option('topic', ...)")
+            yield topic, batch.filter(pc.equal(column, topic))
+
+    def _send(self) -> None:
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        retries = Retries(PATIENCE_SECONDS)
+        while pending:
+            failure: SeglogError | None = None
+            left: list[_Pending] = []
+            try:
+                batches = [raw.RawBatch(p.topic, p.partition, p.data) for p in pending]
+                results = raw.append(self.client, batches, ack=self.options.ack)
+            except SeglogError as error:
+                pause, _ = retries.failed(error, time.monotonic())
+                time.sleep(pause)
+                pending = self.unsure(pending)
+                continue
+            for sent, result in zip(pending, results, strict=True):
+                if isinstance(result, SeglogError):
+                    left.append(sent)
+                    failure = failure if failure is not None and not failure.retriable else result
+                else:
+                    self.written.add(sent.topic, sent.partition, result.offset, sent.rows[1] - sent.rows[0])
+            if failure is not None:
+                pause, _ = retries.failed(failure, time.monotonic())
+                time.sleep(pause)
+            pending = left
+
+
+class _MarkedTask(_Task):
+    """Writes each row once, as ``marks`` has it."""
+
+    def __init__(self, client: Client, options: WriteOptions, writing: Writing) -> None:
+        super().__init__(client, options)
+        assert options.topic is not None
+        self._writing = writing
+        self._target = options.topic
+        self._marks = MarksTopic(client, options.marks_topic, options.topic)
+        self._partitions, self._batch_bytes = self.describe(options.topic)
+        finished = self._marks.finished(writing.query)
+        self._is_finished = finished is not None and finished.epoch >= writing.epoch
+        self._since: Ends = self._marks.begin(writing) if finished is None else finished.ends
+        self._done: dict[int, list[Rows]] = {}
+        if not self._is_finished:
+            found = self._marks.written(writing, self._since)
+            self._done, self._partitions = found.rows, found.partitions or self._partitions
+        self._counts: dict[int, int] = {}
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        if self._is_finished:
+            self.written.rows += batch.num_rows
+            self.written.skipped += batch.num_rows
+        else:
+            super().take(batch)
+
+    def encoder(self, topic: str) -> ArrowEncoder:
+        """Places rows without a key the same way each time; batches are compressed when they have their mark."""
+        choose = random.Random(self._writing.task).randrange  # noqa: S311 - it is to be foreseen
+        room = max(1, self._batch_bytes - MARK_BYTES_MAX)
+        return ArrowEncoder(topic, self._partitions, batch_bytes=room, codec=Codec.NONE, choose=choose)
+
+    def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[_Pending]:
+        first = self._counts.get(encoded.partition, 0)
+        end = self._counts[encoded.partition] = first + encoded.record_count
+        left = without((first, end), self._done.get(encoded.partition, ()))
+        skipped = encoded.record_count - sum(stop - start for start, stop in left)
+        self.written.rows += skipped
+        self.written.skipped += skipped
+        for start, stop in left:
+            is_whole = (start, stop) == (first, end)
+            data = encoded.data if is_whole else part_of(encoded.data, (start - first, stop - first))
+            mark = Mark(self._writing, stop, self._partitions)
+            packed = marked(data, mark, self.options.codec)
+            if len(packed) > self._batch_bytes:
+                packed = marked(data, mark, Codec.NONE)  # what cannot be compressed grows a little
+            yield _Pending(topic, encoded.partition, (start, stop), packed)
+
+    def unsure(self, pending: list[_Pending]) -> list[_Pending]:
+        found = self._marks.written(self._writing, self._since).rows
+        left = [p for p in pending if without(p.rows, found.get(p.partition, ()))]
+        self.written.rows += sum(p.rows[1] - p.rows[0] for p in pending if p not in left)
+        return left
+
+    def finish(self) -> Written:
+        written = super().finish()
+        for partition, done in self._done.items():
+            if max(end for _, end in done) > self._counts.get(partition, 0):
+                raise SeglogError(
+                    f"this micro-batch wrote other rows to {self._target}-{partition} when it was run before: "
+                    "effectively-once needs a query that gives the same rows in the same tasks each time"
+                )
+        return written

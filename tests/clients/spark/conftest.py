@@ -1,0 +1,92 @@
+"""One Spark for all tests: a JVM takes longer to start than most of them take."""
+
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import seglog
+from seglog.client import Client
+from seglog_spark import JavaMissingError
+from seglog_spark.java import find_java, java_from_pip, version_of
+from seglog_spark.session import session
+from tests.processes import Daemon, daemon
+from tests.support import REPOSITORY, missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_lane_seconds = 0.0
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon for all tests of this folder, each of which has topics of its own."""
+    with daemon(tmp_path_factory.mktemp("spark") / "data") as started:
+        yield started
+
+
+@pytest.fixture
+def client(running: Daemon) -> Iterator[Client]:
+    with seglog.connect(running.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name of the test's own."""
+    name: str = request.node.name
+    return "".join(letter if letter.isalnum() else "-" for letter in name)[:100]
+
+
+def require_spark() -> None:
+    """Skip, naming what is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        missing("pyspark: pip install 'seglog[spark]'")
+    try:
+        find_java(os.environ, version_of, java_from_pip)
+    except JavaMissingError as error:
+        missing(f"java: {error}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session with two cores, for all tests that need one."""
+    require_spark()
+    packages = [str(REPOSITORY / folder) for folder in ("protocol", "clients")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(packages))
+        conf = {
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.memory": "1g",
+        }
+        started = session("seglog-tests", master="local[2]", conf=conf, log_level="OFF")
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _lane_seconds
+    started = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        if item.get_closest_marker("spark") is not None:
+            _lane_seconds += time.monotonic() - started
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _lane_seconds:
+        terminalreporter.write_line(f"tests with Spark: {_lane_seconds:.0f} s")

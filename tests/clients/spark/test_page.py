@@ -1,0 +1,58 @@
+"""docs/SPARK.md: its programs run, and its tables name every option and column."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seglog.client import Client
+from seglog_spark.options import READ_NAMES, WRITE_NAMES
+from seglog_spark.schema import COLUMNS
+from tests.processes import Daemon
+from tests.support import REPOSITORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (REPOSITORY / "docs" / "SPARK.md").read_text(encoding="utf-8")
+
+
+def first_cells(title: str) -> list[set[str]]:
+    """Of each table under a heading, the names in its first column."""
+    section = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    tables = re.findall(r"(?:^\|.*\|\n)+", section[1], re.MULTILINE)
+    return [
+        {name for line in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+        for table in tables
+    ]
+
+
+def test_the_page_names_every_option_and_column() -> None:
+    assert first_cells("Reading") == [set(COLUMNS)]
+    assert first_cells("Options of a read") == [set(READ_NAMES)]
+    columns, options = first_cells("Writing")
+    assert columns == {"key", "value", "headers", "timestamp", "partition", "topic"}
+    assert options == set(WRITE_NAMES)
+
+
+@pytest.mark.spark
+def test_the_programs_of_the_page_run_in_their_order(
+    spark: "SparkSession", running: Daemon, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with client.producer("commits", ack="os") as producer:
+        for number in range(300):
+            producer.send(f"commit {number}", key=f"author {number % 7}")
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 5
+    for block in blocks:
+        program = block.replace("localhost:9192", running.address).replace("./data/", f"{tmp_path}/")
+        exec(compile(program, "docs/SPARK.md", "exec"), names)
+    assert names["spark"] is spark
+    assert spark.read.parquet(str(tmp_path / "commits-parquet")).count() == 300
+    assert "author" in capsys.readouterr().out
+    with client.consumer("shouted") as consumer:
+        shouted = sorted(record.value or b"" for record in consumer)
+    assert shouted == sorted(f"VISIT {number}".encode() for number in range(1000))

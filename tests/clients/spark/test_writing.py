@@ -1,0 +1,216 @@
+"""What a sink's tasks write, against a real broker and without Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from seglog import raw
+from seglog.client import Client
+from seglog.delivery import Receipt
+from seglog.fetching import Record
+from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError
+from seglog_spark import writing
+from seglog_spark.marks import MARK_HEADER, Writing
+from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.options import OptionError, WriteOptions, parse_write_options
+from seglog_spark.writing import write_rows
+
+ME = Writing("query", 0, 1)
+
+Append = Callable[..., list[Receipt | SeglogError]]
+
+
+def options(topic: str | None, **more: str) -> WriteOptions:
+    given = {"servers": "unused", "batchBytes": "2k"} | ({} if topic is None else {"topic": topic})
+    return parse_write_options(given | more, "stream")
+
+
+def once(topic: str, **more: str) -> WriteOptions:
+    return options(topic, deliveryGuarantee="effectively-once", marksTopic=f"{topic}-marks", **more)
+
+
+def rows(count: int, *, first: int = 0) -> pa.RecordBatch:
+    """Rows numbered in their values; every third without a key."""
+    numbers = range(first, first + count)
+    return pa.record_batch(
+        {
+            "key": pa.array([None if n % 3 == 0 else f"key {n % 20}" for n in numbers], pa.string()),
+            "value": pa.array([f"{n:040}".encode() for n in numbers], pa.binary()),
+        }
+    )
+
+
+def records(client: Client, topic: str) -> list[Record]:
+    with client.consumer(topic) as consumer:
+        return list(consumer)
+
+
+def values(client: Client, topic: str) -> list[int]:
+    return sorted(int(record.value or b"") for record in records(client, topic))
+
+
+def interrupted(after: int) -> Iterator[pa.RecordBatch]:
+    """Some rows, and then the end of the process that wrote them."""
+    yield rows(after)
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "REQUEST_BYTES", 4096)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_rows_are_written_in_their_order_and_within_their_partitions(client: Client, topic: str, codec: str) -> None:
+    client.create_topic(topic, partitions=3)
+    written = write_rows(client, options(topic, compression=codec), [rows(500), rows(500, first=500)], None)
+    found = records(client, topic)
+    assert written.rows == len(found) == 1000
+    assert values(client, topic) == list(range(1000))
+    for partition in range(3):
+        mine = [int(record.value or b"") for record in found if record.partition == partition]
+        assert mine == sorted(mine)
+        assert written.offsets[topic, partition] == (0, len(mine) - 1)
+
+
+def test_rows_without_a_topic_are_refused(client: Client) -> None:
+    with pytest.raises(OptionError, match="where do the rows go"):
+        write_rows(client, options(None), [rows(1)], None)
+    with pytest.raises(ValueError, match="a record has no 'colour'"):
+        write_rows(client, options("t"), [pa.record_batch({"value": ["v"], "colour": ["red"]})], None)
+
+
+@pytest.mark.usefixtures("small_requests")
+@pytest.mark.parametrize("pieces", [[1000], [1, 332, 667]])
+def test_a_task_that_is_run_again_writes_what_is_missing(client: Client, topic: str, pieces: list[int]) -> None:
+    client.create_topic(topic, partitions=3)
+    for after in (0, 300, 650):
+        with pytest.raises(KeyboardInterrupt):
+            write_rows(client, once(topic), interrupted(after), ME)
+    already = len(records(client, topic))
+    assert 0 < already < 650
+    batches, first = [], 0
+    for count in pieces:
+        batches.append(rows(count, first=first))
+        first += count
+    written = write_rows(client, once(topic), batches, ME)
+    assert (written.rows, written.skipped) == (1000, already)
+    assert values(client, topic) == list(range(1000))
+
+
+@pytest.mark.usefixtures("small_requests")
+def test_batches_of_another_size_than_before_are_cut_where_the_written_rows_end(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(client, once(topic, compression="zstd"), interrupted(700), ME)
+    keyed = pa.record_batch({"key": [f"key {n % 20}" for n in range(700)], "value": rows(700).column("value")})
+    write_rows(client, once(topic), [rows(700)], ME)
+    assert values(client, topic) == list(range(700))
+    other = Writing("query", 1, 0)
+    write_rows(client, once(topic), [keyed.slice(0, 123)], other)
+    write_rows(client, once(topic, batchBytes="100k"), [keyed], other)
+    assert values(client, topic) == sorted([*range(700), *range(700)])
+
+
+def test_tasks_epochs_and_queries_do_not_take_each_other_for_themselves(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    for who in (ME, Writing("query", 0, 2), Writing("query", 1, 1), Writing("another", 0, 1)):
+        for _ in range(2):
+            write_rows(client, once(topic), [rows(10)], who)
+    assert len(records(client, topic)) == 40
+
+
+def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    write_rows(client, once(topic), [rows(10)], ME)
+    marks = MarksTopic(client, f"{topic}-marks", topic)
+    marks.finish("query", 0)
+    client.truncate_topic(topic, {0: None, 1: None})
+    written = write_rows(client, once(topic), [rows(10)], ME)
+    assert (written.rows, written.skipped) == (10, 10)
+    assert records(client, topic) == []
+    assert write_rows(client, once(topic), [rows(10)], Writing("query", 1, 0)).skipped == 0
+
+
+def test_a_newest_note_is_found_among_many_of_other_queries(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    marks = MarksTopic(client, f"{topic}-marks", topic)
+    marks.finish("query", 7)
+    with client.producer(f"{topic}-marks", ack="os") as producer:
+        for number in range(700):
+            producer.send(b"{}", key=f"other {number}")
+    found = marks.finished("query")
+    assert found is not None
+    assert (found.epoch, found.ends) == (7, {0: 0})
+    assert marks.finished("unknown") is None
+
+
+def test_keys_go_where_they_went_before_although_the_topic_has_more_partitions_now(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    write_rows(client, once(topic), [rows(50)], ME)
+    client.alter_topic(topic, partitions=5)
+    assert write_rows(client, once(topic), [rows(100)], ME).skipped == 50
+    assert values(client, topic) == list(range(100))
+
+
+def test_other_rows_than_before_are_an_error(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    write_rows(client, once(topic), [rows(50)], ME)
+    with pytest.raises(SeglogError, match="wrote other rows"):
+        write_rows(client, once(topic), [rows(40)], ME)
+
+
+def test_one_header_a_batch_is_all_that_marks_add(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    write_rows(client, once(topic, batchBytes="1m"), [rows(1000)], ME)
+    headers = [record.headers for record in records(client, topic)]
+    assert [name for name, _ in headers[0]] == [MARK_HEADER]
+    assert not any(headers[1:])
+
+
+# --- Broken connections -----------------------------------------------------------------------------------------------
+
+
+def broken(append: Append, *, before: int = 0) -> Append:
+    """Appends, and loses the answer to one request, of which only the first ``before`` batches arrived (0: all)."""
+    left = [1]
+
+    def losing(client: Client, batches: Sequence[raw.RawBatch], **options: str) -> list[Receipt | SeglogError]:
+        if left.pop() if left else 0:
+            append(client, batches[: before or None], **options)
+            raise ConnectionLostError("gone")
+        return append(client, batches, **options)
+
+    return losing
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_after_a_lost_connection_marks_say_what_has_arrived(
+    client: Client, topic: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(topic, partitions=2)
+    monkeypatch.setattr(raw, "append", broken(raw.append, before=before))
+    written = write_rows(client, once(topic), [rows(400)], ME)
+    assert written.rows == 400
+    assert values(client, topic) == list(range(400))
+
+
+def test_after_a_lost_connection_rows_may_be_there_twice_but_none_is_missing(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(topic, partitions=2)
+    monkeypatch.setattr(raw, "append", broken(raw.append))
+    write_rows(client, options(topic), [rows(400)], None)
+    assert values(client, topic) == sorted([*range(400), *range(400)])
+
+
+def test_a_batch_that_is_refused_fails_the_task(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.create_topic(topic, partitions=1)
+
+    def refusing(client: Client, batches: Sequence[raw.RawBatch], **options: str) -> list[Receipt | SeglogError]:
+        return [StorageError("the disk is in the way") for _ in batches]
+
+    monkeypatch.setattr(raw, "append", refusing)
+    with pytest.raises(StorageError, match="the disk is in the way"):
+        write_rows(client, options(topic), [rows(400)], None)
