@@ -12,9 +12,9 @@ run: $(STAMP)
 
 test: check
 	$(BIN)/pytest -m 'not spark'
-	$(MAKE) test-spark
 
-# A lane of its own, which says how long it took: a JVM has to start, on pip's Java and not on the machine's.
+# A lane of its own, which says how long it took: half a gigabyte comes from pip, and a JVM has to start, on pip's Java
+# and not on the machine's.
 test-spark: $(SPARK)
 	JAVA_HOME="$$($(BIN)/python -c 'from seglog_spark.java import java_from_pip; print(java_from_pip())')" \
 	  $(BIN)/pytest -m spark
