@@ -103,13 +103,18 @@ class Partition:
 
         None when that is not known, because the disk failed or the topic is gone.
         """
-        while self._flushed is not None:
-            await self._flushed.wait()
-        if self.is_deleted:
-            return None  # its paths may be another topic's by now
-        flush = self.log.prepare_checkpoint()
-        await self._run(flush)
-        return None if self.log.state.read_only else flush.end_offset
+        wanted = self.log.active.base_offset
+        while True:
+            while self._flushed is not None:
+                await self._flushed.wait()
+            if self.is_deleted:
+                return None  # its paths may be another topic's by now
+            flush = self.log.prepare_checkpoint()
+            await self._run(flush)
+            if self.log.state.read_only:
+                return None
+            if flush.end_offset >= wanted:
+                return flush.end_offset
 
     @property
     def can_be_cleaned(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.values import LONG_MAX
@@ -52,6 +52,9 @@ from seglog_protocol.errors import (
     StorageError,
 )
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
+
+SEGMENTS_PER_FLUSH_MAX: Final = 32
+"""Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
 
 
 class Appended(NamedTuple):
@@ -497,15 +500,17 @@ class PartitionLog:
         """What must be synced so that everything appended so far survives a power cut.
 
         Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened. Raises StorageError, with
-        everything as it was, when a file cannot be opened.
+        everything as it was, when a file cannot be opened. Where very many segments are to be synced, those are the
+        oldest ones, and the result's ``end_offset`` says how far it goes.
         """
-        dirty = []
+        dirty: list[Segment] = []
         for segment in reversed(self._segments):
             if segment.is_dirty:
                 dirty.append(segment)
             elif segment.base_offset <= self.durable_end_offset:
                 break
-        return self._flush_of(dirty, (), self.log_end_offset)
+        dirty.reverse()
+        return self._flush_of(*_first_of(dirty, self.log_end_offset))
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
@@ -522,15 +527,17 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
-        self._run_flush(self.prepare_flush())
+        while self._run_flush(self.prepare_flush()) < self.log_end_offset:
+            pass
 
-    def _run_flush(self, flush: Flush) -> None:
+    def _run_flush(self, flush: Flush) -> int:
         try:
             flush.run()
         except OSError as error:
             self.finish_flush(flush, error)
             raise StorageError(f"{self.directory} could not be synced: {error}") from error
         self.finish_flush(flush, None)
+        return flush.end_offset
 
     def prepare_checkpoint(self) -> Flush:
         """What must be synced so that no start need read below the result's ``end_offset``.
@@ -545,15 +552,15 @@ class PartitionLog:
             for segment in segments:
                 segment.save_indexes()
             self._indexes_unsaved = False
-        indexes = [index for segment in segments for index in (segment.offset_index, segment.time_index)]
-        return self._flush_of(
-            [segment for segment in segments if segment.is_dirty],
-            [index for index in indexes if index.is_dirty],
-            end_offset,
-        )
+        unsynced = [s for s in segments if s.is_dirty or s.offset_index.is_dirty or s.time_index.is_dirty]
+        return self._flush_of(*_first_of(unsynced, end_offset), with_indexes=True)
 
-    def _flush_of(self, segments: Sequence[Segment], indexes: Sequence[SparseIndex], end_offset: int) -> Flush:
+    def _flush_of(self, segments: Sequence[Segment], end_offset: int, *, with_indexes: bool = False) -> Flush:
         assert not self._is_flushing, "one flush of a log at a time"
+        indexes: list[SparseIndex] = []
+        if with_indexes:
+            indexes = [i for s in segments for i in (s.offset_index, s.time_index) if i.is_dirty]
+            segments = [segment for segment in segments if segment.is_dirty]
         leases: list[Lease[File]] = []
         try:
             for path in (*(segment.log_path for segment in segments), *(index.path for index in indexes)):
@@ -581,7 +588,9 @@ class PartitionLog:
         """
         try:
             self.active.close()
-            self._run_flush(self._prepare_deep_flush(self._segments, self.log_end_offset))
+            end = self.log_end_offset
+            while self._run_flush(self._prepare_deep_flush(self._segments, end)) < end:
+                pass
             self._save_state()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
@@ -1025,6 +1034,13 @@ class PartitionLog:
         doomed = DoomedSegments(self._fs, self.directory, [segment.base_offset for segment in reversed(segments)])
         doomed.set_aside()
         doomed.remove()
+
+
+def _first_of(segments: list[Segment], end_offset: int) -> tuple[list[Segment], int]:
+    """As many of the oldest as are synced at a time, and the offset up to which they go."""
+    if len(segments) <= SEGMENTS_PER_FLUSH_MAX:
+        return segments, end_offset
+    return segments[:SEGMENTS_PER_FLUSH_MAX], segments[SEGMENTS_PER_FLUSH_MAX].base_offset
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
