@@ -342,7 +342,10 @@ class PartitionLog:
         if last_offset > names.OFFSET_MAX:
             raise StorageError(f"offset {last_offset} is beyond what a log can hold")
         now = self._clock.now_ms()
-        reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
+        try:
+            reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
+        except OSError as error:
+            raise self._unreadable(self.active, error) from error
         if reason is not None:
             try:
                 if not self._roll(base, reason):
