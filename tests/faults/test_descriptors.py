@@ -86,7 +86,7 @@ def test_five_thousand_segments_are_read_and_searched_under_a_limit_of_1024_file
     with daemon(tmp_path / "data", under=UNDER) as running:
         with seglog.connect(running.address) as client:
             # A batch to a segment, with an index entry in each but the first so that there is something to map.
-            client.create_topic("t", 1, config={"segment.bytes": 1400, "index.interval.bytes": 0})
+            client.create_topic("t", 1, config={"segment.bytes": 1400, "index.interval.bytes": 0, "retention.ms": -1})
         with Wire(running) as wire:
             for first in range(0, 2 * count, 100):
                 encoded = [batch(number) for number in range(first, first + 100)]
@@ -121,7 +121,7 @@ def test_more_partitions_than_files_are_written_and_read_by_ack_os(tmp_path: Pat
     count = 1_100
     with daemon(tmp_path / "data", under=UNDER) as running:
         with seglog.connect(running.address) as client:
-            client.create_topic("t", count)
+            client.create_topic("t", count, config={"retention.ms": -1})
         assert open_files(running) <= HANDLES_MAX + OTHERS_MAX, "a partition that nobody writes to needs no file open"
         encoded = batch(0)
         with Wire(running) as wire:
