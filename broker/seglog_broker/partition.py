@@ -153,6 +153,16 @@ class Partition:
 
         None when that is not known, because the disk failed or the topic is gone.
         """
+        wanted = self.log.active.base_offset
+        while True:
+            flush = await self._checkpoint_some()
+            if flush is None or self.log.state.read_only:
+                return None
+            if flush.end_offset >= wanted:
+                return flush.end_offset
+
+    async def _checkpoint_some(self) -> Flush | None:
+        """One flush of a checkpoint, which may stop short of all; None when the topic is gone."""
         while self._under_way is not None:
             await self._flushed.wait()
         if self.is_deleted:
@@ -174,7 +184,7 @@ class Partition:
                 failed = self.end_flush(flush, error)
         if failed is not None:
             raise failed from error
-        return None if self.log.state.read_only else flush.end_offset
+        return flush
 
     @property
     def can_be_cleaned(self) -> bool:

@@ -4,10 +4,11 @@ A descriptor number is reused by the operating system the moment it is closed. W
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
 one. The pool holds at most ``limit`` open things, those of writers included: before it opens another one it closes the
-one that is unused for longest. Only if all of them are leased at the same time it holds more, and ``excess`` says how
-many.
+one that is unused for longest. Only if all of them are leased at the same time it holds more, up to ``EXCESS_MAX``, and
+``excess`` says how many.
 """
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable
 from types import TracebackType
@@ -17,6 +18,10 @@ from seglog_broker.storage.failures import NO_RESOURCES
 from seglog_broker.storage.filesystem import File, FileSystem, Map, Readable
 
 HANDLES_MAX_DEFAULT: Final = 512
+
+EXCESS_MAX: Final = 64
+"""Opened beyond the limit while everything is leased; then it is as if the process had no descriptor left. It must not
+come to that: others need some, too."""
 
 READ_AHEAD_BYTES: Final = 128 * 1024
 """Read in at a time where a seek met cold bytes: what follows is what it, or the fetch behind it, reads next."""
@@ -186,6 +191,8 @@ class HandlePool:
     def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
         """Open something, with room made for it; where the process has no descriptor left, with as much as there is."""
         self._shrink(self._limit - 1)
+        if self.excess >= EXCESS_MAX:
+            raise OSError(errno.EMFILE, f"all {self.open_count} open segment files and index maps are in use")
         try:
             return open_it()
         except OSError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.values import LONG_MAX
@@ -44,7 +44,7 @@ from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_dir
 from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
-from seglog_broker.storage.segment import FoundTimestamp, Segment
+from seglog_broker.storage.segment import DerivedFile, FoundTimestamp, Segment
 from seglog_broker.storage.segment_checksum import NO_BYTES, SegmentChecksum
 from seglog_broker.storage.swap import SegmentSwap
 from seglog_broker.storage.tail import TailRange
@@ -65,6 +65,8 @@ CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
 CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
 """By which the active segment has grown before a checkpoint writes for its checksum alone: a start that has to read the
 log anyway adds up the rest."""
+SEGMENTS_PER_FLUSH_MAX: Final = 32
+"""Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
 
 
 class Appended(NamedTuple):
@@ -108,13 +110,6 @@ class OpenReport:
     recovery: RecoveryReport | None
     rebuilt_indexes: int
     epoch_problem: str | None
-
-
-class DerivedFile(Protocol):
-    """A file that follows from a ``.log`` and is synced with it."""
-
-    path: str
-    is_dirty: bool
 
 
 class StateWrite:
@@ -383,7 +378,10 @@ class PartitionLog:
         if last_offset > names.OFFSET_MAX:
             raise StorageError(f"offset {last_offset} is beyond what a log can hold")
         now = self._clock.now_ms()
-        reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
+        try:
+            reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
+        except OSError as error:
+            raise self._unreadable(self.active, error) from error
         if reason is not None:
             try:
                 if not self._roll(base, reason):
@@ -545,15 +543,17 @@ class PartitionLog:
         """What must be synced so that everything appended so far survives a power cut.
 
         Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened. Raises StorageError, with
-        everything as it was, when a file cannot be opened.
+        everything as it was, when a file cannot be opened. Where very many segments are to be synced, those are the
+        oldest ones, and the result's ``end_offset`` says how far it goes.
         """
-        dirty = []
+        dirty: list[Segment] = []
         for segment in reversed(self._segments):
             if segment.is_dirty:
                 dirty.append(segment)
             elif segment.base_offset <= self.durable_end_offset:
                 break
-        return self._flush_of(dirty, (), self.log_end_offset)
+        dirty.reverse()
+        return self._flush_of(*_first_of(dirty, self.log_end_offset))
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
@@ -570,15 +570,17 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
-        self._run_flush(self.prepare_flush())
+        while self._run_flush(self.prepare_flush()) < self.log_end_offset:
+            pass
 
-    def _run_flush(self, flush: Flush) -> None:
+    def _run_flush(self, flush: Flush) -> int:
         try:
             flush.run()
         except OSError as error:
             self.finish_flush(flush, error)
             raise StorageError(f"{self.directory} could not be synced: {error}") from error
         self.finish_flush(flush, None)
+        return flush.end_offset
 
     def prepare_checkpoint(self) -> Flush:
         """What must be synced so that no start need read below the result's ``end_offset``.
@@ -595,20 +597,15 @@ class PartitionLog:
                 if segment is not self.active:
                     segment.checksum.save()
             self._indexes_unsaved = False
-        derived = [
-            file
-            for segment in segments
-            for file in (segment.offset_index, segment.time_index, segment.checksum)
-            if file.is_dirty
-        ]
-        return self._flush_of(
-            [segment for segment in segments if segment.is_dirty],
-            derived,
-            end_offset,
-        )
+        unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
+        return self._flush_of(*_first_of(unsynced, end_offset), with_derived=True)
 
-    def _flush_of(self, segments: Sequence[Segment], derived: Sequence[DerivedFile], end_offset: int) -> Flush:
+    def _flush_of(self, segments: Sequence[Segment], end_offset: int, *, with_derived: bool = False) -> Flush:
         assert not self._is_flushing, "one flush of a log at a time"
+        derived: list[DerivedFile] = []
+        if with_derived:
+            derived = [file for segment in segments for file in segment.derived_files if file.is_dirty]
+            segments = [segment for segment in segments if segment.is_dirty]
         leases: list[Lease[File]] = []
         try:
             for path in (*(segment.log_path for segment in segments), *(file.path for file in derived)):
@@ -636,7 +633,9 @@ class PartitionLog:
         """
         try:
             self.active.close()
-            self._run_flush(self._prepare_deep_flush(self._segments, self.log_end_offset))
+            end = self.log_end_offset
+            while self._run_flush(self._prepare_deep_flush(self._segments, end)) < end:
+                pass
             self._save_state()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
@@ -1130,6 +1129,13 @@ class PartitionLog:
         doomed = DoomedSegments(self._fs, self.directory, [segment.base_offset for segment in reversed(segments)])
         doomed.set_aside()
         doomed.remove()
+
+
+def _first_of(segments: list[Segment], end_offset: int) -> tuple[list[Segment], int]:
+    """As many of the oldest as are synced at a time, and the offset up to which they go."""
+    if len(segments) <= SEGMENTS_PER_FLUSH_MAX:
+        return segments, end_offset
+    return segments[:SEGMENTS_PER_FLUSH_MAX], segments[SEGMENTS_PER_FLUSH_MAX].base_offset
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:

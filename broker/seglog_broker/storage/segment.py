@@ -9,7 +9,7 @@ Where bytes are damaged (``damaged``, found by recovery) a scan steps over them 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
 from seglog_broker.storage.checksum_file import ChecksumFile
@@ -25,6 +25,13 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
 from seglog_protocol.records import iter_records
+
+
+class DerivedFile(Protocol):
+    """A file that follows from a ``.log`` and is synced with it."""
+
+    path: str
+    is_dirty: bool
 
 
 class FoundTimestamp(NamedTuple):
@@ -131,6 +138,11 @@ class Segment:
                 trace.touch(self.time_index.path)
             self._max = self.time_index.last
         return self._max
+
+    @property
+    def derived_files(self) -> tuple[DerivedFile, ...]:
+        """The files that follow from its ``.log``."""
+        return self.offset_index, self.time_index, self.checksum
 
     @property
     def largest_timestamp(self) -> int:

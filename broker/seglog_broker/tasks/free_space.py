@@ -40,7 +40,8 @@ async def run_free_space(broker: "Broker") -> None:
             await _make_room(broker)
         else:
             broker.transfers.forgive()
-            if space.lacks_ballast and trio.current_time() >= next_ballast and not await _make_ballast(broker):
+            is_due = space.lacks_ballast and trio.current_time() >= next_ballast
+            if is_due and not await _make_ballast(broker):
                 next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
         await trio.sleep(LOOK_SECONDS)
 

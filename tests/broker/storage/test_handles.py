@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.handles import EXCESS_MAX, HandlePool
 
 
 def _disk() -> ForgetfulFileSystem:
@@ -243,3 +243,40 @@ def test_whatever_is_done_leases_work_and_idle_handles_stay_within_the_limit(
         mapped.release()
     pool.close()
     assert fs.open_files == []
+
+
+def test_when_too_many_are_leased_at_once_it_is_as_if_there_were_no_descriptor_left() -> None:
+    fs = ForgetfulFileSystem()
+    fs.load({f"/d/{number}": b"x" for number in range(EXCESS_MAX + 2)})
+    pool = HandlePool(fs, 1)
+    leases = [pool.lease(f"/d/{number}") for number in range(EXCESS_MAX + 1)]
+    assert pool.excess == EXCESS_MAX
+    with pytest.raises(OSError, match="in use") as caught:
+        pool.lease(f"/d/{EXCESS_MAX + 1}")
+    assert caught.value.errno == errno.EMFILE
+    with pool.lease("/d/0") as file:  # what is open can be shared
+        assert file.pread(1, 0) == b"x"
+    for lease in leases:
+        lease.release()
+    assert (pool.excess, pool.open_count) == (0, 1)
+    with pool.lease(f"/d/{EXCESS_MAX + 1}") as file:
+        assert file.pread(1, 0) == b"x"
+
+
+def test_where_the_process_has_no_descriptor_left_idle_ones_are_closed_and_it_is_tried_again() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    for name in "ab":
+        with pool.lease(f"/d/{name}"):
+            pass
+    fs.inject(Fault("open", "/d/c", errno.EMFILE))
+    with pool.lease("/d/c"):
+        assert fs.open_files == ["/d/c"]
+
+
+def test_with_nothing_to_close_the_lack_of_descriptors_is_told() -> None:
+    fs = _disk()
+    pool = HandlePool(fs)
+    fs.inject(Fault("open", "/d/c", errno.EMFILE))
+    with pytest.raises(OSError, match="EMFILE"):
+        pool.lease("/d/c")

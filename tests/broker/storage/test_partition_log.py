@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog, make_is_incomplete, make_partition
+from seglog_broker.storage.partition_log import (
+    SEGMENTS_PER_FLUSH_MAX,
+    PartitionLog,
+    make_is_incomplete,
+    make_partition,
+)
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.rolling import RollReason
 from seglog_protocol.batch_builder import encode_batch
@@ -361,6 +366,53 @@ def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
     disk.append(b"next")
     disk.log.flush()
     assert [(op.name, op.path) for op in operations] == [("pwritev", _log_path(9)), ("fdatasync", _log_path(9))]
+
+
+def _filled_with_segments(count: int) -> LogOnDisk:
+    disk = LogOnDisk(TopicConfig(segment_bytes=100, index_interval_bytes=0))
+    for _ in range(count):
+        disk.append_batch(batch_of_size(100))
+    return disk
+
+
+def test_very_many_segments_are_synced_a_few_at_a_time_the_oldest_first() -> None:
+    disk = _filled_with_segments(2 * SEGMENTS_PER_FLUSH_MAX + 1)
+    flush = disk.log.prepare_flush()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    assert disk.log.durable_end_offset == flush.end_offset == SEGMENTS_PER_FLUSH_MAX
+    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    assert [len(found[_log_path(base)]) for base in range(SEGMENTS_PER_FLUSH_MAX)] == [100] * SEGMENTS_PER_FLUSH_MAX
+    disk.log.flush()
+    assert disk.log.durable_end_offset == disk.log.log_end_offset
+
+
+def test_a_checkpoint_of_very_many_segments_says_how_far_it_goes() -> None:
+    disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX + 5)
+    for end_offset in (SEGMENTS_PER_FLUSH_MAX, disk.log.active.base_offset):
+        flush = disk.log.prepare_checkpoint()
+        flush.run()
+        disk.log.finish_flush(flush, None)
+        assert flush.end_offset == end_offset
+
+
+def test_a_stop_syncs_them_all() -> None:
+    disk = _filled_with_segments(3 * SEGMENTS_PER_FLUSH_MAX)
+    disk.log.close()
+    found = _double(disk).found_after(POWER_LOSS).snapshot()
+    assert all(len(found[_log_path(base)]) == 100 for base in range(3 * SEGMENTS_PER_FLUSH_MAX))
+
+
+def test_a_writer_gives_its_file_back_when_all_it_wrote_is_on_the_disk_and_not_before() -> None:
+    disk = _filled(3)
+    active = disk.log.active
+    active.rest()
+    assert active.holds_writer, "what was written may still be lost, and only an open file hears of it"
+    disk.log.flush()
+    assert not active.holds_writer
+    disk.append(b"again")
+    assert active.holds_writer
+    assert len(read_all(disk.log)) == 4
 
 
 def test_what_is_appended_during_a_flush_is_left_to_the_next() -> None:

@@ -1,0 +1,46 @@
+"""More partitions are written to than files may be open: the quiet ones give theirs back, and lose nothing by it."""
+
+import trio
+
+from seglog_broker.broker import Broker
+from seglog_broker.storage.forgetful import POWER_LOSS
+from seglog_broker.tasks.resting import LOOK_SECONDS, run_resting
+from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
+
+ONLY = (run_resting,)
+
+
+def awake(broker: Broker) -> list[int]:
+    """Numbers of the partitions whose file is kept open for appends."""
+    return [number for (_, number), partition in broker.partitions.items() if partition.log.active.holds_writer]
+
+
+async def test_the_quietest_writers_give_their_files_back_until_the_limit_holds(autojump_clock: object) -> None:
+    clock = LoopClock()
+    fs = TimedDisk(clock)
+    async with living(fs, clock, "seglog.handles.max=3", tasks=ONLY) as broker:
+        await with_topic(broker, partitions=8)
+        assert awake(broker) == [], "nobody has written yet"
+        for number in range(8):
+            append(broker, partition=number)
+            await trio.sleep(0.01)
+        assert broker.directory.handles.excess == 5
+        await trio.sleep(2 * LOOK_SECONDS)
+        assert broker.directory.handles.excess == 0
+        assert awake(broker) == [5, 6, 7]
+        found = fs.found_after(POWER_LOSS)
+        assert [found.stat(f"/data/t-{number}/{0:020d}.log").size for number in range(5)] == [256] * 5
+        append(broker, partition=0)
+        assert broker.partitions["t", 0].log.log_end_offset == 2
+        assert (await fetch(broker, 0)).size == 512
+
+
+async def test_within_the_limit_nobody_is_disturbed(autojump_clock: object) -> None:
+    clock = LoopClock()
+    async with living(TimedDisk(clock), clock, "seglog.handles.max=30", tasks=ONLY) as broker:
+        await with_topic(broker, partitions=8)
+        for number in range(8):
+            append(broker, partition=number)
+        await trio.sleep(60)
+        assert awake(broker) == list(range(8))
+        assert broker.metrics.fsyncs == 0
