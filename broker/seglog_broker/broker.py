@@ -310,6 +310,19 @@ class Broker:
                 )
             partition.append_failure = error.message
             raise
+        if appended.duplicate_of is not None:
+            # The same answer once more. At ack disk it waits as the first one did: that one may still be waiting.
+            self.metrics.duplicates += 1
+            is_stamped = config.message_timestamp_type == "LogAppendTime"
+            result = AppendResult(
+                partition.topic,
+                partition.number,
+                base_offset=appended.base_offset,
+                timestamp=appended.duplicate_of if is_stamped else append_time,
+                ack=ack,
+                duplicate=True,
+            )
+            return result, appended.last_offset + 1
         partition.append_failure = None
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size

@@ -20,11 +20,20 @@ from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
+from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
 from seglog_broker.version import VERSION
 
-TASKS: Final = (run_checkpoints, run_rolls, run_retention, run_compaction, run_deletions, run_flushes)
+TASKS: Final = (
+    run_checkpoints,
+    run_rolls,
+    run_retention,
+    run_compaction,
+    run_deletions,
+    run_flushes,
+    run_producer_expiry,
+)
 """What works in the background, each until it is cancelled."""
 
 log = structlog.get_logger()

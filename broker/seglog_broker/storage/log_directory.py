@@ -491,7 +491,12 @@ class LogDirectory:
 
     def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
         return PartitionLog(
-            self._fs, self.handles, self._clock, self._file(filenames.partition_directory_name(*key)), config
+            self._fs,
+            self.handles,
+            self._clock,
+            self._file(filenames.partition_directory_name(*key)),
+            config,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 
     # --- Checkpoints and stopping -------------------------------------------------------------------------------------
