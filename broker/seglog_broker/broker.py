@@ -75,6 +75,8 @@ from seglog_protocol.messages import (
     FetchRequest,
     FetchResult,
     HelloReply,
+    InitProducerReply,
+    InitProducerRequest,
     Message,
     MetricsReply,
     MetricsRequest,
@@ -145,6 +147,7 @@ class Broker:
         self._started_ms = clock.now_ms()
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
+        self._producer_ids_lock = trio.Lock()
         self.deletions = Deletions()
         self.retention_schedule = RetentionSchedule(
             interval_ms=config.log_retention_check_interval_ms, first_ms=config.log_initial_task_delay_ms
@@ -233,6 +236,8 @@ class Broker:
                 return await self.explain_segments(request)
             case MetricsRequest():
                 return self.read_metrics(), b""
+            case InitProducerRequest():
+                return await self.init_producer(), b""
         raise NotImplementedError(request.api)
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -341,6 +346,22 @@ class Broker:
             duplicate=False,
         )
         return result, appended.last_offset + 1
+
+    async def init_producer(self) -> InitProducerReply:
+        """An id for a new idempotent producer. StorageError, to be tried again, when none could be made sure of."""
+        ids = self.directory.producer_ids
+        async with self._producer_ids_lock:
+            producer_id = ids.take()
+            while producer_id is None:
+                block = ids.next_block()
+                with trio.CancelScope(shield=True):  # two of them must not meet in one temporary file
+                    try:
+                        await self.offload.maintenance(block.run)
+                    except OSError as error:
+                        raise StorageError(f"no producer id could be made sure of: {error}; ask again") from error
+                ids.add(block)
+                producer_id = ids.take()
+        return InitProducerReply(producer_id, 0)
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
+from seglog_broker.storage.producer_ids import ProducerIds
 from seglog_broker.storage.properties import decode_properties
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from seglog_protocol.errors import (
@@ -26,6 +27,7 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
+from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import LOG_SUFFIX, TEMPORARY_SUFFIX
 
 FORMAT_VERSION: Final = 1
@@ -49,6 +51,7 @@ _REPLACED_FILES: Final = frozenset(
         filenames.CLEAN_SHUTDOWN_FILE,
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
         checkpoints.RECOVERY_POINT_CHECKPOINT,
         checkpoints.LOG_START_CHECKPOINT,
         checkpoints.HIGH_WATERMARK_CHECKPOINT,
@@ -94,6 +97,7 @@ class LogDirectory:
         self._new_uuid = new_uuid
         self.handles = HandlePool(fs, config.seglog_handles_max)
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}  # of partitions that are offline
@@ -133,6 +137,8 @@ class LogDirectory:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
             self._mark_leftovers(directories)
             self._load_logs(set(found))
+            seen = (log.producers.highest_id for log in self.logs.values())
+            self.producer_ids.load(highest_seen=max(seen, default=NO_PRODUCER_ID))
         except OSError as error:
             self.abandon()
             raise self._unusable(error) from error
