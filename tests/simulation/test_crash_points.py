@@ -255,7 +255,11 @@ def _check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool) -> Non
             assert promised <= set(records), f"lost in {key}: {sorted(promised - set(records))}"
             # At most one batch was under way when the crash came.
             assert len(set(records) - set(written)) <= 1
-            assert all(records[offset] == written[offset] for offset in set(records) & set(written))
+            # Offsets are outside the checksum: where a power cut tears a batch that nobody was promised just behind its
+            # offset's bytes, it may come back whole but for that.
+            certain = set(records) & promised if not kept else set(records) & set(written)
+            assert all(records[offset] == written[offset] for offset in certain)
+            assert {records[offset] for offset in set(records) & set(written)} <= set(written.values())
     _check_no_stray_files(found, directory)
     for segments in _drop_below_start(found, directory):
         segments.remove()
