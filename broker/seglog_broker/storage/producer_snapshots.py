@@ -220,8 +220,13 @@ class ProducerSnapshots:
             self.take(base, sync=False)
 
     def _remove_outside(self, end: int) -> None:
-        for offset in [offset for offset in self.offsets if not self._log_start < offset <= end]:
-            self._remove(offset)
+        """Remove those that tell of too much, and those of batches that have all expired; what stands at the end stays.
+
+        So a log of which everything has expired knows its producers still.
+        """
+        for offset in list(self.offsets):
+            if not self._log_start < offset <= end and not offset == end >= self._log_start:
+                self._remove(offset)
 
     def _remove(self, offset: int) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -148,6 +148,17 @@ def test_what_is_truncated_away_can_be_sent_again() -> None:
     assert disk.log.log_end_offset == 1
 
 
+def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_restart() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    for sequence in range(4):
+        disk.append_batch(sent(1, sequence))
+    doomed = disk.log.drop_oldest(len(disk.log.segments))
+    doomed.set_aside()
+    disk.reopen(log_start=4)
+    assert disk.append_batch(sent(1, 3)) == Appended(3, 3, None, -1)
+    assert disk.append_batch(sent(1, 4)) == Appended(4, 4, None)
+
+
 def test_a_producer_of_old_data_is_forgotten_by_the_wall_clock_also_after_a_restart() -> None:
     disk = log_on_disk()
     disk.append_batch(sent(1, 0, timestamp=1_000))
