@@ -265,10 +265,10 @@ def _partition_files(directory: Path) -> dict[str, bytes]:
 def _without_passed_snapshots(files: dict[str, bytes]) -> dict[str, bytes]:
     """Without those that tell only of what has expired, which a start removes unless nothing else is there."""
     bases: dict[str, int] = {}
-    for path in files:
+    for path, content in files.items():
         directory, _, name = path.rpartition("/")
         if name.endswith(".log"):
-            first = int(Path(name).stem) - (not files[path])  # one at the end of a log that is empty stays
+            first = int(Path(name).stem) - (not content)  # one at the end of a log that is empty stays
             bases[directory] = min(bases.get(directory, 2**63), first)
     return {
         path: content
