@@ -26,6 +26,7 @@ from seglog_protocol.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -78,6 +79,8 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
             f"the batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}: "
             "the delta must be one less than a count above 0"
         )
+    if header.producer_id < NO_PRODUCER_ID:
+        raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
     _check_timestamps(header, config, now_ms)
     if "compact" in config.cleanup_policy or config.message_timestamp_before_max_ms != _LONG_MAX:
         _check_records(header, batch, config, now_ms)

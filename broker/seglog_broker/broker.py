@@ -79,6 +79,8 @@ from seglog_protocol.messages import (
     FetchRequest,
     FetchResult,
     HelloReply,
+    InitProducerReply,
+    InitProducerRequest,
     Message,
     MetricsReply,
     MetricsRequest,
@@ -153,6 +155,7 @@ class Broker:
         self._started_ms = clock.now_ms()
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
+        self._producer_ids_lock = trio.Lock()
         self.deletions = Deletions()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max)
@@ -245,6 +248,8 @@ class Broker:
                 return await self.explain_segments(request)
             case MetricsRequest():
                 return self.read_metrics(), b""
+            case InitProducerRequest():
+                return await self.init_producer(), b""
         raise NotImplementedError(request.api)
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -329,6 +334,19 @@ class Broker:
             partition.append_failure = error.message
             partition.note_read_only()
             raise error from error.__cause__
+        if appended.duplicate_of is not None:
+            # The same answer once more. At ack disk it waits as the first one did: that one may still be waiting.
+            self.metrics.duplicates += 1
+            is_stamped = config.message_timestamp_type == "LogAppendTime"
+            result = AppendResult(
+                partition.topic,
+                partition.number,
+                base_offset=appended.base_offset,
+                timestamp=appended.duplicate_of if is_stamped else append_time,
+                ack=ack,
+                duplicate=True,
+            )
+            return result, appended.last_offset + 1
         partition.append_failure = None
         self.metrics.appends[ack] += 1
         self.metrics.append_bytes += header.size
@@ -347,6 +365,22 @@ class Broker:
             duplicate=False,
         )
         return result, appended.last_offset + 1
+
+    async def init_producer(self) -> InitProducerReply:
+        """An id for a new idempotent producer. StorageError, to be tried again, when none could be made sure of."""
+        ids = self.directory.producer_ids
+        async with self._producer_ids_lock:
+            producer_id = ids.take()
+            while producer_id is None:
+                block = ids.next_block()
+                with trio.CancelScope(shield=True):  # two of them must not meet in one temporary file
+                    try:
+                        await self.offload.maintenance(block.run)
+                    except OSError as error:
+                        raise StorageError(f"no producer id could be made sure of: {error}; ask again") from error
+                ids.add(block)
+                producer_id = ids.take()
+        return InitProducerReply(producer_id, 0)
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ class Metrics:
         self.request_errors: Counter[str] = Counter()  # by wire code
         self.appends: Counter[str] = Counter()  # batches, by ack level
         self.append_bytes = 0
+        self.duplicates = 0  # batches that were in the log already, and not written again
         self.fetch_bytes = 0
         self.fetches_waited = 0  # fetches that had to wait for records
         self.cold_reads = 0  # reads that a seek had to wait for
@@ -48,6 +49,7 @@ class Metrics:
         """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
         numbers: dict[str, float] = {
             "append_bytes_total": self.append_bytes,
+            "duplicates_total": self.duplicates,
             "fetch_bytes_total": self.fetch_bytes,
             "fetches_waited_total": self.fetches_waited,
             "cold_reads_total": self.cold_reads,

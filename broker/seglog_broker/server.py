@@ -21,6 +21,7 @@ from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
+from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.resting import run_resting
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
@@ -37,6 +38,7 @@ TASKS: Final = (
     run_free_space,
     run_resting,
     run_scrubs,
+    run_producer_expiry,
 )
 """What works in the background, each until it is cancelled."""
 

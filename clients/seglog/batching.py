@@ -12,15 +12,34 @@ All times are seconds of one monotonic clock, handed in. Not thread-safe: the ow
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog.dialing import backoff_seconds
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.errors import ClientTimeoutError, MessageTooLargeError, RecordListTooLargeError, SeglogError
+from seglog_protocol.errors import (
+    ClientTimeoutError,
+    MessageTooLargeError,
+    OutOfOrderSequenceError,
+    RecordListTooLargeError,
+    SeglogError,
+)
 from seglog_protocol.messages import AppendResult
-from seglog_protocol.record_batch import HEADER_SIZE, parse_header
+from seglog_protocol.record_batch import (
+    HEADER_SIZE,
+    NO_SEQUENCE,
+    add_sequence,
+    parse_header,
+    seal_batch,
+    subtract_sequence,
+)
 from seglog_protocol.records import Headers, decode_records
+
+IN_FLIGHT_MAX: Final = 5
+"""Requests on the way at once, Kafka's ``max.in.flight.requests.per.connection``, each with one batch of a partition.
+
+So many batches of an idempotent producer the broker recognises when they come again.
+"""
 
 RECORD_OVERHEAD_MAX: Final = 36
 """The most that a record's own fields take beside key, value and headers: six varints, a varlong, attributes."""
@@ -31,6 +50,11 @@ FAILED_BATCHES_MAX: Final = 1_000
 
 SPLIT_BYTES_MAX: Final = 1 << 31
 """Our own batches are opened again without a bound of their own: they were no larger than ``batch_bytes`` before."""
+
+
+_EPOCH_MAX: Final = 2**15 - 1
+_SEQUENCES_PASSED_MAX: Final = 2**30
+"""Sequences wrap: what lies further ahead lies behind."""
 
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -50,6 +74,13 @@ class BatchLimits:
     linger_seconds: float
     delivery_seconds: float
     request_bytes: int = 8 * 1024 * 1024
+
+
+class ProducerEpoch(NamedTuple):
+    """Under what a partition's batches are sent: sequences begin at 0 in each epoch."""
+
+    producer_id: int
+    epoch: int
 
 
 class ProducerBatch:
@@ -72,6 +103,7 @@ class ProducerBatch:
         "partition",
         "record_count",
         "refusal",
+        "sequence",
         "size",
         "topic",
     )
@@ -94,6 +126,7 @@ class ProducerBatch:
         self.error: SeglogError | None = None
         self.refusal: SeglogError | None = None  # why the broker last refused it, for the time being
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
+        self.sequence = NO_SEQUENCE  # of the first record, given when the batch is first taken to be sent
         self.looked: set[int] | None = None
 
     @property
@@ -118,7 +151,7 @@ class ProducerBatch:
 class _Lane:
     """The batches of one partition: the open one, those that wait, and how many are on the way."""
 
-    __slots__ = ("in_flight", "is_held", "open", "retry_at", "waiting")
+    __slots__ = ("expected", "in_flight", "is_held", "is_known", "open", "producer", "retry_at", "sequence", "waiting")
 
     def __init__(self) -> None:
         self.open: ProducerBatch | None = None
@@ -126,13 +159,35 @@ class _Lane:
         self.in_flight = 0
         self.is_held = False  # something has to be sent again: one batch at a time, and nothing may overtake
         self.retry_at = 0.0
+        self.producer: ProducerEpoch | None = None  # None: batches are not idempotent
+        self.sequence = 0  # that the next batch begins with
+        self.is_known = False  # the broker has answered for a batch of this epoch, so it keeps others in order
+        self.expected: int | None = None  # the sequence that the broker said would follow, if it refused another
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an answer must come before another batch goes out.
+
+        A broker takes the first batch that it sees of a producer, whichever it is: so that goes alone.
+        """
+        return self.producer is not None and self.in_flight >= (IN_FLIGHT_MAX if self.is_known else 1)
 
 
 class Accumulator:
     """The records of one topic on their way to being acknowledged."""
 
-    def __init__(self, topic: str, limits: BatchLimits, codec: Codec = Codec.NONE, level: int | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        limits: BatchLimits,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        *,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
+        """With ``producer`` batches are idempotent."""
         self.topic = topic
+        self.producer = producer
         self.limits = limits
         self.codec = codec
         self.level = level
@@ -141,6 +196,7 @@ class Accumulator:
         self.unresolved = 0  # batches
         self.failed: list[ProducerBatch] = []
         self.failed_forgotten = 0  # records of failed batches that no longer fit into the list
+        self.passed_ack = "os"  # what a batch has reached that is known to be in the log, and no more of it
         self.on_settled: Callable[[ProducerBatch], None] | None = None
         """Called when a batch has been resolved or split; must not wait and must not raise."""
         self._lanes: dict[int, _Lane] = {}
@@ -163,6 +219,7 @@ class Accumulator:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane()
+            lane.producer = self.producer
         batch, was_closed = lane.open, False
         if batch is not None:
             builder = batch.builder
@@ -209,6 +266,8 @@ class Accumulator:
     def _has_ready(lane: _Lane, is_due: bool, now: float) -> bool:
         if lane.is_held and (lane.in_flight or now < lane.retry_at):
             return False
+        if lane.is_full:
+            return False
         return bool(lane.waiting) or (is_due and lane.open is not None)
 
     def next_event(self) -> float | None:
@@ -218,7 +277,7 @@ class Accumulator:
             if lane.is_held:
                 if not lane.in_flight:
                     times.append(lane.retry_at)
-            elif lane.open is not None and self._due_at is not None:
+            elif lane.open is not None and self._due_at is not None and not lane.is_full:
                 times.append(self._due_at)
         return min(times, default=None)
 
@@ -246,10 +305,42 @@ class Accumulator:
                 lane.open = None
             lane.is_held = any(later.attempts for later in lane.waiting)
             lane.in_flight += 1
+            self._give_sequence(lane, batch)
             batch.is_in_flight = batch.is_sent = True
         if is_due and all(lane.open is None for lane in self._lanes.values()):
             self._due_at = None
         return taken
+
+    def _give_sequence(self, lane: _Lane, batch: ProducerBatch) -> None:
+        """Number a batch on its way out; what is sent again keeps its number, and its bytes.
+
+        Unless the broker waits for another: what lies between was lost there, or given up here, and this batch cannot
+        be in the log. Then it and all behind it go out anew, in an epoch of their own.
+        """
+        if lane.producer is None:
+            return
+        if batch.sequence != NO_SEQUENCE and lane.expected not in (None, batch.sequence):
+            self._next_epoch(lane, batch)
+        lane.expected = None
+        if batch.sequence == NO_SEQUENCE:
+            builder = batch.builder
+            first = lane.sequence
+            count = batch.record_count if builder is None else builder.record_count
+            lane.sequence = add_sequence(first, count)  # before it is used: an interrupt may leave a gap, never a twin
+            batch.sequence = first
+            if builder is not None:
+                builder.producer_id, builder.producer_epoch = lane.producer
+                builder.base_sequence = first
+            elif batch.data is not None:
+                batch.data = _numbered(batch.data, lane.producer, first)
+
+    @staticmethod
+    def _next_epoch(lane: _Lane, batch: ProducerBatch) -> None:
+        assert lane.producer is not None
+        lane.producer = ProducerEpoch(lane.producer.producer_id, lane.producer.epoch + 1)
+        lane.sequence, lane.is_known = 0, False
+        for later in (batch, *lane.waiting):
+            later.sequence = NO_SEQUENCE
 
     def build(self, batch: ProducerBatch) -> None:
         """Make the bytes to send, compressed once. Touches only this batch, so it needs no lock while that is taken.
@@ -270,6 +361,7 @@ class Accumulator:
         """What the broker says about a batch that is on the way."""
         error = result.error
         if error is None:
+            self._lanes[batch.partition].is_known = True
             self.landed(batch)
             self.resolve(
                 batch,
@@ -290,7 +382,9 @@ class Accumulator:
         self.landed(batch)
         if batch.is_resolved:
             return
-        if isinstance(error, MessageTooLargeError | RecordListTooLargeError) and batch.record_count > 1:
+        if isinstance(error, OutOfOrderSequenceError) and batch.sequence != NO_SEQUENCE:
+            self._settle_order(batch, error, now)
+        elif isinstance(error, MessageTooLargeError | RecordListTooLargeError) and batch.record_count > 1:
             if HEADER_SIZE < error.limit < self.batch_bytes:
                 self.batch_bytes = error.limit  # the topic has changed since we asked
             self._split(batch)
@@ -299,6 +393,30 @@ class Accumulator:
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
+
+    def _settle_order(self, batch: ProducerBatch, error: OutOfOrderSequenceError, now: float) -> None:
+        """The broker waits for another sequence than this batch's: is the batch in the log, or something before it not?
+
+        Sequences of an epoch have no gaps in a log. So what lies below the expected one is there, and as the broker
+        knew it no more as one of the last five, it was restarted since, which made it durable; its offsets are not
+        known. What lies at or above it is not there.
+        """
+        lane = self._lanes[batch.partition]
+        ahead = subtract_sequence(error.expected, batch.sequence)
+        if batch.record_count <= ahead <= _SEQUENCES_PASSED_MAX:
+            if lane.is_known and batch.attempts:
+                self.resolve(batch, ack=self.passed_ack)
+            else:  # it was not sent before, or nobody knows what else is in the log
+                self.resolve(batch, error=error)
+        elif (
+            0 < ahead < batch.record_count
+            or now >= batch.deadline
+            or (lane.producer is not None and lane.producer.epoch == _EPOCH_MAX)
+        ):
+            self.resolve(batch, error=error)
+        else:
+            self._hold(batch, now + backoff_seconds(batch.attempts) if batch.attempts else 0.0)
+            lane.expected = error.expected
 
     def unsent(self, batches: Iterable[ProducerBatch]) -> None:
         """The connection is gone with these on the way, and nothing else: they go first on the next one, in order."""
@@ -328,14 +446,22 @@ class Accumulator:
 
     def _split(self, batch: ProducerBatch) -> None:
         assert batch.data is not None
-        records = decode_records(parse_header(batch.data), batch.data, size_limit=SPLIT_BYTES_MAX)
+        header = parse_header(batch.data)
+        records = decode_records(header, batch.data, size_limit=SPLIT_BYTES_MAX)
         middle = len(records) // 2
         halves: list[ProducerBatch] = []
         for number, part in enumerate((records[:middle], records[middle:])):
             half = ProducerBatch(batch.topic, batch.partition, (*batch.order, number), batch.deadline)
             half.builder = None
+            if batch.sequence != NO_SEQUENCE:  # both halves together have those of the whole
+                half.sequence = add_sequence(batch.sequence, number * middle)
             half.data = encode_batch(
-                [(r.timestamp, r.key, r.value, r.headers) for r in part], codec=self.codec, level=self.level
+                [(r.timestamp, r.key, r.value, r.headers) for r in part],
+                codec=self.codec,
+                level=self.level,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=half.sequence,
             )
             half.record_count = len(part)
             half.size = batch.size * len(part) // len(records)
@@ -430,3 +556,11 @@ class Accumulator:
         elif not batch.is_in_flight and batch in lane.waiting:
             lane.waiting.remove(batch)
             lane.is_held = any(later.attempts for later in lane.waiting)
+
+
+def _numbered(data: bytes, producer: ProducerEpoch, sequence: int) -> bytes:
+    """A batch that is built already, under another epoch."""
+    header = parse_header(data)._replace(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=sequence
+    )
+    return seal_batch(header, data[HEADER_SIZE:])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from seglog import topics
+from seglog import producing, topics
 from seglog.address import parse_address
 from seglog.connection import Reply
 from seglog.conversations import Ask, Conversation, ask, converse
@@ -181,23 +181,26 @@ class Client:
         compression_level: int | None = None,
         buffer_bytes: int = 32 * 1024 * 1024,
         delivery_timeout: float = 120.0,
+        idempotent: bool = True,
     ) -> "Producer":
         """A producer for ``topic``, created if the broker does that; else UnknownTopicError names the nearest.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
         (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
         (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
-        record fails after ``delivery_timeout`` seconds. A retry after a lost connection may duplicate: at least once.
+        record fails after ``delivery_timeout`` seconds. With ``idempotent`` what is sent again after a lost connection
+        is in the log once; at ack "none" nothing is sent again.
         """
         from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
         from seglog.sending import ProducerOptions  # noqa: PLC0415
 
         options = ProducerOptions(
-            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
+            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
         )
         may_create = self.broker.auto_create_topics
         description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
-        return self._adopted(lambda link: Producer(self._dialer, link, description, options))
+        epoch = self.converse(producing.new_producer()) if options.needs_producer_id else None
+        return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch))
 
     def consumer(
         self,

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class Receipt(NamedTuple):
     """Where a record is, and what it has reached.
 
-    ``offset`` is -1 at ack "none", which is not answered. ``timestamp`` (epoch ms) is the record's own, or the broker's
-    time of append where the topic keeps that. ``ack`` is what was reached: "none", "os" (survives a crash of the
-    broker) or "disk" (survives power loss).
+    ``offset`` is -1 at ack "none", which is not answered, and where the record is known to be in the log, but its
+    answer was lost and the broker restarted before the record was sent again. ``timestamp`` (epoch ms) is the record's
+    own, or the broker's time of append where the topic keeps that. ``ack`` is what was reached: "none", "os" (survives
+    a crash of the broker) or "disk" (survives power loss).
     """
 
     topic: str

@@ -15,7 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from seglog.batching import ProducerBatch
+from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
 from seglog.delivery import Delivery
 from seglog.dialer import Dialer
@@ -44,14 +44,21 @@ class Producer:
     Made by ``Client.producer``. It has a connection of its own, so acknowledgements never stand behind anything else.
     """
 
-    def __init__(self, dialer: Dialer, link: Link, topic: TopicDescription, options: ProducerOptions) -> None:
+    def __init__(
+        self,
+        dialer: Dialer,
+        link: Link,
+        topic: TopicDescription,
+        options: ProducerOptions,
+        producer: ProducerEpoch | None = None,
+    ) -> None:
         self.topic = topic.name
         self.partitions = topic.partitions
         self.options = options
         self._dialer = dialer
         self._link: Link | None = link
         self._owner = Owner("producer")
-        self._sender = Sender(topic, options)
+        self._sender = Sender(topic, options, producer)
         self._sending = threading.Lock()
         # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
         self._lock = threading.Lock()

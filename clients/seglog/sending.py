@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from seglog.batching import Accumulator, BatchLimits, ProducerBatch, record_bytes_max
+from seglog.batching import (
+    IN_FLIGHT_MAX,
+    Accumulator,
+    BatchLimits,
+    ProducerBatch,
+    ProducerEpoch,
+    record_bytes_max,
+)
 from seglog.dialing import backoff_seconds
 from seglog.moments import to_epoch_ms
 from seglog.partitioner import Partitioner
@@ -35,8 +42,6 @@ from seglog_protocol.records import Headers
 Content = bytes | bytearray | memoryview | str | None
 HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
 
-IN_FLIGHT_MAX: Final = 5
-"""Requests on the way at once, Kafka's ``max.in.flight.requests.per.connection``."""
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """A request unanswered for so long means a dead connection, Kafka's ``request.timeout.ms``."""
 ABORT_WAIT_SECONDS: Final = 1.0
@@ -56,6 +61,7 @@ class ProducerOptions:
     compression_level: int | None = None
     buffer_bytes: int = 32 * 1024 * 1024
     delivery_timeout: float = 120.0
+    idempotent: bool = True
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
@@ -69,6 +75,11 @@ class ProducerOptions:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)!r}")
         if not self.linger_ms >= 0:
             raise ValueError(f"linger_ms must be 0 or more, not {self.linger_ms!r}")
+
+    @property
+    def needs_producer_id(self) -> bool:
+        """Whether the broker is asked for one: at ack "none" nothing is sent again that could be recognised."""
+        return self.idempotent and self.ack != "none"
 
     @property
     def codec(self) -> Codec:
@@ -87,7 +98,9 @@ class Sent:
 class Sender:
     """The records of one producer on their way to being acknowledged."""
 
-    def __init__(self, topic: TopicDescription, options: ProducerOptions) -> None:
+    def __init__(
+        self, topic: TopicDescription, options: ProducerOptions, producer: ProducerEpoch | None = None
+    ) -> None:
         self.topic = topic.name
         self.partitions = topic.partitions
         self.options = options
@@ -102,7 +115,9 @@ class Sender:
             ),
             options.codec,
             options.compression_level,
+            producer=producer,
         )
+        self.accumulator.passed_ack = options.ack
         self.in_flight: list[Sent] = []
         self.answers = 0
         """Rises with everything that may let the next request go or a waiting call return."""

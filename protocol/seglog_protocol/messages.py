@@ -666,6 +666,21 @@ class MetricsReply(Message):
     metrics: dict[str, int | float]
 
 
+@dataclass(frozen=True, slots=True)
+class InitProducerRequest(Request):
+    """An id for a new idempotent producer."""
+
+    api: ClassVar[str] = "init_producer"
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerReply(Message):
+    """An id that nobody had before and nobody gets again, and the epoch to begin with."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 REQUESTS: Final[Mapping[str, type[Request]]] = {
     request.api: request
     for request in (
@@ -682,6 +697,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         ExplainRequest,
         ExplainSegmentsRequest,
         MetricsRequest,
+        InitProducerRequest,
     )
 }
 

@@ -37,6 +37,8 @@ from seglog_protocol.messages import (
     FetchResult,
     HelloReply,
     HelloRequest,
+    InitProducerReply,
+    InitProducerRequest,
     Message,
     OffsetsReply,
     OffsetsRequest,
@@ -101,6 +103,7 @@ class FakeBroker:
         self.logs = {name: [FakePartition() for _ in range(count)] for name, count in (topics or {"t": 1}).items()}
         self.config: dict[str, dict[str, Any]] = {}
         self.max_message_bytes = max_message_bytes
+        self.producer_ids = 0
         self.requests: list[Request] = []
         self.script: Script = lambda _request, _payload: None
         self.changed = threading.Condition(threading.RLock())
@@ -206,6 +209,9 @@ class FakeBroker:
                 return HelloReply("seglog", "fake/1", dict(API_VERSIONS), limits, uptime_ms=61_000, partitions=1)
             case TopicsRequest():
                 return self._topics(request)
+            case InitProducerRequest():
+                self.producer_ids += 1
+                return InitProducerReply(self.producer_ids, 0), b""
             case CreateTopicRequest():
                 if request.topic in self.logs:
                     return TopicExistsError(f"{request.topic} exists", topic=request.topic)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from seglog.sending import IN_FLIGHT_MAX, REQUEST_TIMEOUT_SECONDS, ProducerOptions, Sender, Sent
+from seglog.batching import IN_FLIGHT_MAX
+from seglog.sending import REQUEST_TIMEOUT_SECONDS, ProducerOptions, Sender, Sent
 from seglog_protocol.errors import BrokerStoppingError, ClientClosedError, ConnectionLostError, NotReachableError
 from seglog_protocol.messages import AppendReply, AppendResult, TopicDescription, reply_header
 

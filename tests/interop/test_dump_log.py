@@ -50,19 +50,21 @@ class DumpedRecord(NamedTuple):
 
 @dataclass
 class Dump:
-    """What the tool said; records and codecs of batches by partition directory."""
+    """What the tool said; records, codecs of batches and producers of snapshots by partition directory."""
 
     complaints: list[str] = field(default_factory=list)
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By file, when they were asked for: the last offset before and the first one behind."""
     records: dict[str, list[DumpedRecord]] = field(default_factory=dict)
     codecs: dict[str, set[str]] = field(default_factory=dict)
+    producers: dict[str, set[int]] = field(default_factory=dict)
 
 
 _TIME = r"(?:CreateTime|LogAppendTime): (-?\d+)"
 _BATCH = re.compile(rf"baseOffset: .* {_TIME} size: \d+ magic: 2 compresscodec: (\w+) crc: \d+ isvalid: true")
 _RECORD = re.compile(rf"\| offset: (\d+) {_TIME} keySize: (-?\d+) valueSize: (-?\d+) .*")
 _INDEX_ENTRY = re.compile(r"offset: \d+ position: \d+|timestamp: \d+ offset: \d+")
+_PRODUCER = re.compile(r"producerId: (\d+) producerEpoch: \d+ .*")
 _OTHER = re.compile(r"Log starting offset: \d+|\S+ is empty\.?")
 _GAPS = re.compile(r"Non-consecutive offsets in (\S+)\n((?:  -?\d+ is followed by \d+\n)+)")
 _GAP = re.compile(r"  (-?\d+) is followed by (\d+)\n")
@@ -100,6 +102,8 @@ def dump(kafka: Path, files: Sequence[Path], *, with_gaps: bool = False) -> Dump
             found.records.setdefault(current, []).append(DumpedRecord(*map(int, told.groups())))
         elif told := _BATCH.fullmatch(line):
             found.codecs.setdefault(current, set()).add(told[2])
+        elif told := _PRODUCER.match(line):
+            found.producers.setdefault(current, set()).add(int(told[1]))
         elif line and not _INDEX_ENTRY.fullmatch(line) and not _OTHER.fullmatch(line):
             found.complaints.append(f"{current}: {line}")
     found.complaints += [f"{file} was not dumped" for file in waiting]
@@ -118,9 +122,12 @@ def _unless_it_begins_there(complaint: re.Match[str]) -> str:
     return "" if begins == int(complaint[2]) != 0 else complaint[0]
 
 
+_SUFFIXES = {".log", ".index", ".timeindex", ".snapshot"}
+
+
 def files_of(directory: Path) -> list[Path]:
     """Every file that the tool can judge."""
-    return [path for path in sorted(directory.glob("*/*")) if path.suffix in {".log", ".index", ".timeindex"}]
+    return [path for path in sorted(directory.glob("*/*")) if path.suffix in _SUFFIXES]
 
 
 # --- What happened ----------------------------------------------------------------------------------------------------
@@ -219,13 +226,15 @@ def test_kafka_finds_nothing_to_complain_about_and_reads_what_we_read(
         assert all(len(log.segments) > 1 for (topic, _), log in logs.logs.items() if topic in {"none", "mixed"})
     assert not any(read.damaged for read in ours.values())
     assert found.records == {name: [_as_dumped(row) for row in read.rows] for name, read in ours.items() if read.rows}
+    if stage != "running":  # the first snapshot comes with the first roll
+        assert all(found.producers[f"{codec}-0"] for codec in CODECS)
     for codec in CODECS:
         extra = {"none"} if stage == "truncated" else set()
         assert found.codecs[f"{codec}-0"] == {codec} | extra
     assert found.codecs["mixed-0"] >= ({"none"} if stage == "truncated" else set(CODECS))
 
 
-def test_a_flipped_bit_and_a_wrong_index_entry_would_be_found(
+def test_a_flipped_bit_and_a_wrong_index_entry_and_a_torn_snapshot_would_be_found(
     history: dict[str, Path], kafka: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(history["stopped"] / "none-0", tmp_path / "none-0")
@@ -238,6 +247,10 @@ def test_a_flipped_bit_and_a_wrong_index_entry_would_be_found(
     assert dump(kafka, [log]).complaints
     assert dump(kafka, [index]).complaints
     assert dump(kafka, [time_index]).complaints
+    snapshot = max((tmp_path / "none-0").glob("*.snapshot"))
+    assert not dump(kafka, [snapshot]).complaints
+    snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    assert dump(kafka, [snapshot]).complaints
 
 
 # --- Compacted --------------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def _check(found: ForgetfulFileSystem, written: Written) -> None:
     newest = {key: value for _, (key, value) in sorted(records.items())}
     assert {key for key, value in newest.items() if value is not None} == {key for key, _ in wanted.values()}
     names = {name.split(".", 1)[1] for name in found.list_directory("/data/t-0") if name[0].isdigit()}
-    assert names <= {"log", "index", "timeindex", "checksum"}, "a stray file"
+    assert names <= {"log", "index", "timeindex", "checksum", "snapshot"}, "a stray file"
     _compact(found, directory, log)
     verify(found, log)
     again = {record.offset: (record.key, record.value) for record in read_around(log)}

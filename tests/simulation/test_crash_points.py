@@ -303,12 +303,14 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
             for segment in log.segments
             for suffix in (".log", ".index", ".timeindex")
         }
+        bounds = [*(segment.base_offset for segment in log.segments), log.log_end_offset]
         allowed = {"leader-epoch-checkpoint", "partition.metadata", "seglog-partition.json"}
         for segment, following in pairwise(log.segments):
             # Of one that was about to leave the log, any name may have changed already.
             is_leaving = following.base_offset <= log.log_start_offset
             name = segment_files.segment_file_name(segment.base_offset, segment_files.CHECKSUM_SUFFIX)
             (allowed if is_leaving else expected).add(name)
+        allowed |= {segment_files.segment_file_name(offset, segment_files.SNAPSHOT_SUFFIX) for offset in bounds}
         found = set(fs.list_directory(f"/data/{filenames.partition_directory_name(*key)}"))
         assert expected <= found
         assert found - expected <= allowed

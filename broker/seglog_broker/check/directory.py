@@ -35,6 +35,7 @@ _REPLACED_FILES: Final = frozenset(
         filenames.META_PROPERTIES_FILE,
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
         filenames.CLEAN_SHUTDOWN_FILE,
     }
 )

@@ -33,7 +33,6 @@ from seglog_broker.config.values import (
     Words,
 )
 
-NO_IDEMPOTENCE: Final = "producer ids are kept as they were sent, and nothing is checked by them yet"
 NO_GROUPS: Final = "there are no consumer groups yet"
 NO_TRANSACTIONS: Final = "there are no transactions"
 
@@ -448,10 +447,9 @@ class BrokerConfig:
         Key(
             "producer.id.expiration.ms",
             Int(1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds after which an idempotent producer that was quiet is forgotten.",
             "Raise it when producers may be away for longer and then retry.",
-            note=NO_IDEMPOTENCE,
         ),
     ] = 86_400_000
     producer_id_expiration_check_interval_ms: Annotated[
@@ -459,10 +457,9 @@ class BrokerConfig:
         Key(
             "producer.id.expiration.check.interval.ms",
             Int(1),
-            Effect.NOT_YET,
+            Effect.NOW,
             "Milliseconds between two looks for producers to forget.",
             "Seldom.",
-            note=NO_IDEMPOTENCE,
         ),
     ] = 600_000
     offsets_retention_minutes: Annotated[

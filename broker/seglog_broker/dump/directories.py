@@ -47,7 +47,13 @@ from seglog_protocol.segment_files import (
 )
 
 _LOG_DIRECTORY_FILES: Final = frozenset(
-    {filenames.META_PROPERTIES_FILE, filenames.REGISTRY_FILE, filenames.FORMAT_FILE, *OFFSET_CHECKPOINTS}
+    {
+        filenames.META_PROPERTIES_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
+        *OFFSET_CHECKPOINTS,
+    }
 )
 _KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {
     filenames.LOCK_FILE,

@@ -11,7 +11,10 @@ from seglog_protocol import segment_files as names
 
 
 class DoomedSegments:
-    """Files of some segments of one directory; both methods may be called in a thread, and again after an error."""
+    """Files of some segments of one directory, and the producer snapshots at their bases.
+
+    Both methods may be called in a thread, and again after an error.
+    """
 
     def __init__(
         self, fs: FileSystem, directory: str, base_offsets: Sequence[int], *, sync_survivors: bool = False
@@ -52,5 +55,5 @@ class DoomedSegments:
         return [
             f"{self.directory}/{names.segment_file_name(base, suffix)}"
             for base in self.base_offsets
-            for suffix in names.SEGMENT_SUFFIXES
+            for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX)
         ]

@@ -14,6 +14,7 @@ CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 REGISTRY_FILE: Final = "seglog-topics.json"
 FORMAT_FILE: Final = "seglog-format"
 BALLAST_FILE: Final = "seglog-ballast"
+PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})

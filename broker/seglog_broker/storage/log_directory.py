@@ -17,6 +17,7 @@ from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file
 from seglog_broker.storage.free_space import FreeSpace
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
+from seglog_broker.storage.producer_ids import ProducerIds
 from seglog_broker.storage.properties import decode_properties
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from seglog_protocol.errors import (
@@ -28,6 +29,7 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
+from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import LOG_SUFFIX, TEMPORARY_SUFFIX
 
 FORMAT_VERSION: Final = 1
@@ -51,6 +53,7 @@ _REPLACED_FILES: Final = frozenset(
         filenames.CLEAN_SHUTDOWN_FILE,
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
         checkpoints.RECOVERY_POINT_CHECKPOINT,
         checkpoints.LOG_START_CHECKPOINT,
         checkpoints.HIGH_WATERMARK_CHECKPOINT,
@@ -97,6 +100,7 @@ class LogDirectory:
         self.handles = HandlePool(fs, config.seglog_handles_max)
         self.space = FreeSpace(fs, path, config)
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
         self._lock: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}  # of partitions that are offline
@@ -137,6 +141,8 @@ class LogDirectory:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
             self._mark_leftovers(directories)
             self._load_logs(set(found))
+            seen = (log.producers.highest_id for log in self.logs.values())
+            self.producer_ids.load(highest_seen=max(seen, default=NO_PRODUCER_ID))
         except OSError as error:
             self.abandon()
             raise self._unusable(error) from error
@@ -495,7 +501,12 @@ class LogDirectory:
 
     def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
         return PartitionLog(
-            self._fs, self.handles, self._clock, self._file(filenames.partition_directory_name(*key)), config
+            self._fs,
+            self.handles,
+            self._clock,
+            self._file(filenames.partition_directory_name(*key)),
+            config,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 
     # --- Checkpoints and stopping -------------------------------------------------------------------------------------

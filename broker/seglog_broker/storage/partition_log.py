@@ -12,6 +12,7 @@ import errno
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -40,6 +41,8 @@ from seglog_broker.storage.partition_state import (
     DamagedRange,
     PartitionState,
 )
+from seglog_broker.storage.producer_snapshots import LoadReport, ProducerSnapshots, ReplayedBatch
+from seglog_broker.storage.producer_state import ProducerState
 from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
 from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.storage.rolling import RollReason, draw_segment_age
@@ -57,7 +60,9 @@ from seglog_protocol.errors import (
     RecordListTooLargeError,
     StorageError,
 )
-from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch
+from seglog_protocol.record_batch import NO_PRODUCER_ID, BatchHeader, rewrite_offset_and_epoch
+from seglog_protocol.records import decode_records
+from seglog_protocol.transaction_files import EndMarker, decode_end_marker
 
 CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
 """Read at a clean start where the active segment's checksum is not known; a larger one is covered by the scrub."""
@@ -69,12 +74,20 @@ SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
 
 
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""The default of ``producer.id.expiration.ms``."""
+
+
 class Appended(NamedTuple):
-    """Where a batch went; ``rolled`` says why a new segment was begun for it, None if none was."""
+    """Where a batch is; ``rolled`` says why a new segment was begun for it, None if none was.
+
+    ``duplicate_of`` is None for a batch that was written, else the timestamp (ms) of the one that it repeats.
+    """
 
     base_offset: int
     last_offset: int
     rolled: RollReason | None
+    duplicate_of: int | None = None
 
 
 class LogSlice:
@@ -110,6 +123,7 @@ class OpenReport:
     recovery: RecoveryReport | None
     rebuilt_indexes: int
     epoch_problem: str | None
+    producers: LoadReport
 
 
 class StateWrite:
@@ -136,6 +150,7 @@ class PartitionLog:
         directory: str,
         config: TopicConfig,
         *,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         random: Random | None = None,
     ) -> None:
         self.directory = directory
@@ -147,6 +162,8 @@ class PartitionLog:
         self.durable_end_offset = 0
         self.first_dirty_offset: int | None = None  # where the last round of compaction ended, None before the first
         self.state = PartitionState()
+        self.producers = ProducerState(expiration_ms=producer_expiration_ms)
+        self._snapshots = ProducerSnapshots(fs, directory, self.producers)
         self._fs = fs
         self._handles = handles
         self._clock = clock
@@ -216,7 +233,16 @@ class PartitionLog:
         self._forget_expired_damage()
         self._settle_epochs(epoch_before, clean=clean)
         self._settle_appends(clean=clean)
-        return OpenReport(recovery, rebuilt, self.epochs.problem)
+        producers = self._snapshots.load(
+            found,
+            self._bases,
+            log_start=self.log_start_offset,
+            log_end=self.log_end_offset,
+            recovered_from=None if recovery is None else recovery.first_base,
+            now_ms=self._clock.now_ms(),
+            replay=self._replay,
+        )
+        return OpenReport(recovery, rebuilt, self.epochs.problem, producers)
 
     def _recover(self, recovery_point: int) -> RecoveryReport:
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
@@ -280,6 +306,18 @@ class PartitionLog:
         if known is not None and so_far.size < known.size:
             self.state.checksum = None
             self._save_state()
+
+    def _replay(self, start: int, end: int) -> Iterator[ReplayedBatch]:
+        """As ``producer_snapshots.Replay``."""
+        next_offset = start
+        for segment in self._segments[max(0, bisect_right(self._bases, start) - 1) :]:
+            if segment.base_offset >= end:
+                return
+            for found in segment.batches():
+                header = found.header
+                if next_offset <= header.base_offset and header.last_offset < end:
+                    next_offset = header.next_offset
+                    yield ReplayedBatch(header, _end_marker(segment, found) if header.is_control else None)
 
     def _settle_appends(self, *, clean: bool) -> None:
         """Restore when the active segment was written to first and last; after a crash the first is an estimate.
@@ -361,11 +399,16 @@ class PartitionLog:
     def append(self, batch: memoryview, header: BatchHeader) -> Appended:
         """Write one checked batch at the end, under the next offsets and the current epoch.
 
-        ``batch`` is changed in place: its base offset and leader epoch, which its checksum does not cover. Nothing is
-        synced; see ``flush``. Raises PartitionReadOnlyError, RecordListTooLargeError, or StorageError with the log as
-        it was before.
+        ``batch`` is changed in place: its base offset and leader epoch, which its checksum does not cover. One that
+        repeats a recent batch of its producer is not written again. Nothing is synced; see ``flush``. Raises
+        PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check`` raises, or StorageError with the
+        log as it was before.
         """
         self._refuse_if_read_only()
+        if header.producer_id > NO_PRODUCER_ID:
+            repeated = self.producers.check((header,))
+            if repeated is not None:
+                return Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)
         size = header.size
         if size > self.config.segment_bytes:
             raise RecordListTooLargeError(
@@ -397,6 +440,7 @@ class PartitionLog:
             self._cut_back(error)
         self.active.tail.note(base, last_offset + 1, position, position + size)
         self.log_end_offset = last_offset + 1
+        self.producers.apply(header, base, now)
         state = self.state
         if state.first_append_ms is None:
             state.first_append_ms = now
@@ -472,6 +516,8 @@ class PartitionLog:
         except OSError:
             self._indexes_unsaved = True
         self._adopt(new)
+        with suppress(OSError):  # a start then has more to read
+            self._snapshots.take(base_offset, sync=False)
         self._unfinished_roll = None
         self.state.note_roll(old.base_offset, reason, self._clock.now_ms())
         self.state.first_append_ms = None
@@ -598,9 +644,21 @@ class PartitionLog:
                     segment.checksum.save()
             self._indexes_unsaved = False
         unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
-        return self._flush_of(*_first_of(unsynced, end_offset), with_derived=True)
+        snapshots = self._snapshots.unsynced
+        flush = self._flush_of(*_first_of(unsynced, end_offset), with_derived=True, others=snapshots)
+        for path in snapshots:
+            self._handles.forget(path)  # nobody else opens it, and it may be removed
+        self._snapshots.note_synced()
+        return flush
 
-    def _flush_of(self, segments: Sequence[Segment], end_offset: int, *, with_derived: bool = False) -> Flush:
+    def _flush_of(
+        self,
+        segments: Sequence[Segment],
+        end_offset: int,
+        *,
+        with_derived: bool = False,
+        others: Sequence[str] = (),
+    ) -> Flush:
         assert not self._is_flushing, "one flush of a log at a time"
         derived: list[DerivedFile] = []
         if with_derived:
@@ -608,7 +666,7 @@ class PartitionLog:
             segments = [segment for segment in segments if segment.is_dirty]
         leases: list[Lease[File]] = []
         try:
-            for path in (*(segment.log_path for segment in segments), *(file.path for file in derived)):
+            for path in (*(segment.log_path for segment in segments), *(file.path for file in derived), *others):
                 leases.append(self._handles.lease(path))  # noqa: PERF401 - those before a failure are given back
         except OSError as error:
             for lease in leases:
@@ -636,6 +694,7 @@ class PartitionLog:
             end = self.log_end_offset
             while self._run_flush(self._prepare_deep_flush(self._segments, end)) < end:
                 pass
+            self._snapshots.close(self._bases, end)
             self._save_state()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
@@ -981,6 +1040,8 @@ class PartitionLog:
             self._take_note_of(damage)
         for base in swap.sources:
             self.state.rolls.pop(base, None)
+        with suppress(OSError):  # a start removes what is out of place
+            self._snapshots.drop(swap.sources[1:])
         self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
         self._state_unsaved = True
         return DoomedSegments(self._fs, self.directory, swap.sources)
@@ -1058,6 +1119,7 @@ class PartitionLog:
             self.state.log_start_reason = "expired"
             self.epochs.truncate_from_start(self.log_start_offset)
         self._forget_expired_damage()
+        self._snapshots.forget([segment.base_offset for segment in going])
         self._state_unsaved = True
         doomed = DoomedSegments(
             self._fs,
@@ -1107,6 +1169,13 @@ class PartitionLog:
             self._directory_is_dirty = True
             self._settle_appends(clean=False)
             self.flush()
+            self._snapshots.truncate(
+                self._bases,
+                log_start=self.log_start_offset,
+                log_end=self.log_end_offset,
+                now_ms=self._clock.now_ms(),
+                replay=self._replay,
+            )
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
         self.epochs.save()
@@ -1136,6 +1205,15 @@ def _first_of(segments: list[Segment], end_offset: int) -> tuple[list[Segment], 
     if len(segments) <= SEGMENTS_PER_FLUSH_MAX:
         return segments, end_offset
     return segments[:SEGMENTS_PER_FLUSH_MAX], segments[SEGMENTS_PER_FLUSH_MAX].base_offset
+
+
+def _end_marker(segment: Segment, found: LocatedBatch) -> EndMarker | None:
+    """What a control batch says; None when it ends no transaction, or cannot be read."""
+    try:
+        records = decode_records(found.header, segment.read_batch(found))
+    except CorruptRecordError:
+        return None
+    return decode_end_marker(records[0].key, records[0].value) if records else None
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:

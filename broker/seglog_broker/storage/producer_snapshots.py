@@ -1,10 +1,13 @@
 """A partition's producer snapshots: ``<offset>.snapshot`` is what was known of every producer below ``<offset>``.
 
 One is taken at each roll, at each load and when the log is closed; a start reads the newest and replays the batches
-behind it. A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay stand in
-for it. What must not happen is that one outlives the batches it tells of, for then a batch that is gone would be called
-a repetition; so names that are removed for that reason are gone from the disk, a power cut later too, before the call
-returns. Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
+behind it. A snapshot does not say when its producers were last seen, so after a start they count as seen when it was
+written, by its file's modification time, and those of replayed batches as seen now.
+
+A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay stand in for it. What
+must not happen is that one outlives the batches it tells of, for then a batch that is gone would pass for a repetition;
+so names removed for that reason are gone from the disk, a power cut later too, before the call returns.
+Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
 """
 
 import contextlib
@@ -64,6 +67,7 @@ class ProducerSnapshots:
         """Of the snapshots there are, rising."""
         self._log_start = 0
         self._names_changed = False  # a removal that a power cut could still undo
+        self._unsynced: dict[int, None] = {}  # snapshots that no fsync has covered
 
     def load(
         self,
@@ -131,14 +135,37 @@ class ProducerSnapshots:
         self.offsets.append(end_offset)
         if sync:
             self._names_changed = False
+        else:
+            self._unsynced[end_offset] = None
+
+    @property
+    def unsynced(self) -> list[str]:
+        """Paths of the snapshots that were taken without ``sync``."""
+        return [self._path(offset) for offset in self._unsynced]
+
+    def note_synced(self) -> None:
+        """The caller sees to it that all of them are synced from now on."""
+        self._unsynced.clear()
+
+    def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
+        """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
+        self.take(end_offset)
+        for offset in stray_snapshots(self.offsets, segment_bases):
+            self._remove(offset)
 
     def drop(self, segment_bases: Collection[int]) -> None:
-        """Remove the snapshots at the bases of segments that were deleted, or merged into others by compaction.
+        """Remove the snapshots at the bases of segments that compaction merged into others.
 
         The directory is not synced: a name that comes back is out of place, and the next load removes it.
         """
         for offset in [offset for offset in self.offsets if offset in segment_bases]:
             self._remove(offset)
+
+    def forget(self, segment_bases: Collection[int]) -> None:
+        """Count no more on the snapshots at the bases of segments that leave the log: their files go with those."""
+        for offset in [offset for offset in self.offsets if offset in segment_bases]:
+            self.offsets.remove(offset)
+            self._unsynced.pop(offset, None)
 
     def wipe(self, end_offset: int) -> None:
         """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
@@ -158,20 +185,23 @@ class ProducerSnapshots:
             offset = self.offsets[-1]
             try:
                 entries = decode_snapshot(read_file(self._fs, self._path(offset)))
+                written_ms = self._fs.stat(self._path(offset)).mtime_ms
             except MalformedSnapshotError:
                 report.corrupt.append(offset)
                 self._remove(offset)
                 continue
             report.snapshot = offset
-            self.state.restart(offset, entries)
+            self.state.restart(offset, entries, seen_ms=written_ms)
             report.expired = self.state.expire(now_ms)
             break
-        self._replay(segment_bases, log_end, replay, report)
+        self._replay(segment_bases, log_end, now_ms, replay, report)
         self.take(log_end)
         self._sync_names()
         return report
 
-    def _replay(self, segment_bases: Sequence[int], log_end: int, replay: Replay, report: LoadReport) -> None:
+    def _replay(
+        self, segment_bases: Sequence[int], log_end: int, now_ms: int, replay: Replay, report: LoadReport
+    ) -> None:
         """Count the batches behind the snapshot, taking others where the last two segments begin.
 
         A truncation, or a recovery after the next crash, then need not read more than those two.
@@ -183,20 +213,26 @@ class ProducerSnapshots:
                 while due and header.base_offset >= due[0]:
                     self.take(due.pop(0), sync=False)
                 report.replayed += 1
-                aborted = self.state.apply_replayed(header, marker)
+                aborted = self.state.apply_replayed(header, marker, now_ms)
                 if aborted is not None:
                     report.aborted.append(aborted)
         for base in due:
             self.take(base, sync=False)
 
     def _remove_outside(self, end: int) -> None:
-        for offset in [offset for offset in self.offsets if not self._log_start < offset <= end]:
-            self._remove(offset)
+        """Remove those that tell of too much, and those of batches that have all expired; what stands at the end stays.
+
+        So a log of which everything has expired knows its producers still.
+        """
+        for offset in list(self.offsets):
+            if not self._log_start < offset <= end and not offset == end >= self._log_start:
+                self._remove(offset)
 
     def _remove(self, offset: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(self._path(offset))
         self.offsets.remove(offset)
+        self._unsynced.pop(offset, None)
         self._names_changed = True
 
     def _sync_names(self) -> None:

@@ -73,12 +73,13 @@ class LastRecord(NamedTuple):
 class _Producer:
     """One producer; ``batches`` are up to five packed ones, newest last."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_sequence", "last_timestamp")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_seen_ms", "last_sequence", "last_timestamp")
 
     def __init__(self) -> None:
         self.epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = _NO_COORDINATOR_EPOCH
         self.last_timestamp = 0
+        self.last_seen_ms = 0  # wall time, as far as it is known
         self.last_sequence = NO_SEQUENCE
         self.batches = b""
 
@@ -129,6 +130,8 @@ class ProducerState:
         self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
         self.end_offset = 0
         """Everything below is accounted for."""
+        self.highest_id = NO_PRODUCER_ID
+        """Of all producers ever seen here, forgotten ones too."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -181,10 +184,11 @@ class ProducerState:
             )
         return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
 
-    def apply(self, header: BatchHeader, base_offset: int) -> None:
+    def apply(self, header: BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
         """Count a data batch whose bytes are now in the log at ``base_offset``, wherever its header says it begins.
 
-        ``header`` is that of the log: on a LogAppendTime topic with the broker's time.
+        ``header`` is that of the log: on a LogAppendTime topic with the broker's time. ``seen_ms`` is the wall time of
+        the append, 0 if it is not known.
         """
         offset_delta = header.last_offset_delta
         last_offset = base_offset + offset_delta
@@ -195,13 +199,16 @@ class ProducerState:
         producer = self._taken(producer_id)
         producer.set_epoch(header.producer_epoch)
         producer.add_batch(header.last_sequence, last_offset, offset_delta, header.max_timestamp)
+        producer.last_seen_ms = seen_ms
         if header.is_transactional and producer_id not in self._open:
             self._open[producer_id] = base_offset
         self._put_back(producer_id, producer)
 
     # --- Replaying ----------------------------------------------------------------------------------------------------
 
-    def apply_replayed(self, header: BatchHeader, marker: EndMarker | None) -> AbortedTransaction | None:
+    def apply_replayed(
+        self, header: BatchHeader, marker: EndMarker | None, seen_ms: int = 0
+    ) -> AbortedTransaction | None:
         """Count a batch that a load or a recovery finds in the log, in order of offsets; the log is believed.
 
         Sequences may have gaps, epochs may go back. ``marker`` is what the record of a control batch says, None for
@@ -209,7 +216,7 @@ class ProducerState:
         Returns the entry for the transaction index where a transaction was aborted.
         """
         if not header.is_control:
-            self.apply(header, header.base_offset)
+            self.apply(header, header.base_offset, seen_ms)
             return None
         self.end_offset = header.next_offset
         producer_id = header.producer_id
@@ -219,6 +226,7 @@ class ProducerState:
         producer.set_epoch(header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
+        producer.last_seen_ms = seen_ms
         first_offset = self._open.pop(producer_id, None)
         self._put_back(producer_id, producer)
         if first_offset is None or marker.type != "ABORT":
@@ -237,21 +245,22 @@ class ProducerState:
     def expire(self, now_ms: int) -> int:
         """Forget producers that were quiet for ``producer.id.expiration.ms``; returns how many.
 
-        Quiet is counted from the last timestamp, which on a CreateTime topic is the client's. An open transaction
-        keeps its producer.
+        Quiet is counted from the last timestamp, which on a CreateTime topic is the client's, or from the wall time at
+        which the producer was last seen, whichever is later: one that sends old data is not forgotten at once. An open
+        transaction keeps its producer.
         """
         latest = now_ms - self._expiration_ms
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.last_timestamp <= latest and producer_id not in self._open
+            if max(producer.last_timestamp, producer.last_seen_ms) <= latest and producer_id not in self._open
         ]
         for producer_id in expired:
             del self._producers[producer_id]
         return len(expired)
 
-    def restart(self, end_offset: int, entries: Iterable[ProducerEntry] = ()) -> None:
-        """Forget everything, and know what a snapshot at ``end_offset`` says instead."""
+    def restart(self, end_offset: int, entries: Iterable[ProducerEntry] = (), *, seen_ms: int = 0) -> None:
+        """Forget everything, and know what a snapshot at ``end_offset``, written at ``seen_ms``, says instead."""
         self._producers.clear()
         self._open.clear()
         self.end_offset = end_offset
@@ -261,9 +270,11 @@ class ProducerState:
             producer.epoch = entry.producer_epoch
             producer.coordinator_epoch = entry.coordinator_epoch
             producer.last_timestamp = entry.timestamp
+            producer.last_seen_ms = seen_ms
             if entry.last_offset >= 0:
                 producer.add_batch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
             self._producers[entry.producer_id] = producer
+            self.highest_id = max(self.highest_id, entry.producer_id)
             if entry.current_txn_first_offset >= 0:
                 opened.append((entry.current_txn_first_offset, entry.producer_id))
         self._open.update((producer_id, first_offset) for first_offset, producer_id in sorted(opened))
@@ -307,6 +318,7 @@ class ProducerState:
 
     def _put_back(self, producer_id: int, producer: _Producer) -> None:
         self._producers[producer_id] = producer
+        self.highest_id = max(self.highest_id, producer_id)
         if len(self._producers) - len(self._open) > self._producers_max:
             self._forget_oldest(max(1, self._producers_max // _FORGOTTEN_AT_ONCE))
 

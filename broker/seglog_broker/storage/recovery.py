@@ -22,6 +22,7 @@ class RecoveryReport:
     """What reading a log after an unclean stop found."""
 
     next_offset: int | None = None  # behind the last good batch, None when there is none
+    first_base: int = 0  # of the first segment that was read
     scanned_bytes: int = 0
     cut_bytes: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
@@ -140,6 +141,7 @@ class LogRecovery:
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
         """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
         report = self.report
+        report.first_base = segments[0].base_offset
         for number, segment in enumerate(segments):
             segment.release()
             segment.damaged = []

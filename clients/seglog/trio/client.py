@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import trio
 
-from seglog import topics
+from seglog import producing, topics
 from seglog.address import parse_address
 from seglog.connection import Reply
 from seglog.consuming import ConsumerOptions
@@ -202,23 +202,26 @@ class Client:
         compression_level: int | None = None,
         buffer_bytes: int = 32 * 1024 * 1024,
         delivery_timeout: float = 120.0,
+        idempotent: bool = True,
     ) -> Opening[Producer]:
         """A producer for ``topic``, for ``async with``, created if the broker does that; else UnknownTopicError.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
         (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
         (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
-        record fails after ``delivery_timeout`` seconds. A retry after a lost connection may duplicate: at least once.
+        record fails after ``delivery_timeout`` seconds. With ``idempotent`` what is sent again after a lost connection
+        is in the log once; at ack "none" nothing is sent again.
         """
         options = ProducerOptions(
-            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout
+            ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
         )
 
         async def opened() -> Producer:
             may_create = self.broker.auto_create_topics
             description = await self.converse(topics.describe_for_producing(topic, may_create=may_create))
+            epoch = await self.converse(producing.new_producer()) if options.needs_producer_id else None
             link = await self._dial()
-            producer = Producer(self._dialer, link, description, options, self._background)
+            producer = Producer(self._dialer, link, description, options, self._background, epoch)
             self._producers.add(producer)
             producer.on_closed = lambda: self._producers.discard(producer)
             return producer

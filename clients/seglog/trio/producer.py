@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import trio
 
-from seglog.batching import ProducerBatch
+from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
@@ -44,14 +44,20 @@ class Producer:
     """
 
     def __init__(
-        self, dialer: Dialer, link: Link, topic: TopicDescription, options: ProducerOptions, background: Background
+        self,
+        dialer: Dialer,
+        link: Link,
+        topic: TopicDescription,
+        options: ProducerOptions,
+        background: Background,
+        producer: ProducerEpoch | None = None,
     ) -> None:
         self.topic = topic.name
         self.partitions = topic.partitions
         self.options = options
         self._dialer = dialer
         self._link: Link | None = None
-        self._sender = Sender(topic, options)
+        self._sender = Sender(topic, options, producer)
         self._sender.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, trio.Event] = {}
         self._room = trio.lowlevel.ParkingLot()

@@ -34,7 +34,7 @@ def test_a_partition_reads_as_a_table_of_its_segments() -> None:
     disk = small_log(12, segment_bytes=1000)
     heading, more, state, titles, first, second = readable(facts(disk.fs, DIRECTORY))
     assert heading == "topic-0: 2 segments, 1.2 KiB"
-    assert more == "  topic id IVT1Seu3QjacxS7oBTKhDQ, leader epoch 0 from 0"
+    assert more == "  topic id IVT1Seu3QjacxS7oBTKhDQ, leader epoch 0 from 0, snapshots at 10, 12"
     assert state.startswith("  state: active segment begun 2023-11-14T22:13:20.000Z, last append")
     assert [
         titles,

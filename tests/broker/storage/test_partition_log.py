@@ -13,6 +13,7 @@ from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, For
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import (
     SEGMENTS_PER_FLUSH_MAX,
+    Appended,
     PartitionLog,
     make_is_incomplete,
     make_partition,
@@ -81,8 +82,8 @@ def _log_path(base: int) -> str:
 def test_a_batch_gets_the_next_offsets_and_the_current_epoch_and_nothing_else_changes() -> None:
     disk = LogOnDisk()
     sent = batch(b"a", b"b", timestamp=5)
-    assert disk.append_batch(sent) == (0, 1, None)
-    assert disk.append_batch(sent) == (2, 3, None)
+    assert disk.append_batch(sent) == Appended(0, 1, None)
+    assert disk.append_batch(sent) == Appended(2, 3, None)
     stored = contents(disk.fs)[_log_path(0)]
     first, second = stored[: len(sent)], stored[len(sent) :]
     assert first == bytes(8) + sent[8:12] + bytes(4) + sent[16:]
@@ -111,7 +112,7 @@ def test_a_batch_as_large_as_a_segment_fits_and_a_larger_one_is_refused() -> Non
         disk.append_batch(batch_of_size(301))
     assert (caught.value.size, caught.value.limit) == (301, 300)
     assert contents(disk.fs) == before
-    assert disk.append_batch(batch_of_size(300)) == (1, 1, RollReason.SIZE)
+    assert disk.append_batch(batch_of_size(300)) == Appended(1, 1, RollReason.SIZE)
 
 
 def test_a_timestamp_exactly_segment_ms_after_the_first_batch_stays_and_one_more_rolls() -> None:
@@ -215,7 +216,7 @@ def test_an_offset_that_no_index_entry_can_hold_rolls_and_the_gap_is_read_over()
     assert disk.append(b"first").rolled is None
     assert disk.append_batch(_sparse_batch(INT32_MAX - 1)).rolled is None
     assert disk.log.log_end_offset == INT32_MAX + 1
-    assert disk.append(b"third") == (INT32_MAX + 1, INT32_MAX + 1, RollReason.OFFSET_RANGE)
+    assert disk.append(b"third") == Appended(INT32_MAX + 1, INT32_MAX + 1, RollReason.OFFSET_RANGE)
     for log in _lives(disk):
         assert _bases(log) == [0, INT32_MAX + 1]
         assert [record.offset for record in read_all(log)] == [0, 1, INT32_MAX + 1]
@@ -229,7 +230,7 @@ def test_an_offset_range_of_one_more_rolls_before_the_batch() -> None:
     disk = LogOnDisk()
     disk.append(b"first")
     disk.append(b"second")
-    assert disk.append_batch(_sparse_batch(INT32_MAX - 1)) == (2, INT32_MAX + 1, RollReason.OFFSET_RANGE)
+    assert disk.append_batch(_sparse_batch(INT32_MAX - 1)) == Appended(2, INT32_MAX + 1, RollReason.OFFSET_RANGE)
     assert _bases(disk.log) == [0, 2]
 
 
@@ -449,7 +450,7 @@ def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_s
     _double(disk).inject(Fault("open", f"{1:020d}.index", error=errno.EMFILE))
     with pytest.raises(StorageError):
         disk.append_batch(batch_of_size(250))
-    assert disk.append_batch(batch_of_size(100)) == (1, 1, RollReason.SIZE)
+    assert disk.append_batch(batch_of_size(100)) == Appended(1, 1, RollReason.SIZE)
     disk.reopen()
     assert disk.log.log_end_offset == 2
     assert len(read_all(disk.log)) == 2

@@ -368,12 +368,13 @@ def test_where_a_start_would_begin_is_known_for_each_drop_by_itself() -> None:
     third.set_aside()
     assert disk.log.first_base_on_disk == 15
     assert files(disk) == {
-        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
+        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")),
         *(
             f"{base:020d}{suffix}.deleted"
             for base in (0, 5, 10)
             for suffix in (".log", ".index", ".timeindex", ".checksum")
         ),
+        *(f"{base:020d}.snapshot.deleted" for base in (5, 10)),
     }
 
 
@@ -415,7 +416,10 @@ def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over(
     disk._open(clean=False, log_start=15)
     assert bases(disk.log) == [15], "the orphaned index is gone"
     assert disk.log.state.damaged == []
-    assert files(disk) == {f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")}
+    assert files(disk) == {
+        *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
+        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
+    }
 
 
 def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart() -> None:
@@ -442,5 +446,6 @@ def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
     disk._open(clean=False, log_start=10)
     assert offsets(disk.log) == list(range(10, 20))
     assert files(disk) - {f"{10:020d}.checksum"} == {
-        f"{b:020d}{suffix}" for b in (10, 15) for suffix in (".log", ".index", ".timeindex")
+        *(f"{b:020d}{suffix}" for b in (10, 15) for suffix in (".log", ".index", ".timeindex")),
+        *(f"{offset:020d}.snapshot" for offset in (15, 20)),
     }

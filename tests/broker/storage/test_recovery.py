@@ -461,7 +461,7 @@ def test_indexes_whose_log_is_gone_are_removed_and_other_files_stay() -> None:
     disk = _filled(15)
     disk.log.close()
     strays = (_path(99, ".index"), _path(99, ".timeindex"), _path(99, ".txnindex"))
-    others = (f"{DIRECTORY}/notes.txt", _path(7, ".snapshot"), f"{DIRECTORY}/index", _path(10, ".txnindex"))
+    others = (f"{DIRECTORY}/notes.txt", f"{DIRECTORY}/index", _path(10, ".txnindex"))
     _double(disk).load(dict.fromkeys((*strays, *others), b"x"))
     disk._open(clean=True)
     found = set(contents(disk.fs))
@@ -482,7 +482,7 @@ def test_an_empty_active_segment_without_indexes_gets_them() -> None:
 # --- Start points -----------------------------------------------------------------------------------------------------
 
 
-def test_after_a_clean_stop_only_the_active_segment_is_opened() -> None:
+def test_after_a_clean_stop_only_the_active_segment_and_the_last_snapshot_are_opened() -> None:
     disk = _filled(200)
     disk.log.close()
     double = _double(disk)
@@ -491,7 +491,7 @@ def test_after_a_clean_stop_only_the_active_segment_is_opened() -> None:
     disk._open(clean=True, recovery_point=200)
     assert disk.report.recovery is None
     touched = {read.path for read in double.reads if "0000" in read.path}
-    assert touched == {_path(190, suffix) for suffix in (".log", ".index", ".timeindex")}
+    assert touched == {*(_path(190, suffix) for suffix in (".log", ".index", ".timeindex")), _path(200, ".snapshot")}
     assert [read.name for read in double.reads].count("list_directory") <= 2
 
 

@@ -1,0 +1,254 @@
+"""Idempotent producers of a partition log: what is recognised when it comes again, whatever happened between."""
+
+import errno
+from contextlib import suppress
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.storage.partition_log import Appended
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name
+from tests.logs import DIRECTORY, LogOnDisk, read_all, read_around, verify
+
+_DAY = 86_400_000
+
+
+def sent(producer: int, sequence: int, count: int = 1, *, epoch: int = 0, timestamp: int = -1, text: str = "") -> bytes:
+    """A batch whose records say who they are."""
+    records = [(timestamp, None, f"{producer}:{sequence + n}{text}".encode(), ()) for n in range(count)]
+    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def log_on_disk(config: TopicConfig | None = None) -> LogOnDisk:
+    """Whose files are written by the same clock."""
+    disk = LogOnDisk(config)
+    double(disk).now_ms = disk.clock.now
+    return disk
+
+
+def snapshots(disk: LogOnDisk) -> list[int]:
+    found = (parse_segment_file_name(name) for name in disk.fs.list_directory(DIRECTORY))
+    return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == SNAPSHOT_SUFFIX)
+
+
+def double(disk: LogOnDisk) -> ForgetfulFileSystem:
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    return disk.fs
+
+
+def test_a_batch_that_comes_again_is_answered_with_its_first_place_and_not_written() -> None:
+    disk = log_on_disk()
+    assert disk.append_batch(sent(1, 0, 3, timestamp=77)) == Appended(0, 2, None)
+    disk.append(b"of another")
+    assert disk.append_batch(sent(1, 0, 3, timestamp=77)) == Appended(0, 2, None, 77)
+    assert disk.append_batch(sent(1, 3)) == Appended(4, 4, None)
+    assert [record.value for record in read_all(disk.log)] == [b"1:0", b"1:1", b"1:2", b"of another", b"1:3"]
+
+
+def test_what_is_out_of_order_or_of_an_old_epoch_is_refused_and_changes_nothing() -> None:
+    disk = log_on_disk()
+    disk.append_batch(sent(1, 0))
+    with pytest.raises(OutOfOrderSequenceError) as gap:
+        disk.append_batch(sent(1, 2))
+    assert gap.value.facts["expected"] == 1
+    disk.append_batch(sent(1, 0, epoch=1))
+    with pytest.raises(InvalidProducerEpochError):
+        disk.append_batch(sent(1, 1))
+    assert disk.log.log_end_offset == 2
+
+
+def test_a_failed_write_is_not_counted_so_that_its_retry_is_written() -> None:
+    disk = log_on_disk()
+    double(disk).inject(Fault("pwritev", ".log", error=errno.ENOSPC))
+    with pytest.raises(Exception, match="could not be written"):
+        disk.append_batch(sent(1, 0))
+    assert disk.append_batch(sent(1, 0)) == Appended(0, 0, None)
+
+
+def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    for sequence in range(7):
+        disk.append_batch(sent(1, sequence))
+    disk.reopen()
+    assert disk.append_batch(sent(1, 6)).duplicate_of is not None
+    with pytest.raises(OutOfOrderSequenceError):
+        disk.append_batch(sent(1, 5))  # a snapshot has only the last batch
+    disk.append_batch(sent(1, 7))
+    disk.log.release()
+    disk.fs = double(disk).crash(PROCESS_KILL)
+    disk._open(clean=False)
+    assert disk.append_batch(sent(1, 7)).duplicate_of is not None
+    assert disk.append_batch(sent(1, 3)).base_offset == 3, "read from the log, so it has the last five"
+    disk.append_batch(sent(1, 8))
+    disk.log.flush()
+    disk.append_batch(sent(1, 9))
+    disk.log.release()
+    disk.fs = double(disk).crash(POWER_LOSS)
+    disk._open(clean=False)
+    assert disk.append_batch(sent(1, 8)).duplicate_of is not None
+    assert disk.append_batch(sent(1, 9)) == Appended(9, 9, None)
+
+
+def test_snapshots_stand_at_the_bases_and_at_the_end_of_a_stopped_log_and_an_earlier_end_goes() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    for sequence in range(5):
+        disk.append_batch(sent(1, sequence))
+    bases = [segment.base_offset for segment in disk.log.segments]
+    assert snapshots(disk) == bases[1:]
+    disk.reopen()
+    assert snapshots(disk) == [*bases[1:], 5]
+    disk.append_batch(sent(1, 5))
+    disk.append_batch(sent(1, 6))
+    disk.reopen()
+    assert snapshots(disk) == [*[s.base_offset for s in disk.log.segments][1:], 7]
+
+
+def test_a_roll_waits_for_no_disk_and_the_checkpoint_syncs_the_snapshot() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    disk.append_batch(sent(1, 0))
+    disk.append_batch(sent(1, 1))
+    fs = double(disk)
+    fs.operations.clear()
+    disk.append_batch(sent(1, 2))
+    rolled = [operation for operation in fs.operations if operation.name in ("fdatasync", "sync_directory")]
+    assert snapshots(disk)
+    assert rolled == []
+    flush = disk.log.prepare_checkpoint()
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    synced = [operation.path for operation in fs.operations if operation.name == "fdatasync"]
+    assert any(path.endswith(SNAPSHOT_SUFFIX) for path in synced)
+    assert fs.open_files == [path for path in fs.open_files if not path.endswith(SNAPSHOT_SUFFIX)]
+
+
+def test_a_snapshot_that_cannot_be_written_holds_no_roll_up() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    double(disk).inject(Fault("rename", SNAPSHOT_SUFFIX, error=errno.ENOSPC))
+    for sequence in range(4):
+        disk.append_batch(sent(1, sequence))
+    disk.reopen()
+    assert disk.append_batch(sent(1, 3)).duplicate_of is not None
+
+
+def test_what_is_truncated_away_can_be_sent_again() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    for sequence in range(6):
+        disk.append_batch(sent(1, sequence))
+    disk.log.truncate_to(3)
+    assert disk.append_batch(sent(1, 2)).duplicate_of is not None
+    assert disk.append_batch(sent(1, 3)).base_offset == 3
+    disk.log.truncate_to(0)
+    assert disk.append_batch(sent(1, 0)).base_offset == 0
+    assert disk.log.log_end_offset == 1
+
+
+def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_restart() -> None:
+    disk = log_on_disk(TopicConfig(segment_bytes=200))
+    for sequence in range(4):
+        disk.append_batch(sent(1, sequence))
+    doomed = disk.log.drop_oldest(len(disk.log.segments))
+    doomed.set_aside()
+    disk.reopen(log_start=4)
+    assert disk.append_batch(sent(1, 3)) == Appended(3, 3, None, -1)
+    assert disk.append_batch(sent(1, 4)) == Appended(4, 4, None)
+
+
+def test_a_producer_of_old_data_is_forgotten_by_the_wall_clock_also_after_a_restart() -> None:
+    disk = log_on_disk()
+    disk.append_batch(sent(1, 0, timestamp=1_000))
+    assert disk.log.producers.expire(disk.clock.now + _DAY - 1) == 0
+    disk.reopen()
+    assert len(disk.log.producers) == 1
+    assert disk.log.producers.expire(disk.clock.now + _DAY - 1) == 0
+    assert disk.log.producers.expire(disk.clock.now + _DAY) == 1
+    assert disk.append_batch(sent(1, 40)).base_offset == 1, "one that is not known may begin anywhere"
+
+
+class RetryingProducers(RuleBasedStateMachine):
+    """Producers that keep up to five batches on the way, lose replies and send again, while the log has accidents.
+
+    The model is what each producer has sent, in order: the log holds each record once, and in that order.
+    """
+
+    @initialize(segment_bytes=st.sampled_from([150, 400, 5000]))
+    def begin(self, segment_bytes: int) -> None:
+        self.disk = log_on_disk(TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=100))
+        self.next = [0, 0, 0]
+        self.acked = [0, 0, 0]
+        self.unacked: list[list[tuple[int, int]]] = [[], [], []]  # (sequence, count) on the way, in order
+
+    @rule(who=st.integers(0, 2), count=st.integers(1, 3), is_lost=st.booleans())
+    def send(self, who: int, count: int, is_lost: bool) -> None:
+        if len(self.unacked[who]) == 5 or (self.unacked[who] and not is_lost):
+            return
+        sequence = self.next[who]
+        self.next[who] += count
+        self.unacked[who].append((sequence, count))
+        self.disk.append_batch(sent(who, sequence, count))
+        if not is_lost:
+            self._acked(who)
+
+    @rule(who=st.integers(0, 2), keeps=st.integers(0, 5))
+    def send_again(self, who: int, keeps: int) -> None:
+        """All of them, in order, over a new connection; some replies may be lost once more."""
+        for sequence, count in list(self.unacked[who]):
+            with suppress(OutOfOrderSequenceError):  # a snapshot has only the last one; the invariant says it is there
+                self.disk.append_batch(sent(who, sequence, count))
+        for _ in self.unacked[who][keeps:]:
+            self._acked(who)
+
+    def _acked(self, who: int) -> None:
+        sequence, count = self.unacked[who].pop(0)
+        self.acked[who] = sequence + count
+
+    @rule()
+    def others_append(self) -> None:
+        self.disk.append(b"-1:0")
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.disk.reopen()
+
+    @rule()
+    def kill(self) -> None:
+        self.disk.log.release()
+        self.disk.fs = double(self.disk).crash(PROCESS_KILL)
+        self.disk._open(clean=False)
+
+    @rule()
+    def lose_power(self) -> None:
+        """What was acked had been flushed; the rest is sent again, from the first that is gone on."""
+        self.disk.log.flush()
+        self.disk.log.release()
+        self.disk.fs = double(self.disk).crash(POWER_LOSS)
+        self.disk._open(clean=False)
+
+    @rule()
+    def checkpoint(self) -> None:
+        flush = self.disk.log.prepare_checkpoint()
+        flush.run()
+        self.disk.log.finish_flush(flush, None)
+
+    @invariant()
+    def each_record_is_there_once_and_in_order(self) -> None:
+        if not hasattr(self, "disk"):
+            return
+        found = [record.value for record in read_around(self.disk.log)]
+        for who, end in enumerate(self.next):
+            mine = [value for value in found if value is not None and value.startswith(f"{who}:".encode())]
+            assert mine == [f"{who}:{n}".encode() for n in range(end)]
+        verify(self.disk.fs, self.disk.log)
+
+    def teardown(self) -> None:
+        if hasattr(self, "disk"):
+            self.disk.log.release()
+
+
+TestRetryingProducers = RetryingProducers.TestCase
+TestRetryingProducers.settings = settings(max_examples=60, stateful_step_count=30)
