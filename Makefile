@@ -11,7 +11,7 @@ run: $(STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
 
 test: check
-	$(BIN)/pytest -m 'not spark'
+	$(BIN)/pytest -m 'not spark' -n auto --dist loadfile
 
 # A lane of its own, which says how long it took: half a gigabyte comes from pip, and a JVM has to start, on pip's Java
 # and not on the machine's.

@@ -31,8 +31,9 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def files(running: Daemon) -> list[str]:
-    """Names of the segments' files, those set aside included."""
-    return sorted(path.name for path in (running.directory / "t-0").iterdir() if path.name[0] == "0")
+    """Names of the segments' files, those set aside included; what is known of producers is kept beside them."""
+    names = [path.name for path in (running.directory / "t-0").iterdir()]
+    return sorted(name for name in names if name[0] == "0" and ".snapshot" not in name)
 
 
 def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
@@ -164,4 +165,5 @@ def _wait_until_empty(running: Daemon) -> None:
     wanted = [f"{end:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]
     wait_until(lambda: files(running) == wanted, "one empty segment")
     others = {path.name for path in (running.directory / "t-0").iterdir()} - set(wanted)
+    others -= {f"{end:020d}.snapshot"}
     assert others <= {"leader-epoch-checkpoint", "partition.metadata", "seglog-partition.json"}
