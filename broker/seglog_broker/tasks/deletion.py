@@ -1,7 +1,8 @@
 """Delayed deletion: what has left a log or the registry stays on the disk for ``file.delete.delay.ms``, then goes.
 
-Whoever still reads from such a file holds it open and finishes, however long that takes; only its name is gone. What
-is still waiting when the broker stops is removed by the next start.
+Whoever still reads from such a file holds it open and finishes, however long that takes, for only its name is gone;
+but while the disk is full it is cut, see ``free_space``. What is still waiting when the broker stops is removed by the
+next start.
 """
 
 import heapq
