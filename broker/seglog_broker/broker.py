@@ -155,6 +155,7 @@ class Broker:
         self._started_ms = clock.now_ms()
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
+        self.dry_run_turn = trio.Lock()  # one dry run of compaction at a time
         self._producer_ids_lock = trio.Lock()
         self.deletions = Deletions()
         self.transfers = Transfers()

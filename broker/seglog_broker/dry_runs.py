@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import trio
-
 from seglog_broker.cleaner_process import CleanerError
 from seglog_broker.storage.compaction_job import CleaningJob, SegmentLoss
 from seglog_protocol.errors import StorageError
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 
 BYTES_UNASKED_MAX: Final = 64 * 1024 * 1024
 """Read for an answer that did not insist on being told."""
-
-_RUNS: Final = trio.CapacityLimiter(1)
 
 
 class DryRun(NamedTuple):
@@ -52,21 +48,28 @@ async def dry_run(broker: "Broker", partition: "Partition", *, insist: bool) -> 
     if not below:
         return DryRun({})
     job = log.plan_cleaning(cleanable, broker.config, dry_run=True)
-    known = partition.dry_run
-    if known is not None and _is_still_true(known, job):
-        return known.found
+    known = _known(partition, job)
+    if known is not None:
+        return known
     if size > BYTES_UNASKED_MAX and not insist:
         return DryRun({}, f"to tell what it would drop, {size:,} bytes must be read: ask for drops")
-    async with _RUNS:
+    async with broker.dry_run_turn:
+        known = _known(partition, job)  # whoever had the turn before may have asked the same
+        if known is not None:
+            return known
         try:
             result = await broker.offload.clean(broker.fs, job)
         except CleanerError as error:
             raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
-    found = DryRun({loss.base_offset: loss for loss in result.losses})
-    partition.dry_run = Remembered(job, found)
+        found = DryRun({loss.base_offset: loss for loss in result.losses})
+        partition.dry_run = Remembered(job, found)
     return found
 
 
-def _is_still_true(known: Remembered, job: CleaningJob) -> bool:
-    """Whether the same segments would be gone through by the same rules; only a tombstone's end may come meanwhile."""
-    return known.job == replace(job, now_ms=known.job.now_ms)
+def _known(partition: "Partition", job: CleaningJob) -> DryRun | None:
+    """What the last dry run found, if the same segments would be gone through by the same rules.
+
+    Only a tombstone's end may have come meanwhile.
+    """
+    known = partition.dry_run
+    return known.found if known is not None and known.job == replace(job, now_ms=known.job.now_ms) else None

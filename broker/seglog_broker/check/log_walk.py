@@ -61,18 +61,11 @@ class LogWalk:
         position = 0
         while position < size:
             lowest = max(base_offset, self.next_offset or 0)
-            found = verifier.batch_at(position, lowest, highest) or verifier.next_batch(position, lowest, highest)
+            found = verifier.going_on(position, lowest, highest)
             if found is None:
                 lost = DamagedRange(lowest, lowest, base_offset, position, size)
                 self.tails.append(Stretch(lost, self._why(file, verifier, lost, highest)))
                 return
-            while found.header.base_offset > lowest:
-                # Checksums leave out the offset. When the next batch lies below this one, it is this one that is wrong.
-                after = verifier.batch_at(found.end, lowest, highest)
-                after = after or verifier.next_batch(found.end, lowest, highest)
-                if after is None or after.header.base_offset > found.header.last_offset:
-                    break
-                found = after
             first = found.header.base_offset
             if found.position > position:
                 lost = DamagedRange(lowest, first, base_offset, position, found.position)

@@ -106,6 +106,24 @@ class BatchVerifier:
             candidate = self._next_magic(candidate + 1)
         return None
 
+    def at_or_behind(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
+        """The valid batch at ``position``, else the first behind it, as ``next_batch``."""
+        return self.batch_at(position, offset_min, offset_max) or self.next_batch(position, offset_min, offset_max)
+
+    def going_on(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
+        """The batch with which a log goes on at or behind ``position`` when ``offset_min`` is the next offset due.
+
+        Checksums leave out the offset. When the next batch lies below the one found, it is that one that is wrong;
+        believed, it would make everything behind it look like a tail.
+        """
+        found = self.at_or_behind(position, offset_min, offset_max)
+        while found is not None and found.header.base_offset > offset_min:
+            after = self.at_or_behind(found.end, offset_min, offset_max)
+            if after is None or after.header.base_offset > found.header.last_offset:
+                break
+            found = after
+        return found
+
     def _next_magic(self, position: int) -> int | None:
         """Where a batch could begin at or behind ``position``: sixteen bytes before a byte of value 2."""
         while position + HEADER_SIZE <= self.size:

@@ -70,9 +70,9 @@ CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
 CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
 """By which the active segment has grown before a checkpoint writes for its checksum alone: a start that has to read the
 log anyway adds up the rest."""
+
 SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
-
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """The default of ``producer.id.expiration.ms``."""
@@ -425,14 +425,8 @@ class PartitionLog:
             reason = self._roll_reason(size, last_offset, header.max_timestamp, now)
         except OSError as error:
             raise self._unreadable(self.active, error) from error
-        if reason is not None:
-            try:
-                if not self._roll(base, reason):
-                    reason = None
-            except OSError as error:
-                # What was begun may already be there, and a start would append to it: so must we, sooner or later.
-                self._unfinished_roll = reason
-                raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
+        if reason is not None and not self._roll_or_note(base, reason):
+            reason = None
         rewrite_offset_and_epoch(batch, 0, base, self.leader_epoch)
         try:
             position = self.active.append(batch, last_offset, header.max_timestamp)
@@ -524,6 +518,17 @@ class PartitionLog:
         self._state_unsaved = True
         return True
 
+    def _roll_or_note(self, base_offset: int, reason: RollReason) -> bool:
+        """As ``_roll``; StorageError when the new segment could not be begun, which the next append then tries again.
+
+        What was begun may already be there, and a start would append to it: so must we, sooner or later.
+        """
+        try:
+            return self._roll(base_offset, reason)
+        except OSError as error:
+            self._unfinished_roll = reason
+            raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
+
     def roll_if_idle(self) -> bool:
         """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
 
@@ -539,11 +544,7 @@ class PartitionLog:
             return False
         if self.state.read_only is not None or now - first <= self._segment_ms_max:
             return False
-        try:
-            return self._roll(self.log_end_offset, RollReason.IDLE)
-        except OSError as error:
-            self._unfinished_roll = RollReason.IDLE
-            raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
+        return self._roll_or_note(self.log_end_offset, RollReason.IDLE)
 
     @property
     def idle_roll_ms(self) -> int | None:
@@ -1101,14 +1102,11 @@ class PartitionLog:
         if count == len(self._segments):
             assert self.active.size, "an empty active segment is not dropped"
             try:
-                self._roll(self.log_end_offset, RollReason.RETENTION)
-            except OSError as error:
-                self._unfinished_roll = RollReason.RETENTION
+                self._roll_or_note(self.log_end_offset, RollReason.RETENTION)
+            except StorageError:
                 count -= 1
                 if not count:
-                    raise storage_error(
-                        f"a new segment could not be begun in {self.directory}: {error}", error
-                    ) from error
+                    raise
         going = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         for segment in going:

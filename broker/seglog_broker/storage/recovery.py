@@ -114,8 +114,7 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
         verifier = BatchVerifier(file, file.size())
         position, next_offset = 0, base_offset
         while position < verifier.size:
-            found = verifier.batch_at(position, next_offset, highest)
-            found = found or verifier.next_batch(position, next_offset, highest)
+            found = verifier.at_or_behind(position, next_offset, highest)
             if found is None:
                 break
             position, next_offset = found.end, found.header.next_offset
@@ -179,18 +178,10 @@ class LogRecovery:
             position = 0
             while position < segment.size:
                 lowest = max(segment.base_offset, self.report.next_offset or 0)
-                found = verifier.batch_at(position, lowest, highest) or verifier.next_batch(position, lowest, highest)
+                found = verifier.going_on(position, lowest, highest)
                 if found is None:
                     self._tails.append(_Tail(segment, position, lowest))
                     return
-                while found.header.base_offset > lowest:
-                    # Checksums leave out the offset. When the next batch lies below this one, it is this one that is
-                    # wrong; believed, it would make everything behind it look like a tail.
-                    after = verifier.batch_at(found.end, lowest, highest)
-                    after = after or verifier.next_batch(found.end, lowest, highest)
-                    if after is None or after.header.base_offset > found.header.last_offset:
-                        break
-                    found = after
                 if found.position > position:
                     self._note_damage(segment, lowest, found.header.base_offset, position, found.position)
                 self._settle_tails(found.header.base_offset)

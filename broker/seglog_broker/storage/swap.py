@@ -15,6 +15,7 @@ other, because a start completes *all* swap files as one range. Source: storage-
 from collections.abc import Sequence
 from contextlib import suppress
 
+from seglog_broker.storage.cleaned_segment import remove_cleaned
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_protocol import segment_files as names
 
@@ -91,6 +92,4 @@ def discard_cleaned(fs: FileSystem, directory: str) -> None:
         fs.sync_directory(directory)
     for name in logs:
         fs.unlink(f"{directory}/{name}")
-    for name in fs.list_directory(directory):
-        if name.endswith(names.CLEANED_SUFFIX):
-            fs.unlink(f"{directory}/{name}")
+    remove_cleaned(fs, directory)

@@ -24,9 +24,9 @@ def remembered(broker: Broker, partition: int = 0) -> PartitionState:
     return PartitionState.load(fs.found_after(POWER_LOSS), f"/data/t-{partition}")
 
 
-async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 9)
@@ -43,10 +43,8 @@ async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(a
 
 
 async def test_a_state_that_cannot_be_saved_is_told_and_saved_at_the_next_one_and_others_are_saved(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2)
         append(broker)
@@ -61,9 +59,9 @@ async def test_a_state_that_cannot_be_saved_is_told_and_saved_at_the_next_one_an
         assert broker.hello().problems == []
 
 
-async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker)
@@ -80,10 +78,8 @@ async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(autojump
 
 
 async def test_a_topic_that_is_deleted_and_made_again_while_a_state_waits_is_not_touched_by_it(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=(run_checkpoints, run_deletions)) as broker:
         await with_topic(broker, segment_bytes=1024)
         append(broker, 9)

@@ -105,16 +105,6 @@ class CleaningOffload(HeldOffload):
 
 
 @pytest.fixture
-def clock() -> LoopClock:
-    return LoopClock()
-
-
-@pytest.fixture
-def fs(clock: LoopClock) -> TimedDisk:
-    return TimedDisk(clock)
-
-
-@pytest.fixture
 def offload() -> CleaningOffload:
     return CleaningOffload()
 

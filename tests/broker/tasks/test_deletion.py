@@ -82,10 +82,8 @@ async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None
 
 
 async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_delay_is_over(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2)
         append(broker)
@@ -100,9 +98,9 @@ async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_dela
         assert [entry["event"] for entry in logged] == ["files_removed"] * 2
 
 
-async def test_who_reads_from_a_deleted_topic_finishes_after_its_files_are_gone(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_who_reads_from_a_deleted_topic_finishes_after_its_files_are_gone(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker, 3)
@@ -115,9 +113,9 @@ async def test_who_reads_from_a_deleted_topic_finishes_after_its_files_are_gone(
         assert not [path for path in fs.open_files if "t-0" in path]
 
 
-async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wait(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         for life in range(3):
             await with_topic(broker)
@@ -134,9 +132,9 @@ async def test_a_topic_of_the_same_name_is_made_and_deleted_again_while_files_wa
         assert broker.partitions["t", 0].log.log_end_offset == 3
 
 
-async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_directory(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(
         fs, clock, DELAY, "log.retention.check.interval.ms=10000", tasks=(run_retention, run_deletions)
     ) as broker:
@@ -156,9 +154,9 @@ async def test_segments_that_wait_are_not_removed_by_name_from_a_new_topics_dire
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "in the thread"])
-async def test_a_topic_is_deleted_while_its_segments_are_being_removed(autojump_clock: object, moment: str) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
+    autojump_clock: object, moment: str, clock: LoopClock, fs: TimedDisk
+) -> None:
     offload = HeldOffload()
     flags = (DELAY, "log.retention.check.interval.ms=10000")
     async with living(fs, clock, *flags, offload=offload, tasks=(run_retention, run_deletions)) as broker:
@@ -193,10 +191,8 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(autojump_
 
 
 async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_and_its_files_at_the_next_start(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2)
         append(broker)
@@ -216,11 +212,9 @@ async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_an
 
 
 async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     """The new registry was in place already when the sync failed: what is appended from then on must not go with it."""
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
         fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
@@ -236,9 +230,9 @@ async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_afte
 # --- Failure, retry, restart ------------------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker)
@@ -254,9 +248,9 @@ async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(aut
         assert directories(fs) == []
 
 
-async def test_one_that_cannot_be_removed_holds_up_no_other(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_one_that_cannot_be_removed_holds_up_no_other(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         for topic in ("bad", "good"):
             await with_topic(broker, topic)
@@ -270,9 +264,9 @@ async def test_one_that_cannot_be_removed_holds_up_no_other(autojump_clock: obje
         assert directories(fs) == []
 
 
-async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
 
@@ -287,9 +281,9 @@ async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(autojump_cl
         assert directories(fs) == []
 
 
-async def test_what_waits_at_a_stop_is_put_off_once_more_by_the_next_start(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_what_waits_at_a_stop_is_put_off_once_more_by_the_next_start(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker)
@@ -303,9 +297,9 @@ async def test_what_waits_at_a_stop_is_put_off_once_more_by_the_next_start(autoj
         assert directories(fs) == []
 
 
-async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_segments_that_wait_at_a_stop_are_removed_by_the_next_start(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     flags = (DELAY, "log.retention.check.interval.ms=10000")
     async with living(fs, clock, *flags, tasks=(run_retention, run_deletions)) as broker:
         await with_topic(broker, segment_bytes=1024, retention_bytes=1024)

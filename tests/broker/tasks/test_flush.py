@@ -87,9 +87,9 @@ async def test_what_comes_while_a_flush_runs_is_synced_right_after_it(autojump_c
         assert durable(broker) == 10
 
 
-async def test_a_sync_that_fails_is_final_for_its_partition_told_and_not_tried_again(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_sync_that_fails_is_final_for_its_partition_told_and_not_tried_again(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, tasks=ONLY) as broker:
         await with_topic(broker, partitions=2, flush_messages=1)
         fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
@@ -103,9 +103,7 @@ async def test_a_sync_that_fails_is_final_for_its_partition_told_and_not_tried_a
         assert broker.metrics.fsyncs == 2
 
 
-async def test_too_few_descriptors_are_waited_out(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_too_few_descriptors_are_waited_out(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=ONLY) as broker:
         await with_topic(broker, segment_bytes=1024, flush_ms=1000)
         append(broker, 5)
@@ -116,9 +114,9 @@ async def test_too_few_descriptors_are_waited_out(autojump_clock: object) -> Non
         assert (durable(broker), broker.hello().problems) == (5, [])
 
 
-async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, offload=SlowDisk(), tasks=ONLY) as broker:
         await with_topic(broker, flush_messages=1)
         append(broker)

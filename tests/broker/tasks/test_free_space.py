@@ -46,10 +46,8 @@ def refusal(broker: Broker) -> DiskFullError:
 
 
 async def test_past_the_hard_mark_appends_are_refused_until_the_soft_one_and_everything_else_goes_on(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker, 3)
@@ -84,9 +82,7 @@ async def test_past_the_hard_mark_appends_are_refused_until_the_soft_one_and_eve
         assert broker.read_metrics().metrics["disk_full"] == 0
 
 
-async def test_between_the_marks_the_broker_only_warns(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_between_the_marks_the_broker_only_warns(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
         await with_topic(broker)
         with capture_logs() as logged:
@@ -97,9 +93,9 @@ async def test_between_the_marks_the_broker_only_warns(autojump_clock: object) -
         assert [problem for problem in broker.hello().problems if "filling up" in problem]
 
 
-async def test_a_write_that_finds_no_room_is_told_as_a_full_disk_and_harms_nothing(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_write_that_finds_no_room_is_told_as_a_full_disk_and_harms_nothing(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     off = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0", "seglog.disk.ballast.bytes=0")
     async with living(fs, clock, *off, tasks=ONLY) as broker:
         await with_topic(broker)
@@ -113,9 +109,9 @@ async def test_a_write_that_finds_no_room_is_told_as_a_full_disk_and_harms_nothi
         assert (await fetch(broker, 0)).size == 512
 
 
-async def test_the_ballast_is_made_given_up_and_made_again(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_the_ballast_is_made_given_up_and_made_again(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
         await trio.sleep(LOOK_SECONDS)
         assert fs.stat(BALLAST).size == 3000
@@ -132,9 +128,9 @@ async def test_the_ballast_is_made_given_up_and_made_again(autojump_clock: objec
         assert broker.directory.space.free == 97_000
 
 
-async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     tasks = (run_free_space, run_retention, run_deletions)
     times = ("log.retention.check.interval.ms=5000", "log.segment.delete.delay.ms=1000")
     async with living(fs, clock, *MARKS, *times, tasks=tasks) as broker:
@@ -162,10 +158,8 @@ def parts(*removed: bool) -> Sequence[Held]:
 
 
 async def test_readers_of_removed_files_are_cut_after_ten_seconds_of_a_full_disk_and_others_are_not(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     ended: dict[str, float] = {}
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
 

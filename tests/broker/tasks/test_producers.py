@@ -97,9 +97,9 @@ async def test_what_no_producer_can_be_is_refused(
         assert broker.partitions["t", 0].log.log_end_offset == 0
 
 
-async def test_ids_are_given_once_also_to_many_who_ask_at_once_and_after_a_restart(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_ids_are_given_once_also_to_many_who_ask_at_once_and_after_a_restart(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     seen: list[int] = []
 
     async def ask(broker: Broker) -> None:
@@ -112,9 +112,7 @@ async def test_ids_are_given_once_also_to_many_who_ask_at_once_and_after_a_resta
     assert sorted(seen) == [*range(5), *range(1000, 1005)]
 
 
-async def test_ids_begin_above_those_in_the_logs(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_ids_begin_above_those_in_the_logs(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=()) as broker:
         await with_topic(broker)
         append(broker, 0)

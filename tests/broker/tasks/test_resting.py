@@ -15,9 +15,9 @@ def awake(broker: Broker) -> list[int]:
     return [number for (_, number), partition in broker.partitions.items() if partition.log.active.holds_writer]
 
 
-async def test_the_quietest_writers_give_their_files_back_until_the_limit_holds(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_the_quietest_writers_give_their_files_back_until_the_limit_holds(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, "seglog.handles.max=3", tasks=ONLY) as broker:
         await with_topic(broker, partitions=8)
         assert awake(broker) == [], "nobody has written yet"

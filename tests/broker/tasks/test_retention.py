@@ -75,10 +75,8 @@ async def test_checks_come_at_a_fixed_rhythm_after_the_initial_delay_however_lon
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
 async def test_a_segment_goes_at_the_first_check_behind_the_predicted_moment_and_off_the_disk_one_delay_later(
-    autojump_clock: object, phase: float
+    autojump_clock: object, phase: float, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         await trio.sleep(phase)
@@ -236,9 +234,9 @@ async def test_a_modification_time_that_cannot_be_set_marks_the_partition_and_is
         assert bases(broker) == [5]
 
 
-async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_dated(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_dated(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
@@ -257,9 +255,9 @@ async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_da
 # --- The order, and a disk that fails ---------------------------------------------------------------------------------
 
 
-async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_files(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_files(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
@@ -286,9 +284,9 @@ async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_file
     assert {start for _, start in seen} == {4}
 
 
-async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
@@ -300,9 +298,9 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(a
         fs.heal()
 
 
-async def test_names_that_cannot_be_changed_are_changed_when_the_delay_is_over(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_names_that_cannot_be_changed_are_changed_when_the_delay_is_over(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
@@ -321,9 +319,9 @@ async def test_names_that_cannot_be_changed_are_changed_when_the_delay_is_over(a
         assert broker.hello().problems == []
 
 
-async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_begun(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_begun(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 9)
@@ -340,9 +338,9 @@ async def test_a_full_disk_gives_up_its_oldest_segments_before_a_new_one_can_be_
         assert (bases(broker), broker.hello().problems) == ([9], [])
 
 
-async def test_one_partition_in_trouble_keeps_no_other_from_expiring(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_one_partition_in_trouble_keeps_no_other_from_expiring(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, partitions=3)
         for partition in range(3):
@@ -433,9 +431,9 @@ async def test_with_all_tasks_at_their_defaults_everything_expires_at_the_first_
         assert [bases(broker, partition) for partition in range(20)] == [[5]] * 20
 
 
-async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_have(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
         await expiring(broker)
@@ -457,10 +455,8 @@ async def test_a_topic_that_is_deleted_while_its_names_change_goes_when_they_hav
 
 
 async def test_a_stop_in_the_middle_leaves_a_log_that_a_start_serves_without_what_expired(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     offload = HeldOffload()
     async with living(fs, clock, EVERY_MINUTE, offload=offload, tasks=ONLY) as broker:
         await expiring(broker)
@@ -510,9 +506,9 @@ async def test_every_change_of_policy_is_in_force_at_the_next_check(autojump_clo
         assert bases(broker) == [16]
 
 
-async def test_the_delay_that_was_in_force_at_the_expiry_counts(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_the_delay_that_was_in_force_at_the_expiry_counts(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, file_delete_delay_ms=20_000)
         append(broker)
@@ -531,10 +527,8 @@ async def test_the_delay_that_was_in_force_at_the_expiry_counts(autojump_clock: 
 
 
 async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_removed(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 5)
@@ -598,9 +592,9 @@ async def test_a_fetch_that_waits_at_the_end_of_a_log_that_expires_gets_the_next
         assert found == [5]
 
 
-async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker)
         append(broker, 9)

@@ -41,9 +41,7 @@ async def test_the_first_look_comes_after_the_initial_delay(autojump_clock: obje
         assert bases(broker) == [0, 1]
 
 
-async def test_restarts_put_nothing_off(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_restarts_put_nothing_off(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=TASKS) as broker:
         await with_topic(broker, segment_ms=10_000)
         append(broker)
@@ -58,10 +56,8 @@ async def test_restarts_put_nothing_off(autojump_clock: object) -> None:
 
 
 async def test_a_full_disk_is_told_and_the_roll_made_when_there_is_room_and_others_are_rolled(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, tasks=TASKS) as broker:
         await with_topic(broker, partitions=2, segment_ms=5000)
         append(broker)

@@ -33,9 +33,9 @@ async def three_closed(broker: Broker) -> None:
     append(broker, 14)
 
 
-async def test_what_is_sound_stays_as_it_is_and_is_counted(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_what_is_sound_stays_as_it_is_and_is_counted(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         before = {name: data for name, data in fs.snapshot().items() if "/t-0/" in name}
@@ -50,18 +50,16 @@ async def test_what_is_sound_stays_as_it_is_and_is_counted(autojump_clock: objec
         assert broker.hello().problems == []
 
 
-async def test_at_rate_0_nothing_is_read(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_at_rate_0_nothing_is_read(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, EVERY_HOUR, "seglog.scrub.bytes.per.second=0", tasks=ONLY) as broker:
         await three_closed(broker)
         await trio.sleep(10_000)
         assert broker.metrics.scrub_passes == 0
 
 
-async def test_damage_is_told_before_anybody_reads_there_and_served_around(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_damage_is_told_before_anybody_reads_there_and_served_around(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         flip_bit(fs, path(4), 256 + 100)
@@ -83,10 +81,8 @@ async def test_damage_is_told_before_anybody_reads_there_and_served_around(autoj
 
 
 async def test_bytes_at_the_end_of_a_closed_segment_stand_for_the_offsets_up_to_the_next(
-    autojump_clock: object,
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         flip_bit(fs, path(4), 3 * 256 + 100)
@@ -98,10 +94,8 @@ async def test_bytes_at_the_end_of_a_closed_segment_stand_for_the_offsets_up_to_
 
 @pytest.mark.parametrize("position", [7, 15], ids=["base offset", "leader epoch"])
 async def test_what_no_batch_checksum_covers_is_told_by_the_checksum_of_the_whole(
-    autojump_clock: object, position: int
+    autojump_clock: object, position: int, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         sound = read_file(fs, path(8))
@@ -123,10 +117,8 @@ async def test_what_no_batch_checksum_covers_is_told_by_the_checksum_of_the_whol
     ids=["a bit turned", "gone"],
 )
 async def test_a_wrong_index_is_replaced_by_a_right_one(
-    autojump_clock: object, suffix: str, hurt: Callable[[TimedDisk, str], None]
+    autojump_clock: object, suffix: str, hurt: Callable[[TimedDisk, str], None], clock: LoopClock, fs: TimedDisk
 ) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         right = read_file(fs, path(4, suffix))
@@ -140,9 +132,9 @@ async def test_a_wrong_index_is_replaced_by_a_right_one(
 
 
 @pytest.mark.parametrize("content", [None, b"junk"], ids=["none", "a malformed one"])
-async def test_a_sound_segment_without_a_checksum_gets_one(autojump_clock: object, content: bytes | None) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_sound_segment_without_a_checksum_gets_one(
+    autojump_clock: object, content: bytes | None, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         right = read_file(fs, path(4, ".checksum"))
@@ -155,9 +147,9 @@ async def test_a_sound_segment_without_a_checksum_gets_one(autojump_clock: objec
         assert read_file(fs, path(4, ".checksum")) == right
 
 
-async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         fs.inject(Fault("pread", f"{4:020d}.log", error=errno.EIO, sticky=True))
@@ -170,9 +162,9 @@ async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(au
         assert broker.hello().problems == []
 
 
-async def test_a_closed_segment_that_became_shorter_is_told_and_not_taken_for_covered(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_closed_segment_that_became_shorter_is_told_and_not_taken_for_covered(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
         await three_closed(broker)
         fs.unlink(path(4, ".checksum"))
@@ -207,9 +199,9 @@ class _Held(InlineOffload):
             yield scrubber
 
 
-async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_nothing(autojump_clock: object) -> None:
-    clock = LoopClock()
-    fs = TimedDisk(clock)
+async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_nothing(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     offload = _Held()
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY, offload=offload) as broker:
         await three_closed(broker)
