@@ -385,51 +385,66 @@ class Broker:
 
     # --- fetch --------------------------------------------------------------------------------------------------------
 
+    def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer | None:
+        """The answer if it need not wait, for records or for the disk; else None. ``waiter`` has waited already."""
+        is_over = request.max_wait_ms == 0 or (waiter is not None and trio.current_time() >= waiter.deadline)
+        if not is_over and self._is_at_the_end(request):
+            return None
+        answer = self._collect_warm(request)
+        if answer is None or is_over or self._is_complete(request, answer):
+            return answer
+        answer.close()
+        return None
+
+    def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
+        """Have ``waiter`` look again when there may be an answer, at the latest when ``max_wait_ms`` are over.
+
+        False, and nothing done, where that takes a task: see ``fetch``.
+        """
+        if not (self.waiting_room.is_open and self._is_at_the_end(request)):
+            return False
+        self.metrics.fetches_waited += 1
+        waiter.deadline = self._deadline(request)
+        waiter.bytes_wanted = request.min_bytes
+        waiter.arrive(self._waiting_places(request))
+        self.waiting_room.seat(waiter)
+        return True
+
     async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
         """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
 
-        With ``waiter`` the asker can end the waiting, or have the answer given elsewhere, from ``fetch_now``; then
-        RequestCancelledError is raised.
+        With ``waiter`` the asker can end the waiting: then RequestCancelledError is raised. If it has waited already,
+        that counts.
         """
         waiter = waiter or Waiter()
-        wait_ms = min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max)
-        deadline = trio.current_time() + wait_ms / 1000
+        waiter.deadline = min(waiter.deadline, self._deadline(request))
         while True:
             found = 0
-            if not self._is_at_the_end(request) or trio.current_time() >= deadline:
+            if not self._is_at_the_end(request) or trio.current_time() >= waiter.deadline:
                 answer = self._collect_warm(request)
                 if answer is None:
                     answer = await self.warmed(lambda: self._collect(request))
                 found = answer.size
-                if self._is_complete(request, answer) or trio.current_time() >= deadline:
+                if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
                     return answer
                 answer.close()
             self.metrics.fetches_waited += 1
             waiter.bytes_wanted = request.min_bytes - found
-            waited_on = [
-                partition
-                for item in request.partitions
-                if (partition := self.partitions.get((item.topic, item.partition))) is not None
-            ]
-            for partition in waited_on:
-                partition.waiters.add(waiter)
+            waiter.arrive(self._waiting_places(request))
             try:
-                await self.waiting_room.wait(waiter, deadline)
+                with trio.CancelScope(deadline=waiter.deadline):
+                    await waiter.wait()
             finally:
-                for partition in waited_on:
-                    partition.waiters.discard(waiter)
-            if waiter.is_ended or waiter.is_answered:
+                waiter.leave()
+            if waiter.is_ended:
                 raise RequestCancelledError("nobody waits for the fetch any more")
 
-    def fetch_now(self, request: FetchRequest) -> FetchAnswer | None:
-        """The answer if it need not wait, for records or for the disk; else None."""
-        if request.max_wait_ms and self._is_at_the_end(request):
-            return None
-        answer = self._collect_warm(request)
-        if answer is None or request.max_wait_ms == 0 or self._is_complete(request, answer):
-            return answer
-        answer.close()
-        return None
+    def _deadline(self, request: FetchRequest) -> float:
+        return trio.current_time() + min(request.max_wait_ms, self.config.seglog_fetch_max_wait_ms_max) / 1000
+
+    def _waiting_places(self, request: FetchRequest) -> list[set[Waiter]]:
+        partitions = (self.partitions.get((item.topic, item.partition)) for item in request.partitions)
+        return [partition.waiters for partition in partitions if partition is not None]
 
     def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
         """What ``_collect`` returns, or None when that would wait for the disk."""

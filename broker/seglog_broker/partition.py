@@ -62,7 +62,7 @@ class Partition:
         for waiter in self.waiters:
             waiter.bytes_wanted -= size
             if waiter.bytes_wanted <= 0:
-                waiter.serve()
+                waiter.wake()
 
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""

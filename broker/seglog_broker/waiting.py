@@ -1,13 +1,13 @@
 """Fetches that wait for records: what each is, and the one task that answers them.
 
-One append may wake a hundred of them, and a thousand idle consumers do nothing but wait. So a waiter is less than an
-Event, its deadline is a place in a heap instead of a CancelScope, and what one append wakes is answered in a row,
-before any of the tasks that waited goes on.
+One append may wake a hundred of them, and a thousand idle consumers do nothing but wait. So nearly all of them wait
+without a task: each is an entry in a heap of deadlines and in its partitions' sets, and the room's one task answers, in
+a row, those for whom there is enough and those whose time is over.
 """
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -22,49 +22,73 @@ ANSWERS_A_TURN: Final = 128
 class Waiter:
     """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
 
-    ``answer``, if there is one, may give the answer in place of the task that waits: it returns whether it has.
+    Either it sits in a waiting room, which calls ``due`` with it, once, when it should look again; or a task waits.
     """
 
-    __slots__ = ("_is_awake", "_room", "_task", "answer", "bytes_wanted", "is_answered", "is_ended")
+    __slots__ = ("_due", "_is_awake", "_places", "_room", "_task", "bytes_wanted", "deadline", "is_ended")
 
-    def __init__(self, answer: Callable[[], bool] | None = None) -> None:
-        self.answer = answer
+    def __init__(self, due: "Callable[[Waiter], None] | None" = None) -> None:
         self.bytes_wanted = 0
-        self.is_answered = False
+        self.deadline = math.inf  # on trio's clock
         self.is_ended = False  # its asker wants the records no more
+        self._due = due
         self._is_awake = False
-        self._room: WaitingRoom | None = None  # where it waits
+        self._places: Sequence[set[Waiter]] = ()  # where appends look for it
+        self._room: WaitingRoom | None = None  # where it sits
         self._task: trio.lowlevel.Task | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a task waits and has not been woken."""
-        return self._task is not None
+        """Whether it sits somewhere, or a task waits and has not been woken."""
+        return self._task is not None or self._room is not None
 
-    def serve(self) -> None:
-        """There is enough: answer in a moment, or wake whoever waits."""
-        if self._room is None or self.answer is None:
-            self.wake()
-        elif not self._is_awake:
-            self._is_awake = True
-            self._room.serve(self)
+    def arrive(self, places: Sequence["set[Waiter]"]) -> None:
+        """Be found in ``places`` until ``leave``."""
+        self._places = places
+        for place in places:
+            place.add(self)
+
+    def leave(self) -> None:
+        """Be found nowhere any more, and sit nowhere."""
+        for place in self._places:
+            place.discard(self)
+        self._places = ()
+        if self._room is not None:
+            self._room.left()
+            self._room = None
+
+    def sit(self, room: "WaitingRoom") -> None:
+        """Wait in ``room``, without a task."""
+        self._is_awake = False
+        self._room = room
+
+    def look(self) -> None:
+        """Leave, and have it looked whether there is an answer now; nothing where it has left already."""
+        if self._room is not None and self._due is not None:
+            self.leave()
+            self._due(self)
 
     def wake(self) -> None:
-        """Whoever waits is to look again."""
-        self._is_awake = True
-        if self._task is not None:
+        """There is enough, or nothing to wait for: it is to look again."""
+        if self._room is not None:
+            if not self._is_awake:
+                self._room.serve(self)
+        elif self._task is not None:
             trio.lowlevel.reschedule(self._task)
             self._task = None
+        self._is_awake = True
 
     def end(self) -> None:
         """Nobody wants the records any more: it waits for nothing, now and later."""
         self.is_ended = True
-        self.wake()
+        if self._room is not None:
+            self.look()
+        else:
+            self.wake()
 
-    async def wait(self, room: "WaitingRoom | None" = None) -> None:
+    async def wait(self) -> None:
         """Return when woken since the last call, or ended. One task at a time."""
         if not self._is_awake and not self.is_ended:
-            self._room = room
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
         self._is_awake = False
@@ -75,40 +99,43 @@ class Waiter:
 
 
 class WaitingRoom:
-    """Answers waiters, and wakes those whose time is over, as long as ``run`` runs. Times are seconds on trio's clock.
+    """Waiters sit here until there is enough for them or their time is over, as long as ``run`` runs.
 
-    Where it does not run each waits by itself, with the same outcome.
+    Times are seconds on trio's clock.
     """
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Waiter]] = []  # deadlines, a heap
         self._added = 0  # breaks ties: waiters have no order
-        self._waiting = 0
-        self._served: list[Waiter] = []  # to be answered now
+        self._sitting = 0
+        self._served: list[Waiter] = []  # to look now
         self._sleep: trio.CancelScope | None = None  # of the task; its deadline is the first of all
         self._alarm = Waiter()
 
-    async def wait(self, waiter: Waiter, deadline: float) -> None:
-        """Return when ``waiter`` is woken, at ``deadline``, or, and then it says so, when it has been answered."""
-        if self._sleep is None:
-            with trio.CancelScope(deadline=deadline):
-                await waiter.wait()
-            return
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody may be seated."""
+        return self._sleep is not None
+
+    def seat(self, waiter: Waiter) -> None:
+        """Have ``waiter`` look when it is woken or ended, or at its deadline."""
+        assert self._sleep is not None, "the room is closed"
         self._added += 1
-        heapq.heappush(self._entries, (deadline, self._added, waiter))
+        heapq.heappush(self._entries, (waiter.deadline, self._added, waiter))
         if self._entries[0][2] is waiter:
-            self._sleep.deadline = deadline
-        self._waiting += 1
-        try:
-            await waiter.wait(self)
-        finally:
-            self._waiting -= 1
-            if len(self._entries) > 2 * self._waiting + ENTRIES_MIN:
-                self._entries = [entry for entry in self._entries if entry[2].is_waiting]
-                heapq.heapify(self._entries)
+            self._sleep.deadline = waiter.deadline
+        self._sitting += 1
+        waiter.sit(self)
+
+    def left(self) -> None:
+        """One who sat has left."""
+        self._sitting -= 1
+        if len(self._entries) > 2 * self._sitting + ENTRIES_MIN:
+            self._entries = [entry for entry in self._entries if entry[2].is_waiting]
+            heapq.heapify(self._entries)
 
     def serve(self, waiter: Waiter) -> None:
-        """Answer ``waiter`` in a moment."""
+        """Have ``waiter`` look in a moment."""
         self._served.append(waiter)
         self._alarm.wake()
 
@@ -124,19 +151,14 @@ class WaitingRoom:
                         task_status.started()
                         task_status = trio.TASK_STATUS_IGNORED
                         await self._alarm.wait()
-                self._serve_turn()
                 now = trio.current_time()
                 while self._entries and self._entries[0][0] <= now:
                     heapq.heappop(self._entries)[2].wake()
+                turn, self._served = self._served[:ANSWERS_A_TURN], self._served[ANSWERS_A_TURN:]
+                for waiter in turn:
+                    waiter.look()
         finally:
             self._sleep = None
-            for waiter in self._served:
-                waiter.wake()
-
-    def _serve_turn(self) -> None:
-        turn, self._served = self._served[:ANSWERS_A_TURN], self._served[ANSWERS_A_TURN:]
-        for waiter in turn:
-            if waiter.is_waiting and waiter.answer is not None:
-                waiter.is_answered = waiter.answer()
-        for waiter in turn:
-            waiter.wake()
+            left = self._served + [waiter for _, _, waiter in self._entries]
+            for waiter in left:  # waits by a task of its own from now on
+                waiter.look()

@@ -80,6 +80,7 @@ class FakeAnswer:
 
     reply: FetchReply
     slices: list[FakeSlice]
+    payload: bytes = b""
     closed: int = 0
 
     def __enter__(self) -> Self:
@@ -185,9 +186,12 @@ class FakeBroker:
             self.pending.append(pending)
         return pending
 
-    def fetch_now(self, request: FetchRequest) -> FakeAnswer | None:
+    def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FakeAnswer | None:
         self._raise()
         return self.answers.popleft() if self.answers else None
+
+    def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
+        return False
 
     async def fetch(self, request: FetchRequest, waiter: Waiter) -> FakeAnswer:
         async def wake() -> None:

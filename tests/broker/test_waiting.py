@@ -1,4 +1,4 @@
-"""Fetches that wait: woken, too late, ended or answered; with the task that answers them and without."""
+"""Fetches that wait: without a task, in a room that looks for them in time and in turn, or with one of their own."""
 
 import math
 from collections.abc import AsyncIterator, Callable
@@ -13,149 +13,130 @@ from seglog_broker.waiting import Waiter, WaitingRoom
 
 
 @asynccontextmanager
-async def a_room(runs: bool = True) -> AsyncIterator[WaitingRoom]:
+async def a_room() -> AsyncIterator[WaitingRoom]:
     room = WaitingRoom()
     async with trio.open_nursery() as nursery:
-        if runs:
-            await nursery.start(room.run)
+        await nursery.start(room.run)
         yield room
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("runs", [True, False], ids=["the task runs", "nobody serves"])
-async def test_each_returns_at_its_own_deadline(runs: bool, autojump_clock: MockClock) -> None:
-    ended: list[tuple[float, float]] = []
-    began = trio.current_time()
+def seated(room: WaitingRoom, due: Callable[[Waiter], None], seconds: float = math.inf, *places: set[Waiter]) -> Waiter:
+    """One who looks after ``seconds``, if not before."""
+    waiter = Waiter(due)
+    waiter.deadline = trio.current_time() + seconds
+    waiter.arrive(places)
+    room.seat(waiter)
+    return waiter
 
-    async def wait(seconds: float) -> None:
-        await room.wait(Waiter(), began + seconds)
-        ended.append((seconds, trio.current_time() - began))
 
-    async with a_room(runs) as room, trio.open_nursery() as nursery:
-        for seconds in (3, 1, 2, 2, 30):
-            nursery.start_soon(wait, seconds)
+async def test_each_looks_at_its_own_deadline(autojump_clock: MockClock) -> None:
+    looked: list[tuple[float, float]] = []
+    async with a_room() as room:
+        for seconds in (3.0, 1.0, 2.0, 2.0, 30.0):
+            seated(room, lambda waiter: looked.append((waiter.deadline, trio.current_time())), seconds)
             await wait_all_tasks_blocked()
-    assert [seconds for seconds, _ in ended] == [1, 2, 2, 3, 30]
-    assert [waited for _, waited in ended] == pytest.approx([1, 2, 2, 3, 30])
+        await trio.sleep(60)
+    assert [round(now - looked[0][1]) for _, now in looked] == [0, 1, 1, 2, 29]
+    assert [now for _, now in looked] == pytest.approx([deadline for deadline, _ in looked])
 
 
-@pytest.mark.parametrize("runs", [True, False], ids=["the task runs", "nobody serves"])
-async def test_one_who_is_woken_ended_or_cancelled_does_not_wait_for_its_deadline(
-    runs: bool, autojump_clock: MockClock
+@pytest.mark.parametrize("act", [Waiter.wake, Waiter.end])
+async def test_one_who_is_woken_or_ended_looks_once_and_is_found_nowhere_any_more(
+    act: Callable[[Waiter], None], autojump_clock: MockClock
 ) -> None:
-    began = trio.current_time()
-    async with a_room(runs) as room:
-        for act in (Waiter.wake, Waiter.end, Waiter.serve):
-            waiter = Waiter()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(room.wait, waiter, began + 100)
-                await wait_all_tasks_blocked()
-                assert waiter.is_waiting
-                act(waiter)
-            assert not waiter.is_waiting
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await room.wait(Waiter(), began + 100)
-        ended = Waiter()
-        ended.end()
-        await room.wait(ended, began + 100)
-        early = Waiter()
-        early.wake()
-        await room.wait(early, began + 100)
-    assert trio.current_time() == began
-
-
-def answering(log: list[str], name: str, outcome: bool) -> Callable[[], bool]:
-    def answer() -> bool:
-        log.append(f"answers {name}")
-        return outcome
-
-    return answer
-
-
-async def test_what_is_served_together_is_answered_before_any_of_the_tasks_goes_on() -> None:
-    log: list[str] = []
-    waiters = {
-        name: Waiter(answering(log, name, outcome)) for name, outcome in (("a", True), ("b", False), ("c", True))
-    }
-
-    async def wait(name: str) -> None:
-        await room.wait(waiters[name], trio.current_time() + 100)
-        log.append(f"{name} goes on, answered: {waiters[name].is_answered}")
-
-    async with a_room() as room, trio.open_nursery() as nursery:
-        for name in waiters:
-            nursery.start_soon(wait, name)
+    looked: list[Waiter] = []
+    places: tuple[set[Waiter], set[Waiter]] = (set(), set())
+    async with a_room() as room:
+        waiter = seated(room, looked.append, 100, *places)
+        assert waiter.is_waiting
+        assert places == ({waiter}, {waiter})
+        act(waiter)
+        act(waiter)  # twice is once
         await wait_all_tasks_blocked()
-        for waiter in waiters.values():
-            waiter.serve()
-            waiter.serve()  # twice is once
-    assert log[:3] == ["answers a", "answers b", "answers c"]
-    assert sorted(log[3:]) == [f"{name} goes on, answered: {name != 'b'}" for name in "abc"]
+        assert looked == [waiter]
+        assert not waiter.is_waiting
+        assert places == (set(), set())
+        await trio.sleep(200)
+    assert looked == [waiter]
 
 
-async def test_one_who_left_meanwhile_is_not_answered() -> None:
-    log: list[str] = []
-    waiter = Waiter(answering(log, "a", outcome=True))
-    async with a_room() as room, trio.open_nursery() as nursery:
-        nursery.start_soon(room.wait, waiter, trio.current_time() + 100)
+async def test_one_who_left_does_not_look() -> None:
+    looked: list[Waiter] = []
+    async with a_room() as room:
+        waiter = seated(room, looked.append)
+        waiter.wake()
+        waiter.leave()
         await wait_all_tasks_blocked()
-        waiter.serve()
-        waiter.end()
-    assert log == []
-    assert not waiter.is_answered
+    assert looked == []
 
 
-async def test_many_are_served_in_turns_so_that_others_are_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_look_in_turns_so_that_others_are_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ANSWERS_A_TURN", 2)
     log: list[str] = []
-    waiters = [Waiter(answering(log, "one", outcome=True)) for _ in range(4)]
 
     async def others() -> None:
         log.append("others")
 
     async with a_room() as room, trio.open_nursery() as nursery:
-        for waiter in waiters:
-            nursery.start_soon(room.wait, waiter, trio.current_time() + 100)
-        await wait_all_tasks_blocked()
-        for waiter in waiters:
-            waiter.serve()
+        for waiter in [seated(room, lambda _: log.append("one")) for _ in range(4)]:
+            waiter.wake()
         nursery.start_soon(others)
+        await wait_all_tasks_blocked()
     assert log.index("others") <= 2
     assert len(log) == 5
 
 
-async def test_deadlines_are_kept_while_others_are_served_without_end(autojump_clock: MockClock) -> None:
-    busy = Waiter(lambda: True)
-    async with a_room() as room, trio.open_nursery() as nursery:
+async def test_deadlines_are_kept_while_others_are_served_without_end() -> None:
+    over = trio.Event()
+    async with a_room() as room:
 
-        async def be_served() -> None:
-            while True:
-                await room.wait(busy, math.inf)
-                await trio.lowlevel.checkpoint()
+        def look(_: Waiter) -> None:
+            if room.is_open:
+                seated(room, look).wake()
 
-        async def serve() -> None:
-            while True:
-                busy.serve()
-                await trio.lowlevel.checkpoint()
-
-        nursery.start_soon(be_served)
-        nursery.start_soon(serve)
-        deadline = trio.current_time()  # is over already
-        await room.wait(Waiter(), deadline)
-        nursery.cancel_scope.cancel()
+        seated(room, look).wake()
+        seated(room, lambda _: over.set(), 0)
+        await over.wait()
 
 
 async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ENTRIES_MIN", 10)
-    async with a_room() as room, trio.open_nursery() as nursery:
-        stays = Waiter()
-        nursery.start_soon(room.wait, stays, trio.current_time() + 100)
-        await wait_all_tasks_blocked()
+    async with a_room() as room:
+        stays = seated(room, lambda _: None, 100)
         for _ in range(100):
-            waiter = Waiter()
-            waiter.wake()
-            await room.wait(waiter, trio.current_time() + 50)
+            seated(room, lambda _: None, 50).leave()
             assert len(room._entries) <= 13
         assert stays in [entry[2] for entry in room._entries]
-        stays.end()
+
+
+async def test_whoever_sits_in_a_room_that_closes_looks_and_finds_it_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ANSWERS_A_TURN", 1)
+    looked: list[tuple[Waiter, bool]] = []
+    room = WaitingRoom()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(room.run)
+        first = seated(room, lambda _: nursery.cancel_scope.cancel())
+        others = [seated(room, lambda waiter: looked.append((waiter, room.is_open))) for _ in range(2)]
+        first.wake()
+        others[0].wake()  # and does not come to it
+    assert looked == [(waiter, False) for waiter in others]
+
+
+async def test_a_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
+    for act in (Waiter.wake, Waiter.end):
+        waiter = Waiter()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiter.wait)
+            await wait_all_tasks_blocked()
+            assert waiter.is_waiting
+            act(waiter)
+        assert not waiter.is_waiting
+        act(waiter)
+        await waiter.wait()  # was woken, or ended, before
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        waiter = Waiter()
+        await waiter.wait()
+    assert scope.cancelled_caught
+    assert not waiter.is_waiting

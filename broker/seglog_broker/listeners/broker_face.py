@@ -78,8 +78,13 @@ class Answer(Protocol):
         ...
 
     @property
+    def payload(self) -> bytes:
+        """The first part of the payload, as far as it is at hand."""
+        ...
+
+    @property
     def slices(self) -> Sequence[Slice]:
-        """The payload, in order."""
+        """The rest of the payload, in order."""
         ...
 
     def close(self) -> None:
@@ -142,14 +147,21 @@ class BrokerFace(Protocol):
         """
         ...
 
-    def fetch_now(self, request: FetchRequest, /) -> Answer | None:
-        """The answer, or None when it would have to wait."""
+    def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None, /) -> Answer | None:
+        """The answer, or None when it would have to wait. ``waiter`` has waited for it already."""
+        ...
+
+    def wait_for(self, request: FetchRequest, waiter: Waiter, /) -> bool:
+        """Have ``waiter`` look again when there are ``min_bytes`` or ``max_wait_ms`` have passed.
+
+        False where that takes a task: ``fetch``.
+        """
         ...
 
     async def fetch(self, request: FetchRequest, waiter: Waiter, /) -> Answer:
         """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
 
-        RequestCancelledError when ``waiter`` was ended, or answered, first.
+        RequestCancelledError when ``waiter`` was ended first.
         """
         ...
 

@@ -1,14 +1,15 @@
 """One native connection, from its first bytes to its last: hello, requests, replies, parting.
 
 Three kinds of task, all in the connection's own nursery: one reads and serves; one answers appends that wait for
-their ack, in their order; and one for each fetch that waits for records. A failure of any of them ends the connection
-and nothing else.
+their ack, in their order; and one for each fetch that waits for more than records. Fetches that wait for records alone
+need none (``waiting``). A failure of any of them ends the connection and nothing else.
 """
 
 import contextlib
 import math
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import structlog
@@ -103,9 +104,12 @@ class Connection:
         try:
             if await self._greet():
                 async with trio.open_nursery() as nursery:
-                    await self._read_requests(nursery)
-                    self._end_waiting()
-                    self._acks.finish()
+                    try:
+                        await self._read_requests(nursery)
+                        self._end_waiting()
+                        self._acks.finish()
+                    finally:
+                        self._forget_waiting()
             await self._part()
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
@@ -362,22 +366,27 @@ class Connection:
         if request_id in self._waiting:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
-        # Known here, because `stop` may come before the task has run.
-        waiter = Waiter(lambda: self._answer_waiting(request_id, request, nursery))
+        # Known here, because `stop` may come before a task has run.
+        waiter = Waiter(partial(self._look_again, request_id, request, nursery))
         self._waiting[request_id] = waiter
         if self._stopping:
             waiter.end()
-        nursery.start_soon(self._fetch, request_id, request, waiter)
+        if waiter.is_ended or not self._broker.wait_for(request, waiter):
+            nursery.start_soon(self._fetch, request_id, request, waiter)
 
-    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> bool:
-        """Answer a fetch that has waited, unless that takes more waiting; its task then has nothing left to do.
+    def _look_again(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
+        """Answer a fetch that has waited, or have a task do it, which knows what to do whatever goes wrong here."""
+        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
+            del self._waiting[request_id]
+            self._fetches -= 1
+        else:
+            nursery.start_soon(self._fetch, request_id, request, waiter)
 
-        Whatever goes wrong, that task meets it too, and knows what to do.
-        """
+    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
         if not self._sender.is_free:
             return False
         try:
-            answer = self._broker.fetch_now(request)
+            answer = self._broker.fetch_now(request, waiter)
         except Exception:  # noqa: BLE001 - see above
             return False
         if answer is None:
@@ -392,7 +401,6 @@ class Connection:
             nursery.start_soon(self._end_answer, answer, prefix, left)
         else:
             answer.close()
-        del self._waiting[request_id]
         return True
 
     async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
@@ -407,8 +415,6 @@ class Connection:
             try:
                 answer = await self._broker.fetch(request, waiter)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                if waiter.is_answered:
-                    return
                 if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
@@ -441,11 +447,11 @@ class Connection:
                 await self._sender.send_frame(prefix, answer.slices)
 
     def _encode_answer(self, request_id: int, answer: Answer) -> bytes:
-        """The frame of an answer up to its payload, counted."""
-        size = sum([piece.size for piece in answer.slices])
+        """The frame of an answer up to what lies in files, counted."""
+        size = len(answer.payload) + sum([piece.size for piece in answer.slices])
         self._broker.metrics.fetch_bytes += size
         count_errors(self._broker.metrics.request_errors, answer.reply)
-        return encode_fetch_prefix(request_id, answer.reply, size)
+        return encode_fetch_prefix(request_id, answer.reply, size) + answer.payload
 
     def _cancel(self, target: int) -> bool:
         waiter = self._waiting.get(target)
@@ -458,6 +464,12 @@ class Connection:
     def _end_waiting(self) -> None:
         for waiter in self._waiting.values():
             waiter.end()
+
+    def _forget_waiting(self) -> None:
+        """From now on nobody answers who has no task."""
+        for waiter in self._waiting.values():
+            waiter.leave()
+        self._waiting.clear()
 
     # --- Parting ------------------------------------------------------------------------------------------------------
 

@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 5.0
 """Between two looks. Appends look for themselves when they come near the mark, so none goes past it meanwhile."""
+
+LOOK_SECONDS_LOW: Final = 1.0
+"""The same while there is little room, or none: what was freed is to be used soon."""
 
 BALLAST_RETRY_SECONDS: Final = 60.0
 """After which a ballast that could not be made is tried again."""
 
 
 async def run_free_space(broker: "Broker") -> None:
-    """Look at the disk every second, without end."""
+    """Look at the disk every few seconds, without end."""
     space = broker.directory.space
     told = SpaceLevel.ENOUGH
     next_ballast = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
@@ -43,7 +46,7 @@ async def run_free_space(broker: "Broker") -> None:
             is_due = space.lacks_ballast and trio.current_time() >= next_ballast
             if is_due and not await _make_ballast(broker):
                 next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(LOOK_SECONDS if space.level is SpaceLevel.ENOUGH else LOOK_SECONDS_LOW)
 
 
 def _tell(space: FreeSpace) -> None:
