@@ -20,7 +20,7 @@ from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.explain import explain_seek, explain_segments
 from seglog_broker.gaps import gaps_to_tell
-from seglog_broker.group_commit import GroupCommit
+from seglog_broker.group_commit import GroupCommit, Round
 from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
@@ -111,10 +111,13 @@ AnswerT = TypeVar("AnswerT")
 class PendingAppend:
     """An append that is written. ``reply`` is there when nothing is left to wait for, else ``wait`` gives it."""
 
-    __slots__ = ("_results", "_waits", "ack")
+    __slots__ = ("_results", "_round", "_waits", "ack")
 
-    def __init__(self, ack: Ack, results: list[AppendResult], waits: list[tuple[int, Partition, int]]) -> None:
+    def __init__(
+        self, ack: Ack, results: list[AppendResult], waits: list[tuple[int, Partition, int]], round_: Round | None
+    ) -> None:
         self.ack = ack
+        self._round = round_  # of the group commit, that syncs all of them
         self._results = results
         self._waits = waits  # (number of the result, its partition, offset that must be durable)
 
@@ -125,6 +128,10 @@ class PendingAppend:
             if partition.log.durable_end_offset < offset:
                 return None
         return AppendReply(self._results)
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """Have ``listener`` called when the reply should be there; False: nobody has it come, ``wait`` instead."""
+        return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> AppendReply:
         """Return when every partition has reached what was asked for, or failed. The batches stay if cancelled."""
@@ -290,6 +297,7 @@ class Broker:
             )
         results: list[AppendResult] = []
         waits: list[tuple[int, Partition, int]] = []
+        round_: Round | None = None
         position = 0
         for item in request.partitions:
             batch = payload[position : position + item.size]
@@ -310,9 +318,9 @@ class Broker:
                 continue
             if request.ack == "disk":
                 waits.append((len(results), partition, end_offset))
-                partition.want_durable()  # now: whoever leads the next round takes it along
+                round_ = partition.want_durable()  # now: whoever leads the next round takes it along
             results.append(result)
-        return PendingAppend(request.ack, results, waits)
+        return PendingAppend(request.ack, results, waits, round_)
 
     def _append_one(self, partition: Partition, batch: memoryview, ack: Ack) -> tuple[AppendResult, int]:
         config = partition.log.config

@@ -2,11 +2,12 @@
 
 Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
 which syncs all their files side by side (``run_flushes``). There is no task for it: the first who waits for a round
-leads it, the others wait for its end. What went wrong with one partition's files is told to those who wait for that
-partition, and to nobody else.
+leads it, the others wait for its end, or only have themselves called then, which takes no task each. What went wrong
+with one partition's files is told to those who wait for that partition, and to nobody else.
 """
 
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -24,14 +25,27 @@ UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
 """When a flush was broken off by a mistake of ours, it is no success."""
 
 
-class _Round:
-    __slots__ = ("ended", "failures", "has_leader", "partitions")
+class Round:
+    """One round, from the first who wants to be in it to its end."""
+
+    __slots__ = ("ended", "failures", "has_leader", "listeners", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[Partition, None] = {}  # in the order in which they were wanted
         self.failures: dict[Partition, StorageError] = {}
         self.has_leader = False
+        self.listeners: list[Callable[[], None]] = []
         self.ended = trio.Event()
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """Have ``listener`` called when the round ends, however it ends; it must not raise.
+
+        False, and nothing done, if that is over, or nobody leads the round yet: then somebody has to wait.
+        """
+        if not self.has_leader or self.ended.is_set():
+            return False
+        self.listeners.append(listener)
+        return True
 
 
 class GroupCommit:
@@ -41,12 +55,13 @@ class GroupCommit:
         self._fs = fs
         self._offload = offload
         self._metrics = metrics
-        self._next = _Round()
-        self._under_way: _Round | None = None
+        self._next = Round()
+        self._under_way: Round | None = None
 
-    def want(self, partition: "Partition") -> None:
+    def want(self, partition: "Partition") -> Round:
         """Have ``partition`` synced by the next round, which begins when somebody waits for it."""
         self._next.partitions[partition] = None
+        return self._next
 
     async def wait_next(self, partition: "Partition") -> None:
         """Return when the next round, which includes ``partition``, has ended.
@@ -54,8 +69,7 @@ class GroupCommit:
         Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
         were, the partition knows. Who waits may be cancelled; whoever leads is, when the round is over.
         """
-        self.want(partition)
-        joined = self._next
+        joined = self.want(partition)
         if joined.has_leader:
             await joined.ended.wait()
         else:
@@ -71,8 +85,8 @@ class GroupCommit:
         if failure is not None:
             raise partition.placed(failure)
 
-    async def _run(self, this: _Round) -> None:
-        self._under_way, self._next = this, _Round()
+    async def _run(self, this: Round) -> None:
+        self._under_way, self._next = this, Round()
         flushes: list[tuple[Partition, Flush]] = []
         errors: list[OSError | None] | None = None
         try:
@@ -88,9 +102,11 @@ class GroupCommit:
                     this.failures[partition] = failure
             self._under_way = None
             this.ended.set()
+            for listener in this.listeners:
+                listener()
 
     @staticmethod
-    def _begin_flushes(this: _Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+    def _begin_flushes(this: Round, flushes: "list[tuple[Partition, Flush]]") -> None:
         """Add to ``flushes`` what the round has to sync."""
         for partition in this.partitions:
             try:

@@ -13,7 +13,7 @@ import trio
 
 from seglog_broker.answers import RecentAnswer
 from seglog_broker.dry_runs import Remembered
-from seglog_broker.group_commit import UNKNOWN_OUTCOME, GroupCommit
+from seglog_broker.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.flushes import Flush
@@ -112,9 +112,9 @@ class Partition:
             else:
                 await self._commits.wait_next(self)
 
-    def want_durable(self) -> None:
+    def want_durable(self) -> Round:
         """Have everything appended so far synced by the next round; ``wait_durable`` is still needed to have it run."""
-        self._commits.want(self)
+        return self._commits.want(self)
 
     def begin_flush(self) -> Flush | None:
         """What a round has to sync, None when there is nothing it can do here. Raises StorageError."""

@@ -58,6 +58,9 @@ class FakePending:
     reached: trio.Event = field(default_factory=trio.Event)
     outcome: AppendReply | Exception | None = None
 
+    def listen(self, listener: Callable[[], None]) -> bool:
+        return False
+
     async def wait(self) -> AppendReply:
         await self.reached.wait()
         assert self.outcome is not None

@@ -1,9 +1,13 @@
 """Replies to appends in their order, and those that one sync has reached together."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, cast
 
+import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
@@ -17,12 +21,27 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sends: list[list[int]] = []
+        self.takes_at_once = True
         self._queued: list[bytes] = []
+
+    @property
+    def sent(self) -> list[int]:
+        return [number for send in self.sends for number in send]
+
+    def flush_now(self) -> bool:
+        if self.takes_at_once:
+            self._send()
+        return not self._queued
 
     def queue(self, frame: bytes) -> None:
         self._queued.append(frame)
 
     async def flush(self) -> None:
+        if self._queued and not self.takes_at_once:
+            await trio.lowlevel.checkpoint()
+        self._send()
+
+    def _send(self) -> None:
         if self._queued:
             self.sends.append([_request_id(frame) for frame in self._queued])
             self._queued.clear()
@@ -44,11 +63,16 @@ class Disk:
     def __init__(self) -> None:
         self.end = 0
         self.moved = trio.Event()
+        self.has_leader = False
+        self.listeners: list[Callable[[], None]] = []
 
     def reach(self, end: int) -> None:
         self.end = end
         self.moved.set()
         self.moved = trio.Event()
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
+            listener()
 
 
 class Waiting:
@@ -65,14 +89,21 @@ class Waiting:
         result = AppendResult("t", 0, base_offset=self._offset, timestamp=-1, ack="disk", duplicate=False)
         return AppendReply([result]) if self._disk.end > self._offset else None
 
+    def listen(self, listener: Callable[[], None]) -> bool:
+        if self._disk.has_leader:
+            self._disk.listeners.append(listener)
+        return self._disk.has_leader
+
     async def wait(self) -> AppendReply:
         while (reply := self.reply) is None:
             await self._disk.moved.wait()
         return reply
 
 
-async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order() -> None:
+@pytest.mark.parametrize("has_leader", [False, True], ids=["the task answers", "whoever ends the round answers"])
+async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(has_leader: bool) -> None:
     disk, sender = Disk(), Recorder()
+    disk.has_leader = has_leader
     acks = AckQueue(cast("Sender", sender), Counter())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
@@ -108,3 +139,66 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
         nursery.start_soon(work)
     assert [len(send) for send in sender.sends] == [REPLIES_A_TURN] * 5
     assert turns >= 4
+
+
+async def test_what_a_round_has_reached_is_sent_before_any_task_runs() -> None:
+    disk, sender = Disk(), Recorder()
+    disk.has_leader = True
+    acks = AckQueue(cast("Sender", sender), Counter())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(acks.run)
+        await wait_all_tasks_blocked()
+        for number in range(2 * REPLIES_A_TURN):
+            acks.add(number, Waiting(disk, number), 100)
+        disk.reach(2)
+        assert sender.sends == [[0, 1]]
+        disk.reach(4)
+        assert sender.sends == [[0, 1], [2, 3]], "the next in the queue listens in its turn"
+        disk.reach(2 * REPLIES_A_TURN)
+        assert len(sender.sends[-1]) == REPLIES_A_TURN, "the rest is left to the task: others have their turn"
+        acks.finish()
+    assert sender.sent == list(range(2 * REPLIES_A_TURN))
+
+
+Step = tuple[str, int]
+_STEPS: Final = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 5)),
+        st.tuples(st.just("reach"), st.integers(0, 4)),
+        st.tuples(st.sampled_from(["lead", "block", "run"]), st.integers(0, 1)),
+    ),
+    max_size=30,
+)
+
+
+@given(_STEPS)
+def test_every_append_is_answered_once_and_in_order_whoever_comes_to_it_first(steps: list[Step]) -> None:
+    disk, sender = Disk(), Recorder()
+    acks = AckQueue(cast("Sender", sender), Counter())
+    added = 0
+
+    async def drive() -> None:
+        nonlocal added
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(acks.run)
+            for step, count in steps:
+                match step:
+                    case "add":
+                        for _ in range(count):
+                            acks.add(added, Waiting(disk, added), 100)
+                            added += 1
+                    case "reach":
+                        disk.reach(min(added, disk.end + count))
+                    case "lead":
+                        disk.has_leader = bool(count)
+                    case "block":
+                        sender.takes_at_once = bool(count)
+                    case _:
+                        await wait_all_tasks_blocked()
+                        if count:
+                            assert sender.sent == list(range(disk.end)), "whatever is on the disk has been answered"
+            acks.finish()
+            disk.reach(added)
+
+    trio.run(drive)
+    assert sender.sent == list(range(added))

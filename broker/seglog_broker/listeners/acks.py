@@ -1,4 +1,8 @@
-"""Replies to appends of one connection, in the order in which the appends arrived, each when its ack is reached."""
+"""Replies to appends of one connection, in the order in which the appends arrived, each when its ack is reached.
+
+Whoever ends a round of the group commit answers for all connections in a row, as far as that goes at once: to wake a
+task for each took longer than to answer.
+"""
 
 from collections import Counter, deque
 from typing import Final
@@ -35,6 +39,7 @@ class AckQueue:
         self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
         self._bytes = 0
         self._finished = False
+        self._is_listening = False  # for the first in the queue; else the task is at work on it, or about to be
         self._answered = 0
         self._filled = trio.Event()
         self._shortened = trio.Event()
@@ -51,7 +56,14 @@ class AckQueue:
         """Answer with ``outcome`` after all that were added before; ``size`` is that of the payload."""
         self._queue.append((request_id, outcome, size))
         self._bytes += size
-        self._filled.set()
+        if not self._is_listening and (len(self._queue) > 1 or not self._listen()):
+            self._filled.set()
+
+    def _listen(self) -> bool:
+        """Have the first in the queue answered by whoever ends its round; False where that takes the task."""
+        outcome = self._queue[0][1]
+        self._is_listening = not isinstance(outcome, (AppendReply, SeglogError)) and outcome.listen(self._reached)
+        return self._is_listening
 
     def finish(self) -> None:
         """No more will be added: ``run`` returns when it has answered all."""
@@ -67,34 +79,55 @@ class AckQueue:
     async def run(self) -> None:
         """Answer, until ``finish``. Raises OSError when the peer cannot be reached."""
         while True:
-            while self._queue:
+            self._filled = trio.Event()  # first of all: what comes while this waits must not be overlooked
+            self._is_listening = False
+            while self._queue and (self._finished or self._first_reply() is not None or not self._listen()):
                 await self._answer_first()
             await self._sender.flush()
-            if self._finished:
+            if self._finished and not self._queue:
                 return
-            self._filled = trio.Event()
             await self._filled.wait()
 
+    def _reached(self) -> None:
+        """Answer what can be answered at once, and leave it to the task if that is not enough."""
+        if not self._is_listening:
+            return
+        self._is_listening = False
+        answered = 0
+        while self._queue and answered < REPLIES_A_TURN and (reply := self._first_reply()) is not None:
+            self._reply_to_first(reply)
+            answered += 1
+        is_done = self._sender.flush_now()
+        if self._queue:  # whoever has been listened for in vain is waited for: that tells what went wrong
+            is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
+        if not is_done:
+            self._filled.set()
+
     async def _answer_first(self) -> None:
-        request_id, outcome, size = self._queue[0]
-        reply: AppendReply | SeglogError | None
-        if isinstance(outcome, (AppendReply, SeglogError)):
-            reply = outcome
-        else:
-            reply = outcome.reply  # one fsync reaches many, and their replies go out together
-            if reply is None:
-                await self._sender.flush()
-                try:
-                    reply = await outcome.wait()
-                except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
-                    reply = as_seglog_error(error, "append")
-        count_errors(self._error_counts, reply)
-        self._sender.queue(encode_reply(request_id, reply))
+        reply = self._first_reply()  # one fsync reaches many, and their replies go out together
+        if reply is None:
+            await self._sender.flush()
+            outcome = self._queue[0][1]
+            assert not isinstance(outcome, (AppendReply, SeglogError))
+            try:
+                reply = await outcome.wait()
+            except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
+                reply = as_seglog_error(error, "append")
         # It stays first in the queue until here, so that nothing newer is answered around it meanwhile.
-        self._queue.popleft()
-        self._bytes -= size
-        self._shortened.set()
+        self._reply_to_first(reply)
         self._answered += 1
         if self._answered % REPLIES_A_TURN == 0:
             await self._sender.flush()
             await trio.lowlevel.checkpoint()
+
+    def _first_reply(self) -> AppendReply | SeglogError | None:
+        """What to say to the first, if that is known."""
+        outcome = self._queue[0][1]
+        return outcome if isinstance(outcome, (AppendReply, SeglogError)) else outcome.reply
+
+    def _reply_to_first(self, reply: AppendReply | SeglogError) -> None:
+        request_id, _, size = self._queue.popleft()
+        count_errors(self._error_counts, reply)
+        self._sender.queue(encode_reply(request_id, reply))
+        self._bytes -= size
+        self._shortened.set()

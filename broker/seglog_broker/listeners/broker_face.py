@@ -3,7 +3,7 @@
 A listener turns bytes into these calls and their results into bytes; it keeps no state of any partition.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -38,6 +38,10 @@ class Pending(Protocol):
     @property
     def reply(self) -> AppendReply | None:
         """The answer, when nothing is left to wait for."""
+        ...
+
+    def listen(self, listener: Callable[[], None], /) -> bool:
+        """Have ``listener`` called, once, when there should be an answer; False where that takes a task: ``wait``."""
         ...
 
     async def wait(self) -> AppendReply:

@@ -66,6 +66,16 @@ class Sender:
         async with self._sending:
             await self._send_outgoing()
 
+    def flush_now(self) -> bool:
+        """Send what was queued as far as the socket takes it. False: ``flush`` is to go on, or to raise what failed.
+
+        For whoever can neither wait nor do anything about an error.
+        """
+        try:
+            return not self._outgoing or (self._sending.value > 0 and self._send_now())
+        except OSError:
+            return False
+
     async def send_frame(self, prefix: bytes, slices: Sequence[Slice]) -> None:
         """Send a frame whose payload lies in files; the caller holds their leases. What was queued goes first.
 
@@ -135,6 +145,9 @@ class Sender:
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
+        except OSError:
+            outgoing.append(data)  # so that whoever tries again meets it too
+            raise
         if sent == len(data):
             return True
         outgoing.append(data[sent:])
