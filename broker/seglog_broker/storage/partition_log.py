@@ -811,9 +811,9 @@ class PartitionLog:
                     if number == first
                     else f"the segment before it ends below {offset}, so the next one follows"
                 )
-                if segment.tail.find(offset, 0) is not None:
+                if segment.remembers(offset):
                     trace.why_segment += (
-                        "; a fetch goes there at once, for where the newest batches begin is remembered: "
+                        "; a fetch goes there at once, for where that batch begins is remembered: "
                         "what follows is how it is found without that"
                     )
             found = self._find_in(number, offset, trace)

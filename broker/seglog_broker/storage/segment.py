@@ -9,7 +9,7 @@ Where bytes are damaged (``damaged``, found by recovery) a scan steps over them 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
 from seglog_broker.storage.checksum_file import ChecksumFile
@@ -25,6 +25,9 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
 from seglog_protocol.records import iter_records
+
+BEHIND_READS_MAX: Final = 4
+"""Places remembered in each segment where a read ended: as many readers go through it without a look at the index."""
 
 
 class DerivedFile(Protocol):
@@ -72,6 +75,7 @@ class Segment:
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
         self._suffix = suffix
         self.tail = Tail()  # filled by whoever appends, who knows the base offsets
+        self._behind_reads: dict[int, LocatedBatch] = {}  # by base offset: what a reader asks for next, as a rule
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -326,6 +330,8 @@ class Segment:
 
         Raises CorruptRecordError when the scan meets bytes that are no batch.
         """
+        if trace is None and (behind := self._behind_reads.get(offset)) is not None:
+            return behind
         start = self._start_for(offset, trace)
         if trace is not None:
             trace.note_scan(start)
@@ -335,6 +341,10 @@ class Segment:
                     trace.note_found(*found)
                 return found
         return None
+
+    def remembers(self, offset: int) -> bool:
+        """Whether a fetch from ``offset`` finds its batch without a look at the index."""
+        return offset in self._behind_reads or self.tail.find(offset, 0) is not None
 
     def find_near_end(self, offset: int, bytes_max: int, *, min_one: bool) -> TailRange | None:
         """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell.
@@ -385,7 +395,10 @@ class Segment:
         if wanted >= end:
             return end
         floor = self.offset_index.lookup_position(wanted)
-        if floor is not None and start < floor.position < end and self._leads_to_batch(floor):
+        if floor is not None and start < floor.position < end and (behind := self._led_to(floor)) is not None:
+            while len(self._behind_reads) >= BEHIND_READS_MAX:
+                del self._behind_reads[next(iter(self._behind_reads))]
+            self._behind_reads[behind.header.base_offset] = behind
             return floor.position
         boundary = start
         for position, header in self._batches(start, end, strict=True):
@@ -457,8 +470,13 @@ class Segment:
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
         self.damaged = sorted([*self.damaged, damage], key=lambda d: d.position)
-        self.tail.forget()
+        self._forget_places()
         return damage
+
+    def _forget_places(self) -> None:
+        """Of what is remembered of the file's bytes, some may be wrong."""
+        self.tail.forget()
+        self._behind_reads.clear()
 
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
 
@@ -470,22 +488,22 @@ class Segment:
         self._ensure_offset_index(trace)
         try:
             entry = self.offset_index.lookup(offset, trace)
-            if self._leads_to_batch(entry, trace):
+            if entry.position == 0 or self._led_to(entry, trace) is not None:
                 return entry.position
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
         self.rebuild_indexes(trace=trace)
         return self.offset_index.lookup(offset, trace).position
 
-    def _leads_to_batch(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> bool:
-        if entry.position == 0:
-            return True
+    def _led_to(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> LocatedBatch | None:
+        """The batch that begins where an entry points to, None when none does that fits it."""
         if not 0 < entry.position <= self.size - HEADER_SIZE:
-            return False
+            return None
         with self._handles.lease(self.log_path) as leased:
             data = self._for_seeking(leased, trace).pread(HEADER_SIZE, entry.position)
         header = parse_header(data)
-        return why_implausible(header) is None and header.base_offset <= entry.offset
+        fits = why_implausible(header) is None and header.base_offset <= entry.offset
+        return LocatedBatch(entry.position, header) if fits else None
 
     def ensure_indexes(self) -> None:
         """Rebuild both indexes if either is missing or implausible; looks once, and only at their ends."""
@@ -598,7 +616,7 @@ class Segment:
         with self._handles.lease(self.log_path, writable=True) as file:
             file.truncate(position)
         self._size, self.is_dirty = position, True
-        self.tail.forget()
+        self._forget_places()
         if position == 0:
             self._first_timestamp = None
         self.damaged = [d for d in self.damaged if d.end_position <= position]

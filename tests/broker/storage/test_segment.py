@@ -1,6 +1,7 @@
 """One segment: its running state across a stop, its searches, what it does about indexes that lie."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -329,6 +330,53 @@ def test_boundaries_are_those_of_whole_batches() -> None:
                 assert end % 100 == 0
                 assert 500 < end <= 500 + size
                 assert end > 500 + size - 100 - 300, "no further back than one index entry"
+
+
+def read_through(segment: Segment, *, bytes_max: int) -> list[tuple[int, int]]:
+    """(offset asked for, position found) of each read from first to last, one going on where the other ended."""
+    seen, offset = [], _BASE
+    while (found := segment.find(offset)) is not None:
+        seen.append((offset, found.position))
+        position = segment.boundary_at_most(found.position, bytes_max)
+        last = [each for each in segment.batches() if each.position < position][-1]
+        offset = last.header.next_offset
+    return seen
+
+
+def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    expected = [(_BASE + number, number * 100) for number in range(0, 105, 9)]  # every third batch has an entry
+    assert read_through(segment, bytes_max=1_000) == expected
+    followed, position = _BASE + 99, 9_900
+    assert segment.remembers(followed)
+    disk.fs.reads.clear()
+    found = segment.find(followed)
+    assert found is not None
+    assert (found.position, found.header.base_offset) == (position, followed)
+    assert disk.fs.reads == []
+    assert not segment.remembers(_BASE + 9), "only the last few places are kept"
+    assert segment.find(_BASE + 9) == next(each for each in segment.batches() if each.header.base_offset == _BASE + 9)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda segment: segment.cut(9_000), id="cut"),
+        pytest.param(lambda segment: segment.measure_damage(9_900, -1, _BASE + 105), id="damaged"),
+    ],
+)
+def test_what_a_read_left_behind_is_forgotten_where_the_bytes_are_cut_or_damaged(
+    spoil: Callable[[Segment], object],
+) -> None:
+    disk = OnDisk()
+    disk.fill(105)
+    segment = disk.closed()
+    read_through(segment, bytes_max=1_000)
+    assert segment.remembers(_BASE + 99)
+    spoil(segment)
+    assert not segment.remembers(_BASE + 99)
 
 
 def test_a_scan_that_meets_bytes_that_are_no_batch_says_where() -> None:
