@@ -15,6 +15,7 @@ import os
 import shutil
 import stat as stat_module
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
@@ -40,6 +41,12 @@ DIRECTORIES_OPEN_MAX: Final = 32
 
 PAGE_BYTES_MIN: Final = 4096
 """Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+
+ORPHANS_WAIT_SECONDS: Final = 10.0
+"""How long a lock waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
+disk holds them up."""
+
+_ORPHANS_LOOK_SECONDS: Final = 0.005
 
 _PROBE: Final = [bytearray(1)]
 """What probes read, and nobody looks at."""
@@ -118,6 +125,14 @@ class Map(Protocol):
 class Lock(Protocol):
     """A held lock; the process that holds it is the only broker on the directory."""
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """To be inherited by processes that write into the directory for us: it stays locked while one of them lives.
+
+        Empty where the file system knows no such lock.
+        """
+        ...
+
     def release(self) -> None:
         """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
         ...
@@ -179,7 +194,10 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included.
+
+        Where the holder was killed and processes that worked for it are about to follow, that is waited for.
+        """
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -330,15 +348,44 @@ _locked_directories: set[tuple[int, int]] = set()
 
 
 class _PosixLock:
-    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+    def __init__(self, descriptor: int, identity: tuple[int, int], directory: int | None) -> None:
         self._descriptor = descriptor
         self._identity = identity
+        self._directory = directory
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return () if self._directory is None else (self._directory,)
 
     def release(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             _locked_directories.discard(self._identity)
+            for held in (*self.descriptors, descriptor):
+                os.close(held)
+            self._directory = None
+
+
+def _lock_for_workers(directory: str) -> int | None:
+    """A descriptor of ``directory`` with a lock that children inherit, which POSIX record locks are not.
+
+    None where the file system has no such locks; BlockingIOError when the heirs of a broker that is gone do not end.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise BlockingIOError(f"processes of an earlier broker still work in {directory}") from error
+            time.sleep(_ORPHANS_LOOK_SECONDS)
+        except OSError:
             os.close(descriptor)
+            return None
+        else:
+            return descriptor
 
 
 class PosixFileSystem:
@@ -429,6 +476,7 @@ class PosixFileSystem:
             held, found = os.fstat(descriptor), os.stat(path)
             if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
                 raise BlockingIOError(f"{path} was replaced while it was being locked")
+            directory = _lock_for_workers(parent(path))
         except OSError as error:
             os.close(descriptor)
             if isinstance(error, PermissionError):  # POSIX lets a held lock answer EACCES as well as EAGAIN
@@ -436,7 +484,7 @@ class PosixFileSystem:
             raise
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
-        return _PosixLock(descriptor, identity)
+        return _PosixLock(descriptor, identity, directory)
 
     def free_bytes(self, path: str) -> int:
         """As statvfs(3): what is left for an unprivileged writer."""

@@ -397,6 +397,7 @@ class _ForgetfulLock:
         self._fs = fs
         self._inode = inode
         self._locked = locked
+        self.descriptors: tuple[int, ...] = ()
 
     def release(self) -> None:
         if self in self._fs.handles:
