@@ -15,8 +15,8 @@ from seglog_broker.cleaner_process import run_cleaner
 from seglog_broker.recoverer_process import Recoverer, recoverer_process
 from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
 from seglog_broker.scrubber_process import Scrubber, ScrubberError, scrubber_process
-from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.recovery import Progress
 from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition

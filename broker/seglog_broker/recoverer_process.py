@@ -28,8 +28,8 @@ class Recoverer(Protocol):
 async def recoverer_process(descriptors: Sequence[int]) -> AsyncIterator[Recoverer]:
     """One process for as many partitions as are asked for within the block. One that died is replaced.
 
-    It inherits ``descriptors``, the lock on the directory in which it writes: should it outlive the broker for a moment,
-    no other one gets in its way meanwhile.
+    It inherits ``descriptors``, the lock on the directory in which it writes: should it outlive the broker for a
+    moment, no other one gets in its way meanwhile.
     """
     with tempfile.TemporaryFile() as said:
         process = WorkerProcess(_MODULE, said, descriptors=descriptors)

@@ -17,7 +17,10 @@ class WorkerProcess:
     """``python -m module``, for one job after the other. Whoever made it calls ``end``."""
 
     def __init__(self, module: str, said: IO[bytes], *, descriptors: Sequence[int] = ()) -> None:
-        """``said`` takes what it says on stderr: a pipe that nobody reads would stop it. It inherits ``descriptors``."""
+        """``said`` takes what it says on stderr: a pipe that nobody reads would stop it.
+
+        It inherits ``descriptors``.
+        """
         self._command = (sys.executable, "-P", "-m", module)
         self._name = module.rpartition(".")[2]
         self._said = said

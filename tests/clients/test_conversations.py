@@ -3,6 +3,7 @@
 from collections.abc import Generator
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ async def answer_later(question: Ask) -> Reply:
 
 async def test_both_faces_lead_one_to_the_same_end() -> None:
     assert converse(two_questions(), answer) == ["no a", "b"]
-    assert await converse_async(two_questions(), answer_later) == ["no a", "b"]
+    assert await converse_async(two_questions(), answer_later, trio.sleep) == ["no a", "b"]
 
 
 def test_what_keeps_an_answer_from_coming_ends_it() -> None:

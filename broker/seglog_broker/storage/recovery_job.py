@@ -16,9 +16,9 @@ from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.json_values import decoded
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog
 from seglog_broker.storage.partition_state import DamagedRange
-from seglog_broker.storage.recovery import Progress
+from seglog_broker.storage.recovery import Progress, RecoveryReport
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import StorageError
 
@@ -68,6 +68,14 @@ class RecoveryOutcome:
     cut_bytes: int
     damaged: tuple[DamagedRange, ...]
     rebuilt_indexes: int
+
+    @classmethod
+    def of(cls, end_offset: int, opened: OpenReport) -> "RecoveryOutcome":
+        """What opening a log that ends at ``end_offset`` found."""
+        recovery = opened.recovery or RecoveryReport()
+        return cls(
+            end_offset, recovery.scanned_bytes, recovery.cut_bytes, tuple(recovery.damaged), opened.rebuilt_indexes
+        )
 
     def to_json(self) -> str:
         """One line."""
@@ -119,11 +127,4 @@ def recover_partition(
     finally:
         log.release()
         handles.close()
-    recovery = opened.recovery
-    return RecoveryOutcome(
-        log.log_end_offset,
-        scanned_bytes=0 if recovery is None else recovery.scanned_bytes,
-        cut_bytes=0 if recovery is None else recovery.cut_bytes,
-        damaged=() if recovery is None else tuple(recovery.damaged),
-        rebuilt_indexes=opened.rebuilt_indexes,
-    )
+    return RecoveryOutcome.of(log.log_end_offset, opened)
