@@ -43,7 +43,7 @@ PAGE_BYTES_MIN: Final = 4096
 """Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
 
 ORPHANS_WAIT_SECONDS: Final = 10.0
-"""How long a lock waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
+"""How long a start waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
 disk holds them up."""
 
 _ORPHANS_LOOK_SECONDS: Final = 0.005
@@ -125,16 +125,21 @@ class Map(Protocol):
 class Lock(Protocol):
     """A held lock; the process that holds it is the only broker on the directory."""
 
+    def release(self) -> None:
+        """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
+        ...
+
+
+class Hold(Protocol):
+    """A directory that is held, by this process and by every one that inherited ``descriptors``."""
+
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """To be inherited by processes that write into the directory for us: it stays locked while one of them lives.
-
-        Empty where the file system knows no such lock.
-        """
+        """For processes that write into the directory for us; empty where the file system has no such locks."""
         ...
 
     def release(self) -> None:
-        """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
+        """Let go of it here. A second release does nothing."""
         ...
 
 
@@ -194,9 +199,14 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included.
+        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        ...
 
-        Where the holder was killed and processes that worked for it are about to follow, that is waited for.
+    def hold(self, directory: str) -> Hold:
+        """Hold a directory that is locked already, so that no process of an earlier holder writes into it any more.
+
+        Where that one was killed and its processes are about to follow, they are waited for; BlockingIOError when they
+        do not.
         """
         ...
 
@@ -348,44 +358,25 @@ _locked_directories: set[tuple[int, int]] = set()
 
 
 class _PosixLock:
-    def __init__(self, descriptor: int, identity: tuple[int, int], directory: int | None) -> None:
+    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
         self._descriptor = descriptor
         self._identity = identity
-        self._directory = directory
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return () if self._directory is None else (self._directory,)
 
     def release(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             _locked_directories.discard(self._identity)
-            for held in (*self.descriptors, descriptor):
-                os.close(held)
-            self._directory = None
-
-
-def _lock_for_workers(directory: str) -> int | None:
-    """A descriptor of ``directory`` with a lock that children inherit, which POSIX record locks are not.
-
-    None where the file system has no such locks; BlockingIOError when the heirs of a broker that is gone do not end.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                os.close(descriptor)
-                raise BlockingIOError(f"processes of an earlier broker still work in {directory}") from error
-            time.sleep(_ORPHANS_LOOK_SECONDS)
-        except OSError:
             os.close(descriptor)
-            return None
-        else:
-            return descriptor
+
+
+class _PosixHold:
+    def __init__(self, *descriptors: int) -> None:
+        self.descriptors = descriptors
+
+    def release(self) -> None:
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 class PosixFileSystem:
@@ -476,7 +467,6 @@ class PosixFileSystem:
             held, found = os.fstat(descriptor), os.stat(path)
             if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
                 raise BlockingIOError(f"{path} was replaced while it was being locked")
-            directory = _lock_for_workers(parent(path))
         except OSError as error:
             os.close(descriptor)
             if isinstance(error, PermissionError):  # POSIX lets a held lock answer EACCES as well as EAGAIN
@@ -484,7 +474,25 @@ class PosixFileSystem:
             raise
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
-        return _PosixLock(descriptor, identity, directory)
+        return _PosixLock(descriptor, identity)
+
+    def hold(self, directory: str) -> Hold:
+        """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise
+                time.sleep(_ORPHANS_LOOK_SECONDS)
+            except OSError:  # a file system without such locks
+                os.close(descriptor)
+                return _PosixHold()
+            else:
+                return _PosixHold(descriptor)
 
     def free_bytes(self, path: str) -> int:
         """As statvfs(3): what is left for an unprivileged writer."""

@@ -13,7 +13,7 @@ from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage import checkpoints, filenames
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.failures import storage_error
-from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
+from seglog_broker.storage.filesystem import FileSystem, Hold, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.free_space import FreeSpace
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
@@ -109,6 +109,7 @@ class LogDirectory:
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
         self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
         self._lock: Lock | None = None
+        self._hold: Hold | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}  # of partitions that have no log here, offline or recovering
         self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
@@ -118,8 +119,8 @@ class LogDirectory:
 
     @property
     def worker_descriptors(self) -> tuple[int, ...]:
-        """``Lock.descriptors`` of the lock on this directory."""
-        return () if self._lock is None else self._lock.descriptors
+        """For processes that write into this directory: see ``Hold``."""
+        return () if self._hold is None else self._hold.descriptors
 
     def open(self, *, in_line_bytes: int | None = None) -> LoadReport:
         """Lock, look at what is there, and load every partition.
@@ -190,6 +191,14 @@ class LogDirectory:
             raise LogDirectoryError(
                 f"{self.path} is in use by another broker (its {filenames.LOCK_FILE} is held): stop that one, or "
                 "choose another directory with --set log.dir=DIRECTORY",
+                path=self.path,
+            ) from error
+        try:
+            self._hold = self._fs.hold(self.path)
+        except BlockingIOError as error:
+            raise LogDirectoryError(
+                f"processes of a broker that was killed are still at work in {self.path}, held up by its disk perhaps: "
+                "try again when they have ended",
                 path=self.path,
             ) from error
 
@@ -611,8 +620,12 @@ class LogDirectory:
     # --- Checkpoints and stopping -------------------------------------------------------------------------------------
 
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        """Everything below ``offset`` is on the disk, indexes included: a start need not read it."""
-        self._recovery_points[key] = offset
+        """Everything below ``offset`` is on the disk, indexes included: a start need not read it.
+
+        What was known to be there before, as after a clean stop, stays known.
+        """
+        known = min(self._recovery_points.get(key, 0), self.logs[key].log_end_offset)
+        self._recovery_points[key] = max(known, offset)
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
@@ -665,6 +678,8 @@ class LogDirectory:
         for log in self.logs.values():
             log.release()
         self.handles.close()
+        if self._hold is not None:
+            self._hold.release()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
