@@ -1,7 +1,7 @@
 """A daemon that was killed with much to read: others are served meanwhile, clients wait it out, no kill does harm.
 
-A recovery that takes as long as a test wants: the snapshot it begins with is a pipe, and opening a pipe waits for
-somebody to write into it.
+A recovery takes as long as a test wants: where the snapshot should be that it begins with there is a pipe, and opening
+that waits for somebody to write into it.
 """
 
 import os
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,21 +54,27 @@ def _recovery_point(directory: Path) -> int:
     return max((int(line.split()[2]) for line in lines if line.startswith("big ")), default=0)
 
 
-@contextmanager
-def _held_up(killed: Daemon) -> Iterator[Path]:
-    """The pipe that a recovery of ``big`` waits for."""
-    pipe = killed.directory / "big-0" / f"{_recovery_point(killed.directory):020d}.snapshot"
-    pipe.unlink()
-    os.mkfifo(pipe)
-    killed.start()
-    wait_until(lambda: bool(_workers(killed)), "a worker")
-    yield pipe
+class _HeldUp:
+    """A daemon that was started, and cannot recover ``big`` before it is let."""
 
+    def __init__(self, killed: Daemon) -> None:
+        self._running = killed
+        self._snapshot = killed.directory / "big-0" / f"{_recovery_point(killed.directory):020d}.snapshot"
+        self._aside = self._snapshot.rename(killed.directory.parent / "snapshot")
+        os.mkfifo(self._snapshot)
+        killed.start()
+        wait_until(lambda: bool(_workers(killed)), "a worker")
 
-def _let_go(pipe: Path) -> None:
-    """What comes out of the pipe is no snapshot, so an older one is taken, and the pipe removed."""
-    with pipe.open("wb"):
-        pass
+    def clear(self) -> None:
+        """Put back what should be there."""
+        self._aside.rename(self._snapshot)
+
+    def let_go(self) -> None:
+        """Have the workers look again: a call that a stop interrupts begins anew, with the name."""
+        self.clear()
+        for worker in _workers(self._running):
+            os.kill(worker, signal.SIGSTOP)
+            os.kill(worker, signal.SIGCONT)
 
 
 def _workers(running: Daemon) -> list[int]:
@@ -79,12 +84,19 @@ def _workers(running: Daemon) -> list[int]:
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.recoverer" in line]
 
 
+def _is_at_work(process: int) -> bool:
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return listed.stdout.strip()[:1] not in {"", "Z"}
+
+
 def _values(client: seglog.Client, topic: str) -> list[bytes]:
-    return [(record.value or b"").removesuffix(_VALUE) for record in client.consumer(topic)]
+    with client.consumer(topic) as consumer:
+        return [(record.value or b"").removesuffix(_VALUE) for record in consumer]
 
 
 def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> None:
-    with _held_up(killed) as pipe, seglog.connect(killed.address) as client:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
         told = seglog_json(killed.address, "ping")["recovery"]
         assert (told["partitions"], told["read_bytes"] < told["bytes"]) == (1, True)
         assert b"1 of them still recovering (0 of " in seglog_cli(killed.address, "ping").stdout
@@ -101,7 +113,7 @@ def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> 
         with client.producer("big") as producer:
             delivery = producer.send(b"right through it")
             assert not delivery.done()
-            _let_go(pipe)
+            held.let_go()
             assert delivery.result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
         reading.join(_PATIENCE_SECONDS)
         expected = [b"%d" % number for number in range(_RECORDS)]
@@ -113,17 +125,19 @@ def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> 
 
 
 def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:
-    with _held_up(killed) as pipe, seglog.connect(killed.address) as client:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
         (first,) = _workers(killed)
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
         assert '"event": "recovery_interrupted"' in killed.log_text()
-        _let_go(pipe)
+        held.let_go()
         assert len(_values(client, "big")) == _RECORDS
 
 
 def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(killed: Daemon) -> None:
-    with _held_up(killed) as pipe, seglog.connect(killed.address) as client:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
         (first,) = _workers(killed)
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
@@ -133,39 +147,38 @@ def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(kill
             client.offsets("big")
         assert _values(client, "small") == [b"before"]
         killed.kill()
-        pipe.unlink()
+        held.clear()
         killed.start()
         with seglog.connect(killed.address) as again:
             assert len(_values(again, "big")) == _RECORDS
 
 
 def test_a_daemon_killed_amid_a_recovery_takes_its_workers_along_and_starts_again(killed: Daemon) -> None:
-    with _held_up(killed) as pipe:
-        (worker,) = _workers(killed)
-        killed.kill()
-        pipe.unlink()
-        killed.start()
-        with pytest.raises(ProcessLookupError):
-            os.kill(worker, 0)  # whoever holds the directory waited for it
-        with seglog.connect(killed.address) as client:
-            assert _values(client, "big") == [b"%d" % number for number in range(_RECORDS)]
-            with client.producer("big") as producer:
-                assert producer.send(b"more").result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
+    held = _HeldUp(killed)
+    (worker,) = _workers(killed)
+    killed.kill()
+    held.clear()
+    killed.start()
+    assert not _is_at_work(worker), "whoever holds the directory has waited for it"
+    with seglog.connect(killed.address) as client:
+        assert _values(client, "big") == [b"%d" % number for number in range(_RECORDS)]
+        with client.producer("big") as producer:
+            assert producer.send(b"more").result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
 
 
 def test_a_topic_is_deleted_and_a_daemon_stopped_amid_a_recovery(killed: Daemon) -> None:
-    with _held_up(killed):
-        with seglog.connect(killed.address) as client:
-            client.delete_topic("big")
-            assert _workers(killed) == []
-            assert [topic.name for topic in client.topics()] == ["small"]
-        assert killed.stop() == 0
+    _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
+        client.delete_topic("big")
+        assert _workers(killed) == []
+        assert [topic.name for topic in client.topics()] == ["small"]
+    assert killed.stop() == 0
 
 
 def test_a_daemon_that_is_stopped_amid_a_recovery_goes_on_with_it_next_time(killed: Daemon) -> None:
-    with _held_up(killed) as pipe:
-        assert killed.stop() == 0
-        pipe.unlink()
-        killed.start()
-        with seglog.connect(killed.address) as client:
-            assert len(_values(client, "big")) == _RECORDS
+    held = _HeldUp(killed)
+    assert killed.stop() == 0
+    held.clear()
+    killed.start()
+    with seglog.connect(killed.address) as client:
+        assert len(_values(client, "big")) == _RECORDS
