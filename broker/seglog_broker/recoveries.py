@@ -39,7 +39,8 @@ class Recoveries:
         self.partitions = len(jobs)
         self._all = {key: Recovery(*key, job) for key, job in jobs.items()}
         self._waiting = list(self._all.values())
-        self._held: list[Recovery] = []  # nobody may work on them
+        self._unwanted: set[tuple[str, int]] = set()  # nobody may work on these,
+        self._held: list[Recovery] = []  # and nobody does
         self._changed = trio.Event()
         self._done_bytes = 0  # of partitions that are done with
         self.saved_at = 0.0  # when the checkpoints last said so, loop time
@@ -55,7 +56,7 @@ class Recoveries:
     @property
     def ratio(self) -> float:
         """How much of it all has been read, from 0 to 1."""
-        return round(self.read_bytes / self.bytes, 4) if self._all else 1.0
+        return round(self.read_bytes / self.bytes, 4) if self._all and self.bytes else 1.0
 
     def told(self) -> dict[str, int] | None:
         """As ``HelloReply.recovery``."""
@@ -78,10 +79,10 @@ class Recoveries:
         return recovery.scope
 
     def leave(self, recovery: Recovery) -> None:
-        """Nobody works on it any more. It is to be begun again unless it is ``done`` or held."""
+        """Nobody works on it any more. Unless it is ``done`` it is to be begun again, when nobody holds it."""
         assert recovery.scope is not None
         if recovery.key in self._all:
-            (self._held if recovery.scope.cancel_called else self._waiting).append(recovery)
+            (self._held if recovery.key in self._unwanted else self._waiting).append(recovery)
             self._tell()
         recovery.scope = None
         recovery.ended.set()
@@ -89,10 +90,12 @@ class Recoveries:
     def done(self, recovery: Recovery) -> None:
         """It is in service, or offline."""
         self._done_bytes += recovery.job.size
-        self._forget(recovery)
+        del self._all[recovery.key]
 
     async def hold(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Let nobody work on these; returns when nobody does."""
+        """Let nobody work on these until ``let_go`` or ``forget``; returns when nobody does."""
+        keys = list(keys)
+        self._unwanted.update(keys)
         for recovery in [self._all[key] for key in keys if key in self._all]:
             if recovery.scope is not None:
                 recovery.scope.cancel()
@@ -102,18 +105,19 @@ class Recoveries:
                 self._held.append(recovery)
 
     def let_go(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Those of them that are held may be worked on again."""
-        for recovery in [recovery for recovery in self._held if recovery.key in set(keys)]:
-            self._held.remove(recovery)
-            self._waiting.append(recovery)
+        """They may be worked on again."""
+        self._unwanted.difference_update(keys)
+        self._waiting += [recovery for recovery in self._held if recovery.key not in self._unwanted]
+        self._held = [recovery for recovery in self._held if recovery.key in self._unwanted]
         self._tell()
 
     def forget(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Those of them that are held are deleted."""
-        for recovery in [recovery for recovery in self._held if recovery.key in set(keys)]:
+        """They are deleted."""
+        self._unwanted.difference_update(keys)
+        for recovery in [recovery for recovery in self._held if recovery.key not in self._unwanted]:
             self._held.remove(recovery)
             self.bytes -= recovery.job.size
-            self._forget(recovery)
+            del self._all[recovery.key]
         self._tell()
 
     def refusal(self, topic: str, partition: int) -> PartitionRecoveringError | None:
@@ -130,9 +134,6 @@ class Recoveries:
             read_bytes=read,
             bytes=size,
         )
-
-    def _forget(self, recovery: Recovery) -> None:
-        del self._all[recovery.key]
 
     def _tell(self) -> None:
         self._changed.set()

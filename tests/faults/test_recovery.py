@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
 import seglog
+import seglog.trio
 from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
 from tests.faults.test_retention import wait_until
 from tests.processes import Daemon, daemon, seglog_json
@@ -122,6 +124,27 @@ def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> 
         assert client.metrics()["partitions_recovering"] == 0
         assert "recovery" not in seglog_json(killed.address, "ping")
     assert '"event": "recovery_finished"' in killed.log_text()
+
+
+async def test_clients_on_trio_wait_it_out_too(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    read: list[int] = []
+
+    async def follow(client: seglog.trio.Client) -> None:
+        async with client.consumer("big", start="earliest", follow=True) as consumer:
+            async for record in consumer:
+                read.append(record.offset)
+                if len(read) > _RECORDS:
+                    return
+
+    with trio.fail_after(_PATIENCE_SECONDS):
+        async with seglog.trio.connect(killed.address) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(follow, client)
+            async with client.producer("big") as producer:
+                await producer.send(b"right through it")
+                assert not read
+                held.let_go()
+    assert read == list(range(_RECORDS + 1))
 
 
 def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:

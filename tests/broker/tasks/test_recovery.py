@@ -330,6 +330,26 @@ async def test_a_deletion_that_fails_lets_the_recovery_go_on(autojump_clock: obj
         assert not broker.recoveries
 
 
+async def test_a_deletion_that_nobody_waits_for_any_more_lets_the_recovery_go_on(autojump_clock: object) -> None:
+    class Slow(Workers):
+        async def recover(self, fs: FileSystem, clock: Clock, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
+            try:
+                return await super().recover(fs, clock, job, progress)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(5)  # a process that takes its time to end
+
+    fs, workers = await killed(), Slow()
+    async with living(fs, LoopClock(), offload=workers) as broker:
+        with trio.move_on_after(1) as impatient:
+            await broker.delete_topic(DeleteTopicRequest("big"))
+        assert impatient.cancelled_caught
+        workers.let_go()
+        await trio.sleep(20)
+        assert ("big", 0) in broker.partitions
+        assert not broker.recoveries
+
+
 async def test_a_topic_can_be_described_and_altered_while_it_is_recovering(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
