@@ -53,7 +53,7 @@ def rows(bench: Bench, directory: Path) -> Iterator[Row]:
     finally:
         running.kill()
     for name, unclean, stopped in (
-        ("ready", [one.ready for one in killed], [one.ready for one in clean]),
+        ("seglogd ready", [one.ready for one in killed], [one.ready for one in clean]),
         ("first answer from an untouched topic", [one.answered for one in killed], [one.answered for one in clean]),
     ):
         yield Row(f"{name}, 5 GB, SIGKILL", "s", unclean, stopped, "clean stop", _READY_GOAL)

@@ -370,7 +370,11 @@ class Broker:
         return result, appended.last_offset + 1
 
     async def init_producer(self) -> InitProducerReply:
-        """An id for a new idempotent producer. StorageError, to be tried again, when none could be made sure of."""
+        """An id for a new idempotent producer.
+
+        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError for as long as nobody
+        knows which were given.
+        """
         ids = self.directory.producer_ids
         if self.recoveries and not ids.is_recorded:
             raise PartitionRecoveringError(

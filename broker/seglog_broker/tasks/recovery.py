@@ -80,7 +80,13 @@ async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recover
         now = trio.current_time()
         if now - recovery.told_at >= PROGRESS_SECONDS:
             recovery.told_at = now
-            _tell(recovery, "recovery_progress", read_bytes=recovery.read_bytes, bytes=recovery.job.size)
+            log.info(
+                "recovery_progress",
+                topic=recovery.topic,
+                partition=recovery.partition,
+                read_bytes=recovery.read_bytes,
+                bytes=recovery.job.size,
+            )
 
     try:
         return await recoverer.recover(recovery.job, progress)
@@ -130,7 +136,3 @@ def tell_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
         cut_bytes=outcome.cut_bytes,
         damaged=[(d.start_offset, d.end_offset, d.reason) for d in outcome.damaged],
     )
-
-
-def _tell(recovery: "Recovery", event: str, **facts: int) -> None:
-    log.info(event, topic=recovery.topic, partition=recovery.partition, **facts)
