@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from benchmarks import unclean
 from benchmarks.batches import batch_of
 from benchmarks.harness import MIB, REPOSITORY, Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
 from benchmarks.processes import Daemon, environment, open_files, resident_bytes
@@ -48,6 +49,8 @@ def run(bench: Bench) -> Iterator[Row]:
         finally:
             for running in (empty, wide, large):
                 running.kill()
+    with bench.fresh_directory() as directory:
+        yield from unclean.rows(bench, directory)
 
 
 def _prepare_empty(bench: Bench, running: Daemon) -> Iterator[Row]:
@@ -154,7 +157,7 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 
 BENCHMARK = Benchmark(
     "starting",
-    "imports, time until ready after a clean stop, memory at rest",
+    "imports, time until ready after a clean stop and after SIGKILL, memory at rest",
     "a Python that does nothing, or has only imported the dependencies",
     run,
 )

@@ -25,6 +25,7 @@ from seglog_broker.index_density import why_index_fills_first
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.partition import Partition
+from seglog_broker.recoveries import Recoveries
 from seglog_broker.request_memory import RequestMemory
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
@@ -32,9 +33,11 @@ from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
 from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.recovery_job import RecoveryOutcome
 from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, Deletions
+from seglog_broker.tasks.recovery import tell_recovered
 from seglog_broker.tasks.retention import RetentionSchedule
 from seglog_broker.transfers import Transfers
 from seglog_broker.version import VERSION
@@ -46,6 +49,7 @@ from seglog_protocol.errors import (
     InvalidRequestError,
     PartitionOfflineError,
     PartitionReadOnlyError,
+    PartitionRecoveringError,
     PolicyViolationError,
     RequestCancelledError,
     SeglogError,
@@ -104,6 +108,10 @@ _PARTITIONS_PER_FETCH_MAX: Final = 10_000
 
 COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
+
+IN_LINE_BYTES: Final = 4 * 1024 * 1024
+"""Read before the broker serves, after a stop that was not clean: a few hundredths of a second, and where every batch
+holds one small record about as long as a process takes to start."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -164,6 +172,7 @@ class Broker:
         self._topics_lock = trio.Lock()
         self.dry_run_turn = trio.Lock()  # one dry run of compaction at a time
         self._producer_ids_lock = trio.Lock()
+        self.recoveries = Recoveries(directory.recovering)
         self.deletions = Deletions()
         self.transfers = Transfers()
         self.request_memory = RequestMemory(config.seglog_request_memory_max)
@@ -172,7 +181,8 @@ class Broker:
         )
         self.flush_wanted = trio.Event()  # some partition has flush.messages records to be synced
         self.checkpoint_lock = trio.Lock()  # the files are written off the loop, one writer at a time
-        self._serve_logs(directory.logs)
+        self.metrics.partitions_recovered = sum(o.recovery is not None for o in directory.report.opened.values())
+        self.serve_logs(directory.logs)
 
     @classmethod
     def open(cls, config: BrokerConfig, fs: FileSystem, clock: Clock, offload: Offload) -> "Broker":
@@ -181,27 +191,18 @@ class Broker:
         Raises LogDirectoryError when it cannot be used. A partition that cannot be opened is offline, and named.
         """
         directory = LogDirectory(fs, clock, config, config.log_dir)
-        report = directory.open()
+        report = directory.open(in_line_bytes=IN_LINE_BYTES)
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)
         for problem in report.problems:
             log.warning("log_directory_problem", problem=problem)
         for (topic, partition), reason in report.offline.items():
             log.error("partition_offline", topic=topic, partition=partition, reason=reason)
-        for (topic, partition), opened in report.opened.items():
-            if opened.rebuilt_indexes:
-                log.info("indexes_rebuilt", topic=topic, partition=partition, segments=opened.rebuilt_indexes)
+        for key, opened in report.opened.items():
             if opened.recovery is not None:
-                loss = opened.recovery.cut_bytes or opened.recovery.damaged
-                (log.warning if loss else log.info)(
-                    "partition_recovered",
-                    topic=topic,
-                    partition=partition,
-                    end_offset=directory.logs[topic, partition].log_end_offset,
-                    scanned_bytes=opened.recovery.scanned_bytes,
-                    cut_bytes=opened.recovery.cut_bytes,
-                    damaged=[(d.start_offset, d.end_offset, d.reason) for d in opened.recovery.damaged],
-                )
+                tell_recovered(key, RecoveryOutcome.of(directory.logs[key].log_end_offset, opened))
+            elif opened.rebuilt_indexes:
+                log.info("indexes_rebuilt", topic=key[0], partition=key[1], segments=opened.rebuilt_indexes)
         return cls(config, directory, fs, clock, offload)
 
     def close(self) -> None:
@@ -230,9 +231,10 @@ class Broker:
             },
             cluster_id=self.directory.cluster_id,
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
-            partitions=len(self.partitions) + len(offline),
+            partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
             problems=problems,
+            recovery=self.recoveries.told(),
         )
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
@@ -376,8 +378,16 @@ class Broker:
         return result, appended.last_offset + 1
 
     async def init_producer(self) -> InitProducerReply:
-        """An id for a new idempotent producer. StorageError, to be tried again, when none could be made sure of."""
+        """An id for a new idempotent producer.
+
+        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError for as long as nobody
+        knows which were given.
+        """
         ids = self.directory.producer_ids
+        if self.recoveries and not ids.is_recorded:
+            raise PartitionRecoveringError(
+                "which producer ids have been given is not known before every log has been read: try again"
+            )
         async with self._producer_ids_lock:
             producer_id = ids.take()
             while producer_id is None:
@@ -644,7 +654,7 @@ class Broker:
             partition = self.partitions.get((topic.name, number))
             if partition is not None:
                 return partition.log.config
-        return self.config.topic_config({})
+        return self.directory.config_of(topic)
 
     async def create_topic(self, request: CreateTopicRequest) -> CreateTopicReply:
         """Create a topic; returns when it survives a power cut."""
@@ -697,7 +707,7 @@ class Broker:
 
     def _serve_partitions(self, creation: TopicCreation) -> None:
         made = ((creation.topic.name, n) for n in range(creation.first_partition, creation.topic.partitions))
-        self._serve_logs({key: self.directory.logs[key] for key in made})
+        self.serve_logs({key: self.directory.logs[key] for key in made})
 
     def _topic_key(self, name: str) -> str:
         """The key that a name means, under which it is kept. InvalidConfigError with the nearest when there is none."""
@@ -743,9 +753,12 @@ class Broker:
             raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._topics_lock:
             topic = self._topic(request.topic)
-            partitions = [p for n in range(topic.partitions) if (p := self.partitions.get((topic.name, n))) is not None]
+            keys = [(topic.name, number) for number in range(topic.partitions)]
+            partitions: list[Partition] = []
             async with AsyncExitStack() as held:
                 try:
+                    await self.recoveries.hold(keys)
+                    partitions += [p for key in keys if (p := self.partitions.get(key)) is not None]
                     for partition in partitions:  # nothing may be at work on names below a directory that gets another
                         await partition.stop_cleaning()
                         await held.enter_async_context(partition.maintenance)
@@ -753,7 +766,9 @@ class Broker:
                 except BaseException:  # whoever asked may have hung up: then the topic lives on
                     for partition in partitions:
                         partition.may_be_cleaned = True
+                    self.recoveries.let_go(keys)
                     raise
+                self.recoveries.forget(keys)
                 for partition in partitions:
                     del self.partitions[partition.topic, partition.number]
                     partition.note_deleted()
@@ -787,6 +802,8 @@ class Broker:
                 uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
                 topics=len(self.directory.registry.topics),
                 partitions=len(self.partitions),
+                partitions_recovering=len(self.recoveries),
+                recovery_ratio=self.recoveries.ratio,
                 open_files=self.directory.handles.open_count,
                 disk_free_bytes=self.directory.space.free,
                 disk_full=int(self.directory.space.is_full),
@@ -801,7 +818,8 @@ class Broker:
 
     # --- Looking up ---------------------------------------------------------------------------------------------------
 
-    def _serve_logs(self, logs: dict[tuple[str, int], PartitionLog]) -> None:
+    def serve_logs(self, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
+        """Take partitions into service."""
         for (topic, number), partition_log in logs.items():
             self.partitions[topic, number] = Partition(
                 topic, number, partition_log, self.offload, self.metrics, self.commits
@@ -819,6 +837,9 @@ class Broker:
                 partition=number,
                 partitions=known.partitions,
             )
+        refusal = self.recoveries.refusal(topic, number)
+        if refusal is not None:
+            raise refusal
         reason = self.directory.report.offline.get((topic, number), "it could not be opened")
         raise PartitionOfflineError(
             f"partition {number} of topic {topic} is offline: {reason}", topic=topic, partition=number, reason=reason

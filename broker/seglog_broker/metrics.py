@@ -28,6 +28,8 @@ class Metrics:
         self.segments_rolled = 0
         self.segments_expired = 0
         self.expired_bytes = 0  # of their .log files
+        self.partitions_recovered = 0
+        self.recovery_bytes = 0  # read for it by processes
         self.scrubbed_segments = 0
         self.scrubbed_bytes = 0
         self.scrub_findings = 0
@@ -58,6 +60,8 @@ class Metrics:
             "segments_rolled_total": self.segments_rolled,
             "segments_expired_total": self.segments_expired,
             "expired_bytes_total": self.expired_bytes,
+            "partitions_recovered_total": self.partitions_recovered,
+            "recovery_bytes_total": self.recovery_bytes,
             "scrubbed_segments_total": self.scrubbed_segments,
             "scrubbed_bytes_total": self.scrubbed_bytes,
             "scrub_findings_total": self.scrub_findings,

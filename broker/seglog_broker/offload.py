@@ -5,18 +5,23 @@ limiter for each kind. A thread may run only calls that release the GIL (fsync, 
 takes the loop from 20,000 round trips a second to a thousand.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
 from seglog_broker.cleaner_process import run_cleaner
+from seglog_broker.recoverer_process import Recoverer, recoverer_process
 from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
 from seglog_broker.scrubber_process import Scrubber, ScrubberError, scrubber_process
+from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
 from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.worker import STORAGE
+from seglog_broker.storage.recovery import Progress
+from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
+from seglog_broker.worker import STORAGE, WorkerError
+from seglog_protocol.errors import SeglogError
 
 COMMIT_THREADS_MAX: Final = 1
 """Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
@@ -75,6 +80,15 @@ class Offload:
         """Somebody to read closed segments, in a process of its own, for the time of the block."""
         return scrubber_process()
 
+    def recoverer(
+        self,
+        fs: FileSystem,  # noqa: ARG002 - it sees the files itself
+        clock: Clock,  # noqa: ARG002 - it has its own
+        descriptors: Sequence[int],
+    ) -> AbstractAsyncContextManager[Recoverer]:
+        """Somebody to recover partitions, in a process of its own that inherits ``descriptors``, within the block."""
+        return recoverer_process(descriptors)
+
 
 class InlineOffload(Offload):
     """Runs everything on the loop, after one checkpoint: for tests and simulation.
@@ -115,6 +129,12 @@ class InlineOffload(Offload):
         """See Offload. At full speed."""
         yield _InlineScrubber(fs)
 
+    @asynccontextmanager
+    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[Recoverer]:
+        """See Offload."""
+        del descriptors
+        yield _InlineRecoverer(fs, clock)
+
 
 class _InlineScrubber:
     def __init__(self, fs: FileSystem) -> None:
@@ -129,3 +149,16 @@ class _InlineScrubber:
             return scrub_segment(self._fs, job, Throttle(None, trio.current_time, lambda _: None))
         except OSError as error:
             raise ScrubberError(STORAGE, str(error)) from error
+
+
+class _InlineRecoverer:
+    def __init__(self, fs: FileSystem, clock: Clock) -> None:
+        self._fs = fs
+        self._clock = clock
+
+    async def recover(self, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
+        await trio.lowlevel.checkpoint()
+        try:
+            return recover_partition(self._fs, self._clock, job, progress)
+        except (OSError, SeglogError) as error:
+            raise WorkerError(STORAGE, str(error)) from error

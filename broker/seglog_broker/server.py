@@ -22,6 +22,7 @@ from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
 from seglog_broker.tasks.producers import run_producer_expiry
+from seglog_broker.tasks.recovery import run_recovery
 from seglog_broker.tasks.resting import run_resting
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
@@ -29,6 +30,7 @@ from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.version import VERSION
 
 TASKS: Final = (
+    run_recovery,
     run_checkpoints,
     run_rolls,
     run_retention,
@@ -40,7 +42,7 @@ TASKS: Final = (
     run_scrubs,
     run_producer_expiry,
 )
-"""What works in the background, each until it is cancelled."""
+"""What works in the background, each until it is cancelled or, as the first, has done its work."""
 
 log = structlog.get_logger()
 
@@ -79,6 +81,7 @@ async def serve(
                     listen=", ".join(addresses),
                     topics=len({topic for topic, _ in broker.partitions}),
                     partitions=len(broker.partitions),
+                    **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
                     seconds=round(trio.current_time() - began, 3),
                 )
                 task_status.started(addresses)

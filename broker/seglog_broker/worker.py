@@ -1,7 +1,15 @@
-"""What processes that work beside the loop have in common: how they stand back, and how they say that they failed."""
+"""What processes that work beside the loop have in common: how they take jobs, stand back, and say that they failed."""
 
 import json
-from typing import IO, Final
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import IO, Final, NoReturn, TypeVar
+
+from seglog_protocol.errors import SeglogError
 
 NICENESS: Final = 5
 """How much a worker stands back when there is not processor time for all."""
@@ -12,6 +20,11 @@ BUG: Final = "bug"
 DIED: Final = "died"
 
 _LAST_WORDS_BYTES: Final = 2000
+_STDIN: Final = 0
+_READ_BYTES: Final = 64 * 1024
+_ABANDONED_STATUS: Final = 3
+
+JobT = TypeVar("JobT")
 
 
 class WorkerError(Exception):
@@ -41,3 +54,46 @@ def last_words(said: IO[bytes]) -> str:
     """The end of what a worker wrote to stderr."""
     said.seek(0)
     return said.read()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip()
+
+
+# --- In the process ---------------------------------------------------------------------------------------------------
+
+
+def serve_jobs(parse: Callable[[bytes], JobT], work: Callable[[JobT], str]) -> NoReturn:
+    """Answer every line of stdin, a job, with what ``work`` returns or how it failed; end the process with stdin.
+
+    Then nobody wants it any more: it ends at once, whatever it is at.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the broker gets it too, and decides
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
+    os.nice(NICENESS)
+    while True:
+        line = lines.get()
+        try:
+            job = parse(line)
+        except ValueError as error:
+            say(failure_line(MALFORMED_JOB, error))
+            continue
+        try:
+            say(work(job))
+        except (OSError, SeglogError) as error:
+            say(failure_line(STORAGE, error))
+        except Exception as error:  # noqa: BLE001 - whoever asked must hear of it, whatever it is
+            traceback.print_exc()
+            say(failure_line(BUG, error))
+
+
+def say(line: str) -> None:
+    """Tell whoever asked."""
+    print(line, flush=True)  # noqa: T201 - this is how it answers
+
+
+def _read_lines(lines: "SimpleQueue[bytes]") -> None:
+    """Hand the lines of stdin on, and end the process with it."""
+    begun = b""
+    while data := os.read(_STDIN, _READ_BYTES):
+        *whole, begun = (begun + data).split(b"\n")
+        for line in whole:
+            lines.put(line)
+    os._exit(_ABANDONED_STATUS)

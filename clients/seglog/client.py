@@ -273,7 +273,7 @@ class Client:
         return converse(conversation, self._answer)
 
     def _answer(self, question: Ask) -> Reply:
-        request, payload, is_repeatable = question
+        request, payload, is_repeatable, _ = question
         try:
             return self._usable_link().ask(request, payload, timeout=self._request_timeout)
         except ConnectionLostError:

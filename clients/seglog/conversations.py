@@ -4,10 +4,14 @@ A conversation is a generator: it yields what to ask, is sent the reply, and ret
 and no clock; ``converse`` and ``converse_async`` lead one.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import count
 from typing import NamedTuple, TypeVar
 
 from seglog.connection import Reply
+from seglog.dialing import backoff_seconds
+from seglog_protocol.errors import PartitionRecoveringError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import MessageT, Request, decode_reply
 
@@ -15,22 +19,45 @@ ResultT = TypeVar("ResultT")
 
 
 class Ask(NamedTuple):
-    """One request. ``is_repeatable``: may be asked once more when the connection broke under it."""
+    """One request, to be asked after so many seconds.
+
+    ``is_repeatable``: may be asked once more when the connection broke under it.
+    """
 
     request: Request
     payload: Sequence[Buffer] = ()
     is_repeatable: bool = False
+    after_seconds: float = 0.0
 
 
 Conversation = Generator[Ask, Reply, ResultT]
 
 
 def ask(
-    request: Request, reply_type: type[MessageT], payload: Sequence[Buffer] = (), *, is_repeatable: bool = False
+    request: Request,
+    reply_type: type[MessageT],
+    payload: Sequence[Buffer] = (),
+    *,
+    is_repeatable: bool = False,
+    after_seconds: float = 0.0,
 ) -> Conversation[tuple[MessageT, memoryview]]:
     """A single request; its reply and the reply's payload. Raises the error that the broker answers with."""
-    reply = yield Ask(request, payload, is_repeatable)
+    reply = yield Ask(request, payload, is_repeatable, after_seconds)
     return decode_reply(reply.header, reply_type), reply.payload
+
+
+def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
+    """What ``asked`` comes to, called with the seconds to wait before it asks.
+
+    It is called again for as long as the broker says that it is recovering, which comes to an end.
+    """
+    pause = 0.0
+    for attempt in count():
+        try:
+            return (yield from asked(pause))
+        except PartitionRecoveringError:
+            pause = backoff_seconds(attempt)
+    raise AssertionError("there is always another attempt")
 
 
 def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]) -> ResultT:
@@ -38,6 +65,8 @@ def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]
     try:
         question = next(conversation)
         while True:
+            if question.after_seconds:
+                time.sleep(question.after_seconds)
             question = conversation.send(answer(question))
     except StopIteration as end:
         result: ResultT = end.value
@@ -46,11 +75,17 @@ def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]
         conversation.close()
 
 
-async def converse_async(conversation: Conversation[ResultT], answer: Callable[[Ask], Awaitable[Reply]]) -> ResultT:
-    """As ``converse``, where answers are awaited."""
+async def converse_async(
+    conversation: Conversation[ResultT],
+    answer: Callable[[Ask], Awaitable[Reply]],
+    sleep: Callable[[float], Awaitable[None]],
+) -> ResultT:
+    """As ``converse``, where answers are awaited, and time is with ``sleep`` (seconds)."""
     try:
         question = next(conversation)
         while True:
+            if question.after_seconds:
+                await sleep(question.after_seconds)
             question = conversation.send(await answer(question))
     except StopIteration as end:
         result: ResultT = end.value

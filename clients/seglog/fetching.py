@@ -19,7 +19,13 @@ from seglog.dialing import backoff_seconds
 from seglog.failures import copied
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, RemoteProtocolError, SeglogError
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    PartitionRecoveringError,
+    RemoteProtocolError,
+    SeglogError,
+)
 from seglog_protocol.holes import name_hole
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
@@ -287,10 +293,14 @@ class Fetcher:
         state.fetch_offset = gap.end
 
     def _failed(self, state: PartitionState, error: SeglogError, now: float) -> None:
-        """Ask again after a while, for as long as that may help; the other partitions go on meanwhile."""
+        """Ask again after a while, for as long as that may help; the other partitions go on meanwhile.
+
+        A recovery comes to an end, however long it takes.
+        """
         if state.attempts == 0:
             state.failing_since = now
-        if error.retriable and now < state.failing_since + self._retry_seconds:
+        is_patient = isinstance(error, PartitionRecoveringError) or now < state.failing_since + self._retry_seconds
+        if error.retriable and is_patient:
             state.look_again_at = now + backoff_seconds(state.attempts)
             state.attempts += 1
         else:

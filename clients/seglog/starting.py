@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from seglog.conversations import Conversation, ask
+from seglog.conversations import Conversation, ask, when_recovered
 from seglog.fetching import PartitionState
 from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms
 from seglog_protocol.errors import UnknownPartitionError
@@ -56,14 +56,14 @@ def offsets_at(
 
 
 def look_up(
-    topic: str, partitions: Sequence[int] | None, timestamp: int | None
+    topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, after_seconds: float = 0.0
 ) -> Conversation[list[PartitionOffsets]]:
     """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error."""
     asked = [
         OffsetsPartition(topic, partition, timestamp)
         for partition in ([None] if partitions is None else sorted(set(partitions)))
     ]
-    reply, _ = yield from ask(OffsetsRequest(asked), OffsetsReply, is_repeatable=True)
+    reply, _ = yield from ask(OffsetsRequest(asked), OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
     found: list[PartitionOffsets] = []
     for result in reply.partitions:
         if result.error is not None:
@@ -98,14 +98,14 @@ def begin(
     """The partitions to read, each at its start and with its end, from one look at the broker.
 
     A ``start`` that maps partitions reads just these unless ``partitions`` says otherwise; then others begin at the
-    earliest.
+    earliest. Partitions that are being recovered are waited for.
     """
     starts = start if isinstance(start, Mapping) else to_moment(start)
     stops = until if until is None or isinstance(until, Mapping) else to_moment(until)
     if isinstance(starts, Mapping) and partitions is None:
         partitions = list(starts)
     timestamp = starts.timestamp if isinstance(starts, AtTime) else None
-    found = yield from look_up(topic, partitions, timestamp)
+    found = yield from when_recovered(lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause))
     states: list[PartitionState] = []
     for offsets in found:
         end = offsets.durable if durable_only else offsets.latest

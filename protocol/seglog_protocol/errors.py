@@ -307,6 +307,21 @@ class DiskFullError(StorageError):
     soft: int = -1
 
 
+class PartitionRecoveringError(StorageError):
+    """The partition is being read after a stop that was not clean, and is served when that is done: try again.
+
+    ``read_bytes`` of ``bytes`` have been read so far.
+    """
+
+    code = "PARTITION_RECOVERING"
+    kafka_code = 5
+    retriable = True
+    topic: str = ""
+    partition: int = -1
+    read_bytes: int = -1
+    bytes: int = -1
+
+
 class OutOfResourcesError(StorageError):
     """The broker has no file descriptor or no memory left for this at the moment; trying again later can help."""
 
@@ -445,6 +460,7 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     StorageError,
     DiskFullError,
     OutOfResourcesError,
+    PartitionRecoveringError,
     CorruptRecordError,
     DecompressedTooLargeError,
     PartitionReadOnlyError,

@@ -104,6 +104,8 @@ class HelloReply(Message):
     """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts.
 
     ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator.
+    ``recovery``: so many ``partitions`` are not served yet, because they are read after a stop that was not clean;
+    ``read_bytes`` of ``bytes`` have been, counting partitions that are served by now. None when there is nothing to do.
     """
 
     protocol: str
@@ -115,6 +117,7 @@ class HelloReply(Message):
     partitions: int = 0
     auto_create_topics: bool = False
     problems: list[str] = field(default_factory=list)
+    recovery: dict[str, int] | None = None
 
 
 # --- append -----------------------------------------------------------------------------------------------------------

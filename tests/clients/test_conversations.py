@@ -1,19 +1,22 @@
 """Conversations: the same questions and conclusions, whoever carries them."""
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.connection import Reply, Unsent
 from seglog.consuming import Retries
-from seglog.conversations import Ask, ask, converse, converse_async
+from seglog.conversations import Ask, Conversation, ask, converse, converse_async, when_recovered
 from seglog.dialing import Attempts
 from seglog_protocol.errors import (
     ConnectionLostError,
     InvalidTopicError,
     NotReachableError,
+    PartitionRecoveringError,
     RemoteProtocolError,
     UnknownTopicError,
 )
@@ -44,7 +47,44 @@ async def answer_later(question: Ask) -> Reply:
 
 async def test_both_faces_lead_one_to_the_same_end() -> None:
     assert converse(two_questions(), answer) == ["no a", "b"]
-    assert await converse_async(two_questions(), answer_later) == ["no a", "b"]
+    assert await converse_async(two_questions(), answer_later, trio.sleep) == ["no a", "b"]
+
+
+def recovering_for(times: int) -> Callable[[float], Conversation[list[float]]]:
+    """Asks about ``a``, which is recovering that often, and tells how long it was to wait each time."""
+    pauses: list[float] = []
+
+    def asked(pause: float) -> Conversation[list[float]]:
+        pauses.append(pause)
+        yield from ask(DeleteTopicRequest("b"), DeleteTopicReply, after_seconds=pause)
+        if len(pauses) <= times:
+            raise PartitionRecoveringError("not yet")
+        return pauses
+
+    return asked
+
+
+async def test_what_is_recovering_is_asked_about_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", slept.append)
+    blocking = converse(when_recovered(recovering_for(8)), answer)
+    awaited = await converse_async(when_recovered(recovering_for(8)), answer_later, sleep)
+    assert slept == [*blocking[1:], *awaited[1:]]
+    for pauses in (blocking, awaited):
+        assert (pauses[0], len(pauses)) == (0.0, 9)
+        assert pauses[1] < pauses[-1] <= 1
+
+
+async def test_other_errors_are_not_asked_about_again() -> None:
+    def asked(pause: float) -> Conversation[None]:
+        yield from ask(DeleteTopicRequest("a"), DeleteTopicReply, after_seconds=pause)
+
+    with pytest.raises(UnknownTopicError):
+        converse(when_recovered(asked), answer)
 
 
 def test_what_keeps_an_answer_from_coming_ends_it() -> None:

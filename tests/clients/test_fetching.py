@@ -12,6 +12,8 @@ from seglog_protocol.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     OffsetOutOfRangeError,
+    OutOfResourcesError,
+    PartitionRecoveringError,
     RemoteProtocolError,
 )
 from seglog_protocol.messages import FetchReply, FetchRequest, FetchResult, Gap
@@ -381,3 +383,29 @@ def test_a_batch_says_which_of_its_records_were_asked_for() -> None:
     assert [record.offset for record in one.records()] == [1, 2]
     assert next(one.records())[:2] == ("t", 0)
     assert bytes(one.data) == batch(0, 5)
+
+
+def test_a_recovering_partition_is_asked_again_for_as_long_as_it_takes() -> None:
+    reader = Reader(retry_seconds=10.0)
+    now = 0.0
+    while now < 1000:
+        assert reader.ask(now) == [0]
+        reader.answer(now=now, error=PartitionRecoveringError("not yet"), latest=None)
+        assert reader.offsets() == []
+        looks = reader.fetcher.next_look()
+        assert looks is not None
+        assert now < looks <= now + 1
+        now = looks
+    reader.ask(now)
+    reader.answer(batch(0), now=now)
+    assert reader.offsets() == [0, 1]
+
+
+def test_other_errors_that_may_pass_are_told_when_they_do_not() -> None:
+    reader = Reader(retry_seconds=10.0)
+    reader.answer(now=0.0, error=OutOfResourcesError("not now"))
+    assert reader.offsets() == []
+    reader.ask(20.0)
+    reader.answer(now=20.0, error=OutOfResourcesError("not now"))
+    with pytest.raises(OutOfResourcesError):
+        reader.offsets()

@@ -6,6 +6,7 @@ be in it: after a kill everything appended (``os``), after a power cut everythin
 expired. And the log must be sound, begin where it may, go on, and leave no stray file.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -34,6 +35,7 @@ from tests.logs import ManualClock, batch, read_around, verify
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
 
 Key = tuple[str, int]
+Opened = Callable[[ForgetfulFileSystem], LogDirectory]
 
 
 @dataclass
@@ -49,18 +51,18 @@ class Promises:
     )  # the least and the greatest log start there may be
 
 
-def _config() -> BrokerConfig:
+def config() -> BrokerConfig:
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     return config
 
 
 def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
-    directory = LogDirectory(fs, clock or ManualClock(), _config(), "/data")
+    directory = LogDirectory(fs, clock or ManualClock(), config(), "/data")
     directory.open()
     return directory
 
 
-def _write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
+def write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
     for path, content in directory.checkpoints():
         write_file_atomically(fs, path, content)
 
@@ -117,7 +119,7 @@ class Scenario:
             flush.run()
             log.finish_flush(flush, None)
             directory.note_recovery_point(key, flush.end_offset)
-        _write_checkpoints(self.fs, directory)
+        write_checkpoints(self.fs, directory)
 
     def delete(self, directory: LogDirectory, topic: str) -> None:
         for path in self.mark_deleted(directory, topic):
@@ -128,7 +130,7 @@ class Scenario:
         self.promises.topics.discard(topic)  # from here on it may be there or not
         doomed = directory.delete_topic(directory.registry.topics[topic])
         self.promises.deleted.add(topic)
-        _write_checkpoints(self.fs, directory)
+        write_checkpoints(self.fs, directory)
         return doomed
 
 
@@ -192,13 +194,13 @@ class Shortening(Scenario):
             self.promises.starts[key] = (low, max(low, follows))
             doomed[key] = log.drop_oldest(count)
             assert log.log_end_offset == end
-        _write_checkpoints(self.fs, directory)
+        write_checkpoints(self.fs, directory)
         for key in counts:
             _, high = self.promises.starts[key]
             self.promises.starts[key] = (high, high)
         for segments in doomed.values():
             segments.set_aside()
-        _write_checkpoints(self.fs, directory)  # as another task may at any moment
+        write_checkpoints(self.fs, directory)  # as another task may at any moment
         return doomed
 
     def expire_below_start(self, directory: LogDirectory) -> None:
@@ -210,7 +212,7 @@ class Shortening(Scenario):
         low, _ = self.promises.starts[key]
         self.promises.starts[key] = (low, offset)
         assert directory.logs[key].truncate_before(offset) == offset
-        _write_checkpoints(self.fs, directory)
+        write_checkpoints(self.fs, directory)
         self.promises.starts[key] = (offset, offset)
 
     def save_state(self, log: PartitionLog) -> None:
@@ -226,15 +228,15 @@ def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[
         below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.judge_segments())
         if below:
             doomed.append(log.drop_oldest(below))
-    _write_checkpoints(fs, directory)
+    write_checkpoints(fs, directory)
     for segments in doomed:
         segments.set_aside()
     return doomed
 
 
-def _check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool) -> None:
+def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened | None = None) -> None:
     """Open what a crash left and hold it against what was promised; ``kept``: all that was written survived."""
-    directory = _open(found)
+    directory = (opened or _open)(found)
     assert directory.report.offline == {}
     assert directory.report.problems == []
     known = set(directory.registry.topics)
@@ -333,7 +335,7 @@ def test_a_crash_before_any_operation_loses_nothing_promised(
         nonlocal points
         points += 1
         try:
-            _check(fs.found_after(policy), scenario.promises, kept=kept)
+            check(fs.found_after(policy), scenario.promises, kept=kept)
         except BaseException as error:
             error.add_note(f"at crash point {points}, before {operation}")
             raise

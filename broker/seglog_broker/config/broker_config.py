@@ -310,11 +310,9 @@ class BrokerConfig:
         Key(
             "num.recovery.threads.per.data.dir",
             Int(1),
-            Effect.NOT_YET,
-            "Partitions that are recovered at a time after a crash.",
-            "Raise it on fast disks with many partitions.",
-            note="partitions are recovered one after the other",
-            holds=1,
+            Effect.NOW,
+            "Processes that recover partitions side by side after a crash, while others are served.",
+            "Raise it on fast disks with many partitions and cores to spare.",
         ),
     ] = 2
     log_dir_failure_timeout_ms: Annotated[

@@ -15,6 +15,7 @@ import os
 import shutil
 import stat as stat_module
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
@@ -40,6 +41,12 @@ DIRECTORIES_OPEN_MAX: Final = 32
 
 PAGE_BYTES_MIN: Final = 4096
 """Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+
+ORPHANS_WAIT_SECONDS: Final = 10.0
+"""How long a start waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
+disk holds them up."""
+
+_ORPHANS_LOOK_SECONDS: Final = 0.005
 
 _PROBE: Final = [bytearray(1)]
 """What probes read, and nobody looks at."""
@@ -123,6 +130,19 @@ class Lock(Protocol):
         ...
 
 
+class Hold(Protocol):
+    """A directory that is held, by this process and by every one that inherited ``descriptors``."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """For processes that write into the directory for us; empty where the file system has no such locks."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it here. A second release does nothing."""
+        ...
+
+
 class FileSystem(Protocol):
     """A file system as the storage engine sees it."""
 
@@ -180,6 +200,14 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        ...
+
+    def hold(self, directory: str) -> Hold:
+        """Hold a directory that is locked already, so that no process of an earlier holder writes into it any more.
+
+        Where that one was killed and its processes are about to follow, they are waited for; BlockingIOError when they
+        do not.
+        """
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -341,6 +369,16 @@ class _PosixLock:
             os.close(descriptor)
 
 
+class _PosixHold:
+    def __init__(self, *descriptors: int) -> None:
+        self.descriptors = descriptors
+
+    def release(self) -> None:
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 class PosixFileSystem:
     """The machine's own file system."""
 
@@ -437,6 +475,24 @@ class PosixFileSystem:
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
         return _PosixLock(descriptor, identity)
+
+    def hold(self, directory: str) -> Hold:
+        """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise
+                time.sleep(_ORPHANS_LOOK_SECONDS)
+            except OSError:  # a file system without such locks
+                os.close(descriptor)
+                return _PosixHold()
+            else:
+                return _PosixHold(descriptor)
 
     def free_bytes(self, path: str) -> int:
         """As statvfs(3): what is left for an unprivileged writer."""

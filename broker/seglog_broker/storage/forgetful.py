@@ -21,7 +21,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog_broker.storage.filesystem import BUFFERS_PER_WRITE, Buffer, File, FileStat, Lock, Map, outcome_of
+from seglog_broker.storage.filesystem import BUFFERS_PER_WRITE, Buffer, File, FileStat, Hold, Lock, Map, outcome_of
 from seglog_broker.storage.forgetful_disk import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -229,6 +229,11 @@ class ForgetfulFileSystem(Script):
         self.handles[lock] = path
         return lock
 
+    def hold(self, directory: str) -> Hold:
+        """A look; nobody here has children."""
+        self._directory(directory)
+        return _ForgetfulHold()
+
     def free_bytes(self, path: str) -> int:
         """What ``limit_free_bytes`` left, less what was written since."""
         self._find(path)
@@ -402,6 +407,13 @@ class _ForgetfulLock:
         if self in self._fs.handles:
             del self._fs.handles[self]
             self._locked.discard(self._inode)
+
+
+class _ForgetfulHold:
+    descriptors: tuple[int, ...] = ()
+
+    def release(self) -> None:
+        pass
 
 
 def _parts(path: str) -> list[str]:

@@ -13,12 +13,14 @@ from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage import checkpoints, filenames
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.failures import storage_error
-from seglog_broker.storage.filesystem import FileSystem, Lock, parent, read_file, write_file_atomically
+from seglog_broker.storage.filesystem import FileSystem, Hold, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.free_space import FreeSpace
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
 from seglog_broker.storage.producer_ids import ProducerIds
 from seglog_broker.storage.properties import decode_properties
+from seglog_broker.storage.recovery import TailUnreadError
+from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, unread_tail
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from seglog_protocol.errors import (
     InvalidConfigError,
@@ -37,6 +39,9 @@ FORMAT_VERSION: Final = 1
 
 PARTITIONS_MAX: Final = 10_000
 """Of one topic: each costs a directory, three open files and their fsyncs at creation."""
+
+RECOVERY_BYTES: Final = 128 * 1024
+"""What the fsyncs of one partition's recovery weigh beside the bytes that are read, however few those are."""
 
 _NODE_ID: Final = 1
 _META_VERSION: Final = "1"
@@ -92,6 +97,8 @@ class LogDirectory:
         self.path = path
         self.cluster_id = ""
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.recovering: dict[TopicPartition, RecoveryJob] = {}
+        """What is to be read before a partition can be served, the largest first; see ``finish_recovery``."""
         self.report = LoadReport()
         self._fs = fs
         self._clock = clock
@@ -102,15 +109,24 @@ class LogDirectory:
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
         self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
         self._lock: Lock | None = None
+        self._hold: Hold | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}  # of partitions that are offline
-        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of partitions that are offline
+        self._log_starts: dict[TopicPartition, int] = {}  # of partitions that have no log here, offline or recovering
+        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
         self._has_cleaned = False  # there is such a file, so it must be kept true
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
-    def open(self) -> LoadReport:
+    @property
+    def worker_descriptors(self) -> tuple[int, ...]:
+        """For processes that write into this directory: see ``Hold``."""
+        return () if self._hold is None else self._hold.descriptors
+
+    def open(self, *, in_line_bytes: int | None = None) -> LoadReport:
         """Lock, look at what is there, and load every partition.
+
+        What an unclean stop left to be read is read here, the smallest tails first, up to ``in_line_bytes``, by default
+        all of it; partitions for which that is not enough are left ``recovering``.
 
         Raises LogDirectoryError when the directory cannot be used: locked, foreign, of a newer format, not writable.
         A single partition that cannot be opened is only reported, and offline.
@@ -140,7 +156,7 @@ class LogDirectory:
             if filenames.FORMAT_FILE not in found:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), f"{FORMAT_VERSION}\n".encode())
             self._mark_leftovers(directories)
-            self._load_logs(set(found))
+            self._load_logs(set(found), in_line_bytes)
             seen = (log.producers.highest_id for log in self.logs.values())
             self.producer_ids.load(highest_seen=max(seen, default=NO_PRODUCER_ID))
         except OSError as error:
@@ -175,6 +191,14 @@ class LogDirectory:
             raise LogDirectoryError(
                 f"{self.path} is in use by another broker (its {filenames.LOCK_FILE} is held): stop that one, or "
                 "choose another directory with --set log.dir=DIRECTORY",
+                path=self.path,
+            ) from error
+        try:
+            self._hold = self._fs.hold(self.path)
+        except BlockingIOError as error:
+            raise LogDirectoryError(
+                f"processes of a broker that was killed are still at work in {self.path}, held up by its disk perhaps: "
+                "try again when they have ended",
                 path=self.path,
             ) from error
 
@@ -296,11 +320,13 @@ class LogDirectory:
     def _is_doomed(self, directory: str) -> bool:
         return bool(self.registry.deleting) and self._adopted_id(directory) in self.registry.deleting
 
-    def _load_logs(self, found: set[str]) -> None:
+    def _load_logs(self, found: set[str], in_line_bytes: int | None) -> None:
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
-        log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
-        cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
+        self._log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
+        self._cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
+        named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
         self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
+        jobs: dict[TopicPartition, RecoveryJob] = {}
         for topic in list(self.registry.topics.values()):
             try:
                 config = self._config.topic_config(topic.config)
@@ -310,7 +336,6 @@ class LogDirectory:
             for partition in range(topic.partitions):
                 key = (topic.name, partition)
                 name = filenames.partition_directory_name(*key)
-                log = self._log(key, config)
                 try:
                     # A crash between registry and directories: made now, or made whole.
                     is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
@@ -318,26 +343,108 @@ class LogDirectory:
                         make_partition(self._fs, self._file(name), topic.id)
                         self._fs.sync_directory(self.path)
                     self._check_topic_id(topic, name)
-                    self.report.opened[key] = log.open(
-                        clean=self.report.clean or is_new,
-                        recovery_point=self._recovery_points.get(key, 0),
-                        log_start=log_starts.get(key, 0),
-                        compacted_before=cleaned.get(key, 0),
-                    )
-                    log.first_dirty_offset = cleaned.get(key)
-                    self.logs[key] = log
-                    known = self._recovery_points.get(key, 0)
-                    self._recovery_points[key] = min(known, log.log_end_offset)
+                    if self.report.clean or is_new:
+                        self._load_log(key, config, clean=True)
+                    else:
+                        job = self._load_unless_unread(key, config)
+                        if job is not None:
+                            jobs[key] = job
                 except (OSError, SeglogError) as error:
-                    log.release()
                     self.report.offline[key] = str(error)
-        self._log_starts = {key: offset for key, offset in log_starts.items() if key in self.report.offline}
-        known_keys = self.logs.keys() | self.report.offline.keys()
-        self._cleaned = {key: offset for key, offset in cleaned.items() if key in self.report.offline}
-        if not known_keys >= self._recovery_points.keys() | log_starts.keys() | cleaned.keys():
+        self._recover_in_line(jobs, in_line_bytes)
+        without_log = self.report.offline.keys() | self.recovering.keys()
+        self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
+        self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
+        if not self.logs.keys() | without_log >= named:
             # What is said there of a topic that is gone must not be read as said of a later one of that name.
             for path, content in self.checkpoints():
                 write_file_atomically(self._fs, path, content)
+
+    def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
+        """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
+        directory = self._file(filenames.partition_directory_name(*key))
+        recovery_point = self._recovery_points.get(key, 0)
+        tail = unread_tail(self._fs, directory, recovery_point)
+        if tail.is_tidy:
+            with contextlib.suppress(TailUnreadError):
+                self._load_log(key, config, clean=False, may_recover=False)
+                return None
+        return RecoveryJob(
+            directory,
+            tail.size,
+            recovery_point,
+            self._log_starts.get(key, 0),
+            self._cleaned.get(key, 0),
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+
+    def _recover_in_line(self, jobs: Mapping[TopicPartition, RecoveryJob], bytes_max: int | None) -> None:
+        """Recover what is small, so that most partitions are served at once; the rest stays, the largest first.
+
+        The last one to be done by several processes is then a small one, and none of them works on alone for long.
+        """
+        used = 0
+        for key, job in sorted(jobs.items(), key=lambda item: item[1].size):
+            used += job.size + RECOVERY_BYTES
+            if bytes_max is not None and used > bytes_max:
+                self.recovering = {key: job} | self.recovering
+                continue
+            try:
+                self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=False)
+            except (OSError, SeglogError) as error:
+                self.report.offline[key] = str(error)
+
+    def _load_log(self, key: TopicPartition, config: TopicConfig, *, clean: bool, may_recover: bool = True) -> None:
+        log = self._log(key, config)
+        known = self._recovery_points.get(key, 0)
+        try:
+            self.report.opened[key] = log.open(
+                clean=clean,
+                recovery_point=known,
+                log_start=self._log_starts.get(key, 0),
+                compacted_before=self._cleaned.get(key, 0),
+                may_recover=may_recover,
+            )
+        except (OSError, SeglogError, TailUnreadError):
+            log.release()
+            raise
+        log.first_dirty_offset = self._cleaned.get(key)
+        self.logs[key] = log
+        self._recovery_points[key] = min(known, log.log_end_offset)
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The configuration of a topic, open or not; the broker's defaults where nobody understands it."""
+        try:
+            return self._config.topic_config(topic.config)
+        except InvalidConfigError:
+            return self._config.topic_config({})
+
+    def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
+        """Take a partition into service that somebody has recovered; nothing of it is read again.
+
+        OSError or StorageError: it cannot be opened, and is ``recovering`` still.
+        """
+        known = self._recovery_points.get(key, 0)
+        self._recovery_points[key] = min(known, outcome.end_offset)  # where the log is read-only this is all there is
+        try:
+            self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=True, may_recover=False)
+        except TailUnreadError as error:
+            raise StorageError(f"{self.recovering[key].directory} has changed since it was recovered") from error
+        log = self.logs[key]
+        del self.recovering[key]
+        self._log_starts.pop(key, None)
+        self._cleaned.pop(key, None)
+        self.producer_ids.note_seen(log.producers.highest_id)
+        if log.state.read_only is None:
+            self.note_recovery_point(key, log.log_end_offset)
+        return log
+
+    def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
+        """A partition that cannot be recovered is offline until the next start."""
+        del self.recovering[key]
+        self.report.offline[key] = reason
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:
         """A directory that belongs to another topic of the same name must not be served as this one."""
@@ -489,6 +596,7 @@ class LogDirectory:
             self._log_starts.pop((topic.name, partition), None)
             self._cleaned.pop((topic.name, partition), None)
             self.report.offline.pop((topic.name, partition), None)
+            self.recovering.pop((topic.name, partition), None)
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
             marked = self._file(name)
@@ -512,12 +620,16 @@ class LogDirectory:
     # --- Checkpoints and stopping -------------------------------------------------------------------------------------
 
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        """Everything below ``offset`` is on the disk, indexes included: a start need not read it."""
-        self._recovery_points[key] = offset
+        """Everything below ``offset`` is on the disk, indexes included: a start need not read it.
+
+        What was known to be there before, as after a clean stop, stays known.
+        """
+        known = min(self._recovery_points.get(key, 0), self.logs[key].log_end_offset)
+        self._recovery_points[key] = max(known, offset)
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
-        known = self.logs.keys() | self.report.offline.keys()
+        known = self.logs.keys() | self.report.offline.keys() | self.recovering.keys()
         points = {key: offset for key, offset in self._recovery_points.items() if key in known}
         starts = dict(self._log_starts)
         for key, log in self.logs.items():
@@ -553,7 +665,7 @@ class LogDirectory:
             high_watermarks = (self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), checkpoints.encode_offsets(ends))
             for path, content in (*self.checkpoints(), high_watermarks):
                 write_file_atomically(self._fs, path, content)
-            if not problems and not self.report.offline:
+            if not problems and not self.report.offline and not self.recovering:
                 marker = b'{"version":0,"brokerEpoch":-1}'
                 write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), marker)
         except OSError as error:
@@ -566,6 +678,8 @@ class LogDirectory:
         for log in self.logs.values():
             log.release()
         self.handles.close()
+        if self._hold is not None:
+            self._hold.release()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

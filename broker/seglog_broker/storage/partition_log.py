@@ -40,10 +40,19 @@ from seglog_broker.storage.partition_state import (
     ActiveChecksum,
     DamagedRange,
     PartitionState,
+    StateWrite,
 )
-from seglog_broker.storage.producer_snapshots import LoadReport, ProducerSnapshots, ReplayedBatch
+from seglog_broker.storage.producer_snapshots import LoadReport, ProducerSnapshots, Replaying
 from seglog_broker.storage.producer_state import ProducerState
-from seglog_broker.storage.recovery import LogRecovery, RecoveryReport, tidy_directory
+from seglog_broker.storage.recovery import (
+    LogRecovery,
+    Progress,
+    RecoveryReport,
+    TailUnreadError,
+    settle_checksum,
+    tidy_directory,
+)
+from seglog_broker.storage.replay import replay, replayed
 from seglog_broker.storage.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.seek_trace import SeekTrace
@@ -61,8 +70,6 @@ from seglog_protocol.errors import (
     StorageError,
 )
 from seglog_protocol.record_batch import NO_PRODUCER_ID, BatchHeader, rewrite_offset_and_epoch
-from seglog_protocol.records import decode_records
-from seglog_protocol.transaction_files import EndMarker, decode_end_marker
 
 CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
 """Read at a clean start where the active segment's checksum is not known; a larger one is covered by the scrub."""
@@ -126,19 +133,6 @@ class OpenReport:
     producers: LoadReport
 
 
-class StateWrite:
-    """What ``seglog-partition.json`` is to say; ``run`` may be called in a thread, once."""
-
-    def __init__(self, fs: FileSystem, path: str, content: bytes) -> None:
-        self._fs = fs
-        self._path = path
-        self._content = content
-
-    def run(self) -> None:
-        """Return when it survives a power cut."""
-        write_file_atomically(self._fs, self._path, self._content)
-
-
 class PartitionLog:
     """One partition; of no use before ``open``."""
 
@@ -183,12 +177,20 @@ class PartitionLog:
     # --- Opening ------------------------------------------------------------------------------------------------------
 
     def open(
-        self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, compacted_before: int = 0
+        self,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start: int = 0,
+        compacted_before: int = 0,
+        may_recover: bool = True,
+        progress: Progress | None = None,
     ) -> OpenReport:
         """Open what is in the directory; ``compacted_before`` is what the cleaner's checkpoint says, if anything.
 
         After a ``clean`` stop only the active segment is opened. After any other, everything from the segment that
-        holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk.
+        holds ``recovery_point`` on is read and checked; below it the bytes are known to be on the disk, so a log that
+        ends right there is not read either. Raises TailUnreadError where it ``may_recover`` not and would have to.
         """
         found = tidy_directory(self._fs, self.directory, clean=clean)
         self.state = PartitionState.load(self._fs, self.directory)
@@ -203,17 +205,22 @@ class PartitionLog:
         if not self._segments:
             self._add_segment(log_start)
         recovery = None
+        replaying = None
         end = 0
-        if clean:
+        is_known = clean or self.active.ends_at(recovery_point)
+        if is_known:
             try:
                 end = self.active.activate()
                 # A clean stop leaves the recovery point at the log end. Records that went since then have offsets that
                 # will be handed out again, and under the old epoch nobody could tell.
-                clean = end >= recovery_point
+                is_known = end >= recovery_point
             except CorruptRecordError:
-                clean, recovery_point = False, self.active.base_offset  # the marker lied about this one
-        if not clean:
-            recovery = self._recover(recovery_point)
+                is_known, recovery_point = False, self.active.base_offset  # the marker lied about this one
+        clean = clean and is_known
+        if not is_known:
+            if not may_recover:
+                raise TailUnreadError(self.directory)
+            recovery, replaying = self._recover(found, recovery_point, log_start, progress)
             end = self.active.activate()
         rebuilt = self._rebuild_missing_indexes()
         self._draw_segment_age()
@@ -228,32 +235,57 @@ class PartitionLog:
         if self.log_end_offset < log_start:
             epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
             self._restart_at(log_start)
+            replaying = None  # what was counted is gone
         self.log_start_offset = max(log_start, self._bases[0])
         self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
         self._forget_expired_damage()
         self._settle_epochs(epoch_before, clean=clean)
         self._settle_appends(clean=clean)
-        producers = self._snapshots.load(
-            found,
-            self._bases,
-            log_start=self.log_start_offset,
-            log_end=self.log_end_offset,
-            recovered_from=None if recovery is None else recovery.first_base,
-            now_ms=self._clock.now_ms(),
-            replay=self._replay,
-        )
+        if replaying is not None:
+            producers = self._snapshots.finish(replaying, self.log_end_offset)
+        else:
+            producers = self._snapshots.load(
+                found,
+                self._bases,
+                log_start=self.log_start_offset,
+                log_end=self.log_end_offset,
+                recovered_from=None if clean else self.log_end_offset if recovery is None else recovery.first_base,
+                now_ms=self._clock.now_ms(),
+                replay=partial(replay, self._segments),
+            )
         return OpenReport(recovery, rebuilt, self.epochs.problem, producers)
 
-    def _recover(self, recovery_point: int) -> RecoveryReport:
+    def _recover(
+        self, found: Sequence[str], recovery_point: int, log_start: int, progress: Progress | None
+    ) -> tuple[RecoveryReport, Replaying]:
+        """Read the segments from ``recovery_point`` on, once: for the log, its indexes and its producers.
+
+        Also returns the count of what its producers did, up to the end of what was read.
+        """
         first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        recovery = LogRecovery(self.epochs, compacted_before=self.state.compacted_before, known=self.state.damaged)
+        scanned_from = self._bases[first]
+        replaying = self._snapshots.begin(
+            found,
+            self._bases,
+            log_start=max(log_start, self._bases[0]),
+            recovered_from=scanned_from,
+            now_ms=self._clock.now_ms(),
+        )
+        for batch in replay(self._segments, self.producers.end_offset, scanned_from):
+            replaying.note(batch)
+        recovery = LogRecovery(
+            self.epochs,
+            compacted_before=self.state.compacted_before,
+            known=self.state.damaged,
+            on_batch=lambda segment, located: replaying.note(replayed(segment, located)),
+            progress=progress,
+        )
         report = recovery.run(self._segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
             # Nothing below a recovery point can be lost, so this one was of an earlier log of that name.
-            complete = self._recover(0)
+            complete, replaying = self._recover(found, 0, log_start, progress)
             complete.cut_bytes += report.cut_bytes
-            return complete
-        scanned_from = self._bases[first]
+            return complete, replaying
         below = self.state.compacted_before
         kept = [damage for damage in self.state.damaged if damage.segment < scanned_from]
         # Where compaction has been at work nobody can tell any more that something is missing, unless it is remembered.
@@ -268,21 +300,9 @@ class PartitionLog:
         if report.sync_error is not None:
             self.mark_read_only(f"an fsync failed: {report.sync_error}")
         for segment in self._segments[first:-1]:
-            self._settle_checksum(segment)
+            settle_checksum(segment)
         self._fs.sync_directory(self.directory)
-        return report
-
-    @staticmethod
-    def _settle_checksum(segment: Segment) -> None:
-        """Have the checksum of a closed segment that was just read speak of what is there, and not of what was.
-
-        One that fits in size is believed: if it does not fit the bytes, that is for a check to tell.
-        """
-        said = segment.checksum.read()
-        if said is None or said.size != segment.size or segment.damaged:
-            segment.checksum.begin(segment.measure())
-            segment.checksum.save()
-        segment.checksum.is_dirty = True  # whoever wrote it may not have lived to sync it
+        return report, replaying
 
     def _take_up_checksum(self, *, bytes_max: int, is_sound: bool) -> None:
         """Go on with the active segment's checksum from where it is known, if at most ``bytes_max`` must be read.
@@ -306,18 +326,6 @@ class PartitionLog:
         if known is not None and so_far.size < known.size:
             self.state.checksum = None
             self._save_state()
-
-    def _replay(self, start: int, end: int) -> Iterator[ReplayedBatch]:
-        """As ``producer_snapshots.Replay``."""
-        next_offset = start
-        for segment in self._segments[max(0, bisect_right(self._bases, start) - 1) :]:
-            if segment.base_offset >= end:
-                return
-            for found in segment.batches():
-                header = found.header
-                if next_offset <= header.base_offset and header.last_offset < end:
-                    next_offset = header.next_offset
-                    yield ReplayedBatch(header, _end_marker(segment, found) if header.is_control else None)
 
     def _settle_appends(self, *, clean: bool) -> None:
         """Restore when the active segment was written to first and last; after a crash the first is an estimate.
@@ -1172,7 +1180,7 @@ class PartitionLog:
                 log_start=self.log_start_offset,
                 log_end=self.log_end_offset,
                 now_ms=self._clock.now_ms(),
-                replay=self._replay,
+                replay=partial(replay, self._segments),
             )
         self.epochs.truncate_from_end(offset)
         self.epochs.assign(self.leader_epoch, self.log_end_offset)
@@ -1203,15 +1211,6 @@ def _first_of(segments: list[Segment], end_offset: int) -> tuple[list[Segment], 
     if len(segments) <= SEGMENTS_PER_FLUSH_MAX:
         return segments, end_offset
     return segments[:SEGMENTS_PER_FLUSH_MAX], segments[SEGMENTS_PER_FLUSH_MAX].base_offset
-
-
-def _end_marker(segment: Segment, found: LocatedBatch) -> EndMarker | None:
-    """What a control batch says; None when it ends no transaction, or cannot be read."""
-    try:
-        records = decode_records(found.header, segment.read_batch(found))
-    except CorruptRecordError:
-        return None
-    return decode_end_marker(records[0].key, records[0].value) if records else None
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:

@@ -39,6 +39,8 @@ class ProducerIds:
         self._fs = fs
         self._path = path
         self._next = self._end = 0  # ready to be given: [next, end)
+        self.is_recorded = False
+        """Whether a file speaks of every id ever given, also of those in logs that nobody has read yet."""
 
     def load(self, *, highest_seen: int) -> None:
         """Read the file, if there is one; ``highest_seen`` is the highest id in any log, -1 for none.
@@ -48,6 +50,7 @@ class ProducerIds:
         start = 0
         if self._fs.exists(self._path):
             start = self._read()
+            self.is_recorded = True
         self._next = self._end = max(start, highest_seen + 1)
 
     def _read(self) -> int:
@@ -63,6 +66,11 @@ class ProducerIds:
                 path=self._path,
             )
         return start
+
+    def note_seen(self, producer_id: int) -> None:
+        """An id was met in a log that could not be read before: none up to it is given from now on."""
+        if producer_id >= self._next:
+            self._next = self._end = max(self._end, producer_id + 1)
 
     def take(self) -> int | None:
         """An id that nobody had before; None: a block is to be written first, see ``next_block``."""

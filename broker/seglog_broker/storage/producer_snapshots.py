@@ -83,16 +83,11 @@ class ProducerSnapshots:
         """Find out what is known of producers at the start of a log, and take a snapshot of it at ``log_end``.
 
         ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
-        otherwise the base offset of the first segment that recovery read anew: what a snapshot above it tells of may
-        be gone. After a clean stop without any snapshot, which only a directory has that was written before there were
+        otherwise the offset below which the log is known to be what it was: what a snapshot above it tells of may be
+        gone. After a clean stop without any snapshot, which only a directory has that was written before there were
         any, nothing is known and nothing is read.
         """
-        self.offsets = sorted(
-            parsed[0] for name in names if (parsed := parse_segment_file_name(name)) and parsed[1] == SNAPSHOT_SUFFIX
-        )
-        self._log_start = log_start
-        for offset in stray_snapshots(self.offsets, segment_bases):
-            self._remove(offset)
+        self._find(names, segment_bases, log_start)
         if recovered_from is None and not self.offsets:
             for offset in (*segment_bases[-2:], log_end):
                 self.state.restart(offset)
@@ -178,6 +173,41 @@ class ProducerSnapshots:
     def _reload(
         self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
     ) -> LoadReport:
+        replaying = self._restore(segment_bases, believed_end, now_ms)
+        start = self.state.end_offset
+        if start < log_end:
+            for batch in replay(start, log_end):
+                replaying.note(batch)
+        return self.finish(replaying, log_end)
+
+    def begin(
+        self, names: Iterable[str], segment_bases: Sequence[int], *, log_start: int, recovered_from: int, now_ms: int
+    ) -> "Replaying":
+        """Find out what is known of producers below ``recovered_from``, where a recovery is about to begin reading.
+
+        The other arguments are those of ``load``. Give the result every batch from ``state.end_offset`` on, then call
+        ``finish`` with the log's end: so the recovery's own pass over the batches serves for the producers as well.
+        """
+        self._find(names, segment_bases, log_start)
+        return self._restore(segment_bases, recovered_from, now_ms)
+
+    def finish(self, replaying: "Replaying", log_end: int) -> LoadReport:
+        """Every batch below ``log_end`` has been replayed."""
+        replaying.end(log_end)
+        self.take(log_end)
+        self._sync_names()
+        return replaying.report
+
+    def _find(self, names: Iterable[str], segment_bases: Sequence[int], log_start: int) -> None:
+        self.offsets = sorted(
+            parsed[0] for name in names if (parsed := parse_segment_file_name(name)) and parsed[1] == SNAPSHOT_SUFFIX
+        )
+        self._log_start = log_start
+        for offset in stray_snapshots(self.offsets, segment_bases):
+            self._remove(offset)
+
+    def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
+        """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
         report = LoadReport()
         self._remove_outside(believed_end)
         self.state.restart(self._log_start)
@@ -194,30 +224,7 @@ class ProducerSnapshots:
             self.state.restart(offset, entries, seen_ms=written_ms)
             report.expired = self.state.expire(now_ms)
             break
-        self._replay(segment_bases, log_end, now_ms, replay, report)
-        self.take(log_end)
-        self._sync_names()
-        return report
-
-    def _replay(
-        self, segment_bases: Sequence[int], log_end: int, now_ms: int, replay: Replay, report: LoadReport
-    ) -> None:
-        """Count the batches behind the snapshot, taking others where the last two segments begin.
-
-        A truncation, or a recovery after the next crash, then need not read more than those two.
-        """
-        start = self.state.end_offset
-        due = [base for base in segment_bases[-2:] if start < base < log_end]
-        if start < log_end:
-            for header, marker in replay(start, log_end):
-                while due and header.base_offset >= due[0]:
-                    self.take(due.pop(0), sync=False)
-                report.replayed += 1
-                aborted = self.state.apply_replayed(header, marker, now_ms)
-                if aborted is not None:
-                    report.aborted.append(aborted)
-        for base in due:
-            self.take(base, sync=False)
+        return Replaying(self, segment_bases, now_ms, report)
 
     def _remove_outside(self, end: int) -> None:
         """Remove those that tell of too much, and those of batches that have all expired; what stands at the end stays.
@@ -242,6 +249,40 @@ class ProducerSnapshots:
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+class Replaying:
+    """Counting the batches behind a snapshot, and taking others where the last two segments begin.
+
+    A truncation, or a recovery after the next crash, then need not read more than those two.
+    """
+
+    def __init__(
+        self, snapshots: ProducerSnapshots, segment_bases: Sequence[int], now_ms: int, report: LoadReport
+    ) -> None:
+        self.report = report
+        self._snapshots = snapshots
+        self._now_ms = now_ms
+        self._due = [base for base in segment_bases[-2:] if snapshots.state.end_offset < base]
+
+    def note(self, batch: ReplayedBatch) -> None:
+        """The next batch of the log; one that the snapshot tells of already changes nothing."""
+        header, marker = batch
+        state = self._snapshots.state
+        if header.base_offset < state.end_offset:
+            return
+        while self._due and header.base_offset >= self._due[0]:
+            self._snapshots.take(self._due.pop(0), sync=False)
+        self.report.replayed += 1
+        aborted = state.apply_replayed(header, marker, self._now_ms)
+        if aborted is not None:
+            self.report.aborted.append(aborted)
+
+    def end(self, log_end: int) -> None:
+        """No batch follows."""
+        for base in self._due:
+            if base < log_end:
+                self._snapshots.take(base, sync=False)
 
 
 def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> list[int]:

@@ -5,9 +5,9 @@ damaged while valid batches follow are kept, and the offsets they stood for are 
 deleted because an earlier one is damaged. This is where we differ from Kafka on purpose, see docs/STORAGE.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
 from seglog_broker.storage.filesystem import FileSystem, outcome_of
@@ -15,6 +15,16 @@ from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_protocol import segment_files as names
+
+PROGRESS_BYTES: Final = 4 * 1024 * 1024
+"""How much is read between two words of progress."""
+
+Progress = Callable[[int], None]
+"""Told now and then how many bytes of the log have been read since it was last told."""
+
+
+class TailUnreadError(Exception):
+    """A log cannot be opened before what follows its recovery point has been read."""
 
 
 @dataclass(slots=True)
@@ -126,15 +136,27 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 class LogRecovery:
     """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
 
-    def __init__(self, epochs: LeaderEpochs, *, compacted_before: int = 0, known: Sequence[DamagedRange] = ()) -> None:
+    def __init__(
+        self,
+        epochs: LeaderEpochs,
+        *,
+        compacted_before: int = 0,
+        known: Sequence[DamagedRange] = (),
+        on_batch: Callable[[Segment, LocatedBatch], None] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss.
 
         ``known`` damage keeps its offsets where the same bytes are found: beside it compaction leaves gaps too.
+        ``on_batch`` is told of every valid batch, in order.
         """
         self._epochs = epochs
+        self._on_batch = on_batch
+        self._progress = progress
         self._compacted_before = compacted_before
         self._known = {(d.segment, d.position, d.end_position): d for d in known if d.position < d.end_position}
         self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
+        self._told = 0  # position in the segment that is being read, up to which ``progress`` knows
         self.report = RecoveryReport()
 
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
@@ -151,6 +173,7 @@ class LogRecovery:
                 highest = min(highest, segments[number + 1].base_offset - 1)
             segment.rebuild_indexes(self._verified_batches(segment, highest))
             report.scanned_bytes += segment.size
+            self._tell_progress(segment.size)
         for tail in self._tails:
             if _holds_a_batch(tail):  # then an offset before it is wrong, and nobody can say which: keep the bytes
                 self._note_damage(tail.segment, tail.lost_offset, tail.lost_offset, tail.position, tail.segment.size)
@@ -176,6 +199,7 @@ class LogRecovery:
         with segment.lease() as file:
             verifier = BatchVerifier(file, segment.size)
             position = 0
+            self._told = 0
             while position < segment.size:
                 lowest = max(segment.base_offset, self.report.next_offset or 0)
                 found = verifier.going_on(position, lowest, highest)
@@ -189,8 +213,18 @@ class LogRecovery:
                 if header.leader_epoch > self._epochs.latest:
                     self._epochs.assign(header.leader_epoch, header.base_offset)
                 self.report.next_offset = header.next_offset
+                if self._on_batch is not None:
+                    self._on_batch(segment, found)
                 yield found
                 position = found.end
+                if position - self._told >= PROGRESS_BYTES:
+                    self._tell_progress(position)
+
+    def _tell_progress(self, position: int) -> None:
+        """The segment has been read up to ``position``."""
+        if self._progress is not None and position > self._told:
+            self._progress(position - self._told)
+        self._told = position
 
     def _settle_tails(self, next_good: int) -> None:
         """A valid batch follows what looked like torn tails of earlier segments: that is damage, and stays."""
@@ -227,3 +261,15 @@ def _holds_a_batch(tail: _Tail) -> bool:
     with segment.lease() as file:
         verifier = BatchVerifier(file, segment.size)
         return verifier.next_batch(tail.position, segment.base_offset, tail.lost_offset - 1) is not None
+
+
+def settle_checksum(segment: Segment) -> None:
+    """Have the checksum of a closed segment that was just read speak of what is there, and not of what was.
+
+    One that fits in size is believed: if it does not fit the bytes, that is for a check to tell.
+    """
+    said = segment.checksum.read()
+    if said is None or said.size != segment.size or segment.damaged:
+        segment.checksum.begin(segment.measure())
+        segment.checksum.save()
+    segment.checksum.is_dirty = True  # whoever wrote it may not have lived to sync it

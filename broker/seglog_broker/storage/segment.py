@@ -187,6 +187,27 @@ class Segment:
         self._offset_index_checked = self._time_index_checked = True
         self.is_dirty = True
 
+    def ends_at(self, offset: int) -> bool:
+        """Whether the file ends with a whole batch that ``offset`` follows, as far as its last headers tell.
+
+        Only those from the last index entry on are looked at, and nothing is made anew: where an index cannot be
+        trusted, or bytes are damaged, the answer is no.
+        """
+        if not self.size:
+            return self.base_offset == offset
+        try:
+            if self.damaged or self._why_offset_index_unusable() is not None or self.time_index.problem() is not None:
+                return False
+        except ValueError:
+            return False
+        last = self.offset_index.last
+        end, next_offset = 0, self.base_offset
+        for position, header in self._batches(last.position if last else 0, self.size):
+            end, next_offset = position + header.size, header.next_offset
+            if next_offset > offset:
+                return False
+        return end == self.size and next_offset == offset
+
     def activate(self) -> int:
         """Make an existing segment appendable and return the offset behind its last batch.
 

@@ -294,10 +294,10 @@ class Client:
 
     async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
         """Lead a conversation; raises what ``call`` does."""
-        return await converse_async(conversation, self._answer)
+        return await converse_async(conversation, self._answer, trio.sleep)
 
     async def _answer(self, question: Ask) -> Reply:
-        request, payload, is_repeatable = question
+        request, payload, is_repeatable, _ = question
         try:
             return await (await self._usable_link()).ask(request, payload, seconds=self._request_timeout)
         except ConnectionLostError:

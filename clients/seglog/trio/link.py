@@ -51,7 +51,7 @@ class Link:
     async def converse(self, conversation: Conversation[ResultT], *, seconds: float) -> ResultT:
         """Lead a conversation; each of its requests may take ``seconds``. Raises what ``ask`` does."""
         return await converse_async(
-            conversation, lambda question: self.ask(question.request, question.payload, seconds=seconds)
+            conversation, lambda question: self.ask(question.request, question.payload, seconds=seconds), trio.sleep
         )
 
     async def ask(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> Reply:

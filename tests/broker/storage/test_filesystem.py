@@ -5,12 +5,14 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from seglog_broker.storage import filesystem
 from seglog_broker.storage.filesystem import (
     BUFFERS_PER_WRITE,
     Buffer,
@@ -355,6 +357,41 @@ def test_a_lock_excludes_another_process(tmp_path: Path) -> None:
     assert exit_code_of_other_process() == 3
     lock.release()
     assert exit_code_of_other_process() == 0
+
+
+def test_a_hold_is_let_go_of_once_and_can_be_taken_again(place: Place) -> None:
+    for _ in range(2):
+        hold = place.fs.hold(place.root)
+        hold.release()
+        hold.release()
+        assert hold.descriptors == ()
+
+
+def _heir(directory: Path) -> subprocess.Popen[bytes]:
+    """A process that inherited the hold of one that is gone, until its stdin ends."""
+    hold = PosixFileSystem().hold(str(directory))
+    heir = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=hold.descriptors
+    )
+    hold.release()
+    return heir
+
+
+def test_a_directory_is_not_held_before_the_heirs_of_an_earlier_holder_have_ended(tmp_path: Path) -> None:
+    with _heir(tmp_path) as heir:
+        assert heir.stdin is not None
+        threading.Timer(0.2, heir.stdin.close).start()
+        PosixFileSystem().hold(str(tmp_path)).release()
+        assert heir.wait(60) == 0
+
+
+def test_heirs_that_do_not_end_are_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filesystem, "ORPHANS_WAIT_SECONDS", 0.0)
+    with _heir(tmp_path) as heir:
+        with pytest.raises(BlockingIOError):
+            PosixFileSystem().hold(str(tmp_path))
+        assert heir.stdin is not None
+        heir.stdin.close()
 
 
 def test_syncing_changes_nothing_for_a_reader(place: Place) -> None:

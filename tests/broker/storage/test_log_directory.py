@@ -1,12 +1,14 @@
 """The log directory: whose it is, what its files say, what a start completes, sets aside or refuses, how it stops."""
 
 import errno
+import os
 import uuid
 from pathlib import Path
 
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.storage import filesystem
 from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
@@ -128,6 +130,23 @@ def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_p
     second = LogDirectory(fs, ManualClock(), _config(), path)
     assert second.open().clean
     assert len(read_all(second.logs["t", 0])) == 1
+    second.close()
+
+
+def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_one_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "ORPHANS_WAIT_SECONDS", 0.0)
+    path = str(tmp_path / "data")
+    first = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
+    first.open()
+    inherited = os.dup(first.worker_descriptors[0])
+    assert first.close() == []
+    with pytest.raises(LogDirectoryError, match="still at work"):
+        LogDirectory(PosixFileSystem(), ManualClock(), _config(), path).open()
+    os.close(inherited)
+    second = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
+    assert second.open().clean
     second.close()
 
 

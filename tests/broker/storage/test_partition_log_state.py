@@ -14,8 +14,7 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.partition_log import StateWrite
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState, StateWrite
 from tests.logs import DIRECTORY, LogOnDisk
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"

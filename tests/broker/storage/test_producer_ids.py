@@ -81,3 +81,26 @@ def test_a_file_that_makes_no_sense_is_refused_by_name(content: bytes) -> None:
 def test_there_is_an_end_to_ids() -> None:
     with pytest.raises(PolicyViolationError):
         loaded(ForgetfulFileSystem(), highest_seen=2**63 - 2).next_block()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 3 * BLOCK_SIZE)), max_size=20))
+def test_an_id_that_turns_up_late_is_never_given_again(steps: list[int | None]) -> None:
+    """None: one is given; a number: it was met in a log that was recovered after the start."""
+    ids = loaded(ForgetfulFileSystem())
+    used: set[int] = set()
+    for step in steps:
+        if step is None:
+            one = given_id(ids)
+            assert one not in used
+            used.add(one)
+        else:
+            ids.note_seen(step)
+            used.add(step)
+
+
+def test_a_file_speaks_of_ids_in_logs_that_nobody_has_read() -> None:
+    fs = ForgetfulFileSystem()
+    ids = loaded(fs)
+    assert not ids.is_recorded
+    given_id(ids)
+    assert loaded(fs).is_recorded

@@ -1,0 +1,134 @@
+"""The recoverer as a process: asked by the loop, killed, cancelled, abandoned."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.recoverer_process import recoverer_process
+from seglog_broker.storage.clock import SystemClock
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.partition_log import PartitionLog, make_partition
+from seglog_broker.storage.recovery_job import RecoveryJob, recover_partition, unread_tail
+from seglog_broker.worker import WorkerError
+from seglog_protocol.record_batch import parse_header
+from tests.logs import TOPIC_ID, batch_of_size
+from tests.processes import clean_environment
+
+_FS = PosixFileSystem()
+_BATCHES = 100
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    """A partition whose broker was killed while it wrote the last batch."""
+    path = str(tmp_path / "topic-0")
+    make_partition(_FS, path, TOPIC_ID)
+    log = PartitionLog(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig())
+    log.open(clean=True)
+    for _ in range(_BATCHES):
+        view = memoryview(bytearray(batch_of_size(100_000)))
+        log.append(view, parse_header(view))
+    log.release()
+    with (tmp_path / "topic-0" / f"{0:020d}.log").open("ab") as file:
+        file.write(b"torn")
+    return path
+
+
+def job(directory: str) -> RecoveryJob:
+    size = unread_tail(_FS, directory, 0).size
+    return RecoveryJob(directory, size, 0, 0, 0, 10_485_760, 4096, 86_400_000)
+
+
+@pytest.fixture(autouse=True)
+def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left() -> Iterator[None]:
+    yield
+    assert not _children()
+
+
+def _children() -> list[int]:
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.recoverer" in line]
+
+
+def _kill_children() -> None:
+    for child in _children():
+        os.kill(child, signal.SIGKILL)
+
+
+async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(directory: str) -> None:
+    told: list[int] = []
+    async with recoverer_process(()) as recoverer:
+        outcome = await recoverer.recover(job(directory), told.append)
+        again = await recoverer.recover(job(directory), lambda _: None)
+    assert (outcome.end_offset, outcome.cut_bytes) == (_BATCHES, 4)
+    assert sum(told) == outcome.scanned_bytes == _BATCHES * 100_000 + 4
+    assert len(told) > 1
+    assert (again.end_offset, again.cut_bytes) == (_BATCHES, 0)
+    assert again == recover_partition(_FS, SystemClock(), job(directory))
+
+
+async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(directory: str, tmp_path: Path) -> None:
+    nowhere = job(directory).to_json().replace("topic-0", "nowhere")
+    async with recoverer_process(()) as recoverer:
+        with pytest.raises(WorkerError, match="nowhere") as caught:
+            await recoverer.recover(RecoveryJob.from_json(nowhere), lambda _: None)
+        assert caught.value.kind == "storage"
+        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+
+
+async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directory: str) -> None:
+    async with recoverer_process(()) as recoverer:
+        with pytest.raises(WorkerError, match="-9") as caught:
+            await recoverer.recover(job(directory), lambda _: _kill_children())
+        assert caught.value.kind == "died"
+        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+
+
+async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(directory: str) -> None:
+    async with recoverer_process(()) as recoverer:
+        with trio.CancelScope() as scope:
+            await recoverer.recover(job(directory), lambda _: scope.cancel())
+        assert scope.cancelled_caught
+        assert not _children()
+        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+
+
+def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
+    command = [sys.executable, "-m", "seglog_broker.recoverer"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"nonsense\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["error"] == "malformed job"
+    process.stdin.close()
+    assert process.wait(60) == 3
+    process.stdout.close()
+
+
+async def test_a_directory_stays_held_while_a_process_of_its_broker_lives(directory: str, tmp_path: Path) -> None:
+    hold = _FS.hold(str(tmp_path))
+    async with recoverer_process(hold.descriptors) as recoverer:
+        await recoverer.recover(job(directory), lambda _: None)
+        hold.release()  # as a kill would
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+    _FS.hold(str(tmp_path)).release()

@@ -1,0 +1,207 @@
+"""A daemon that was killed with much to read: others are served meanwhile, clients wait it out, no kill does harm.
+
+A recovery takes as long as a test wants: where the snapshot should be that it begins with there is a pipe, and opening
+that waits for somebody to write into it.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
+from tests.faults.test_retention import wait_until
+from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import seglog as seglog_cli
+
+_VALUE = bytes(100_000)
+_RECORDS = 120
+_PATIENCE_SECONDS = 60
+_FLAGS = (
+    *("--set", "log.initial.task.delay.ms=0"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=50"),
+)
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon that was killed after much was written to ``big`` and something to ``small``; not running."""
+    with daemon(tmp_path / "data", *_FLAGS) as running:
+        with seglog.connect(running.address) as client:
+            client.create_topic("big", 1, {"segment.bytes": 4_000_000})
+            client.create_topic("small", 1)
+            with client.producer("small") as producer:
+                producer.send(b"before")
+            with client.producer("big", ack="os", batch_bytes=300_000) as producer:
+                for number in range(_RECORDS):
+                    producer.send(b"%d" % number + _VALUE)
+                    if number == _RECORDS // 3:
+                        producer.flush()
+                        wait_until(lambda: _recovery_point(running.directory) > 0, "a checkpoint")
+                        client.alter_topic("big", {"segment.bytes": 1 << 30})  # from here on one large tail
+        running.kill()
+        yield running
+
+
+def _recovery_point(directory: Path) -> int:
+    path = directory / "recovery-point-offset-checkpoint"
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return max((int(line.split()[2]) for line in lines if line.startswith("big ")), default=0)
+
+
+class _HeldUp:
+    """A daemon that was started, and cannot recover ``big`` before it is let."""
+
+    def __init__(self, killed: Daemon) -> None:
+        self._running = killed
+        self._snapshot = killed.directory / "big-0" / f"{_recovery_point(killed.directory):020d}.snapshot"
+        self._aside = self._snapshot.rename(killed.directory.parent / "snapshot")
+        os.mkfifo(self._snapshot)
+        killed.start()
+        wait_until(lambda: bool(_workers(killed)), "a worker")
+
+    def clear(self) -> None:
+        """Put back what should be there."""
+        self._aside.rename(self._snapshot)
+
+    def let_go(self) -> None:
+        """Have the workers look again: a call that a stop interrupts begins anew, with the name."""
+        self.clear()
+        for worker in _workers(self._running):
+            os.kill(worker, signal.SIGSTOP)
+            os.kill(worker, signal.SIGCONT)
+
+
+def _workers(running: Daemon) -> list[int]:
+    assert running.process is not None
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(running.process.pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.recoverer" in line]
+
+
+def _is_at_work(process: int) -> bool:
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return listed.stdout.strip()[:1] not in {"", "Z"}
+
+
+def _values(client: seglog.Client, topic: str) -> list[bytes]:
+    with client.consumer(topic) as consumer:
+        return [(record.value or b"").removesuffix(_VALUE) for record in consumer]
+
+
+def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
+        told = seglog_json(killed.address, "ping")["recovery"]
+        assert (told["partitions"], told["read_bytes"] < told["bytes"]) == (1, True)
+        assert b"1 of them still recovering (0 of " in seglog_cli(killed.address, "ping").stdout
+        assert client.metrics()["partitions_recovering"] == 1
+        with pytest.raises(PartitionRecoveringError):
+            client.offsets("big")
+        with client.producer("small") as producer:
+            producer.send(b"meanwhile")
+        assert _values(client, "small") == [b"before", b"meanwhile"]
+
+        read: list[bytes] = []
+        reading = threading.Thread(target=lambda: read.extend(_values(client, "big")))
+        reading.start()
+        with client.producer("big") as producer:
+            delivery = producer.send(b"right through it")
+            assert not delivery.done()
+            held.let_go()
+            assert delivery.result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
+        reading.join(_PATIENCE_SECONDS)
+        expected = [b"%d" % number for number in range(_RECORDS)]
+        assert read[:_RECORDS] == expected
+        assert _values(client, "big") == [*expected, b"right through it"]
+        assert client.metrics()["partitions_recovering"] == 0
+        assert "recovery" not in seglog_json(killed.address, "ping")
+    assert '"event": "recovery_finished"' in killed.log_text()
+
+
+async def test_clients_on_trio_wait_it_out_too(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    read: list[int] = []
+
+    async def follow(client: seglog.trio.Client) -> None:
+        async with client.consumer("big", start="earliest", follow=True) as consumer:
+            async for record in consumer:
+                read.append(record.offset)
+                if len(read) > _RECORDS:
+                    return
+
+    with trio.fail_after(_PATIENCE_SECONDS):
+        async with seglog.trio.connect(killed.address) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(follow, client)
+            async with client.producer("big") as producer:
+                await producer.send(b"right through it")
+                assert not read
+                held.let_go()
+    assert read == list(range(_RECORDS + 1))
+
+
+def test_a_worker_that_is_killed_is_replaced_once(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
+        (first,) = _workers(killed)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
+        assert '"event": "recovery_interrupted"' in killed.log_text()
+        held.let_go()
+        assert len(_values(client, "big")) == _RECORDS
+
+
+def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
+        (first,) = _workers(killed)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: _workers(killed) not in ([], [first]), "another worker")
+        os.kill(_workers(killed)[0], signal.SIGKILL)
+        wait_until(lambda: '"event": "partition_offline"' in killed.log_text(), "the end of it")
+        with pytest.raises(PartitionOfflineError):
+            client.offsets("big")
+        assert _values(client, "small") == [b"before"]
+        killed.kill()
+        held.clear()
+        killed.start()
+        with seglog.connect(killed.address) as again:
+            assert len(_values(again, "big")) == _RECORDS
+
+
+def test_a_daemon_killed_amid_a_recovery_takes_its_workers_along_and_starts_again(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    (worker,) = _workers(killed)
+    killed.kill()
+    held.clear()
+    killed.start()
+    assert not _is_at_work(worker), "whoever holds the directory has waited for it"
+    with seglog.connect(killed.address) as client:
+        assert _values(client, "big") == [b"%d" % number for number in range(_RECORDS)]
+        with client.producer("big") as producer:
+            assert producer.send(b"more").result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
+
+
+def test_a_topic_is_deleted_and_a_daemon_stopped_amid_a_recovery(killed: Daemon) -> None:
+    _HeldUp(killed)
+    with seglog.connect(killed.address) as client:
+        client.delete_topic("big")
+        assert _workers(killed) == []
+        assert [topic.name for topic in client.topics()] == ["small"]
+    assert killed.stop() == 0
+
+
+def test_a_daemon_that_is_stopped_amid_a_recovery_goes_on_with_it_next_time(killed: Daemon) -> None:
+    held = _HeldUp(killed)
+    assert killed.stop() == 0
+    held.clear()
+    killed.start()
+    with seglog.connect(killed.address) as client:
+        assert len(_values(client, "big")) == _RECORDS

@@ -1,0 +1,124 @@
+"""Crashes before and in the middle of a recovery that others do behind the start: the directory after any of them.
+
+As in ``test_crash_points``, but what an unclean stop left is recovered partition by partition as processes do it, and
+taken into service. Each file operation of that is a place for the next crash.
+"""
+
+import pytest
+
+from seglog_broker.storage.forgetful import (
+    POWER_LOSS,
+    PROCESS_KILL,
+    RANDOM,
+    CrashPolicy,
+    ForgetfulFileSystem,
+    Operation,
+)
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.recovery_job import recover_partition
+from seglog_protocol.record_batch import parse_header
+from tests.logs import ManualClock, batch
+from tests.simulation.test_crash_points import Promises, Scenario, Shortening, check, config, write_checkpoints
+
+
+def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
+    """Everything that is to be read is recovered as another process would do it, then served."""
+    directory = LogDirectory(fs, ManualClock(), config(), "/data")
+    directory.open(in_line_bytes=0)
+    for key, job in list(directory.recovering.items()):
+        directory.finish_recovery(key, recover_partition(fs, ManualClock(), job))
+        write_checkpoints(fs, directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [(PROCESS_KILL, True), (POWER_LOSS, False), (RANDOM(7), False)],
+    ids=["process kill", "power loss", "random"],
+)
+@pytest.mark.parametrize("kind", [Scenario, Shortening])
+def test_whatever_a_crash_left_is_recovered_behind_the_start_as_well(
+    kind: type[Scenario], policy: CrashPolicy, kept: bool
+) -> None:
+    fs = ForgetfulFileSystem()
+    scenario = kind(fs)
+    recovered = 0
+
+    def crash_here(operation: Operation) -> None:
+        nonlocal recovered
+
+        def opened(found: ForgetfulFileSystem) -> LogDirectory:
+            nonlocal recovered
+            directory = _opened_behind(found)
+            recovered += not directory.report.clean
+            return directory
+
+        try:
+            check(fs.found_after(policy), scenario.promises, kept=kept, opened=opened)
+        except BaseException as error:
+            error.add_note(f"before {operation}")
+            raise
+
+    fs.on_operation = crash_here
+    scenario.run()
+    assert recovered > 100
+
+
+class _ComeFarEnoughError(Exception):
+    """The scenario has come far enough."""
+
+
+def _left_by(kind: type[Scenario], after: int) -> tuple[ForgetfulFileSystem, Promises]:
+    """What a kill before operation ``after`` left, none of it on the disk that was not."""
+    fs = ForgetfulFileSystem()
+    scenario = kind(fs)
+
+    def stop_here(operation: Operation) -> None:
+        if operation.number >= after:
+            raise _ComeFarEnoughError
+
+    fs.on_operation = stop_here
+    with pytest.raises(_ComeFarEnoughError):
+        scenario.run()
+    fs.on_operation = None
+    return fs.found_after(PROCESS_KILL), scenario.promises
+
+
+@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(3)], ids=["process kill", "power loss", "random"])
+@pytest.mark.parametrize("after", [120, 190])
+def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(after: int, policy: CrashPolicy) -> None:
+    fs, promises = _left_by(Scenario, after)
+    points = 0
+
+    def crash_here(operation: Operation) -> None:
+        nonlocal points
+        points += 1
+        try:
+            check(fs.found_after(policy), promises, kept=policy is PROCESS_KILL, opened=_opened_behind)
+        except BaseException as error:
+            error.add_note(f"at crash point {points}, before {operation}")
+            raise
+
+    fs.on_operation = crash_here
+    directory = _opened_behind(fs)
+    fs.on_operation = None
+    assert points > 30
+    for key, log in directory.logs.items():
+        promises.durable[key] = log.log_end_offset  # what is served is on the disk
+    check(fs.found_after(POWER_LOSS), promises, kept=False, opened=_opened_behind)
+    directory.abandon()
+
+
+def test_what_is_acked_at_disk_after_a_recovery_stands_on_what_the_recovery_kept() -> None:
+    fs, promises = _left_by(Scenario, 190)
+    directory = _opened_behind(fs)
+    ends = {}
+    for key, log in directory.logs.items():
+        view = memoryview(bytearray(batch(b"after the recovery")))
+        log.append(view, parse_header(view))
+        log.flush()
+        ends[key] = log.log_end_offset
+    found = _opened_behind(fs.found_after(POWER_LOSS))
+    assert {key: log.log_end_offset for key, log in found.logs.items()} == ends
+    assert all(log.state.damaged == [] for log in found.logs.values())
+    assert promises.topics
