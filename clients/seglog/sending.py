@@ -22,12 +22,14 @@ from seglog.batching import (
     record_bytes_max,
 )
 from seglog.dialing import backoff_seconds
+from seglog.failures import copied
 from seglog.moments import to_epoch_ms
 from seglog.partitioner import Partitioner
 from seglog.words import count_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
+    ClientClosedError,
     ClientTimeoutError,
     ConnectionLostError,
     DeliveryFailed,
@@ -62,6 +64,8 @@ class ProducerOptions:
     buffer_bytes: int = 32 * 1024 * 1024
     delivery_timeout: float = 120.0
     idempotent: bool = True
+    stop_at_failure: bool = False
+    """Whether nothing more is sent once something has failed; only ``write_arrow`` wants that."""
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
@@ -169,6 +173,14 @@ class Sender:
             self._partitioner.batch_closed(target)
         return added
 
+    def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
+        """Take in a batch that is built already; None when there is no room. ClientClosedError after the end."""
+        if self._ending is not None:
+            raise copied(self._ending)
+        if not self.accumulator.has_room(len(data)):
+            return None
+        return self.accumulator.append_batch(partition, data, record_count, now)
+
     def flush(self) -> list[ProducerBatch]:
         """Let nothing linger any more; the batches to wait for."""
         self.accumulator.flush()
@@ -193,6 +205,7 @@ class Sender:
 
     def take(self, now: float) -> Sent | None:
         """The batches of the next request, or None when nothing may be sent now. ``build`` it, then ``request``."""
+        self._stop_if_failed()
         if self._ending is not None or len(self.in_flight) >= IN_FLIGHT_MAX:
             return None
         sent = Sent([], now)
@@ -270,8 +283,13 @@ class Sender:
 
     def _moved(self) -> None:
         self.answers += 1
+        self._stop_if_failed()
         if self._ending is not None:
             self.accumulator.abandon(self._ending)  # what would be sent again otherwise
+
+    def _stop_if_failed(self) -> None:
+        if self.options.stop_at_failure and self._ending is None and self.accumulator.failed:
+            self.end(ClientClosedError("not sent, because a record before it was not acknowledged"))
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -308,7 +326,7 @@ class Sender:
         unresolved = self.accumulator.unresolved
         self.accumulator.expire(now, on_the_way, self._connect_error)
         if self.accumulator.unresolved != unresolved:
-            self.answers += 1
+            self._moved()
         events = [self.accumulator.next_expiry()]
         events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
         if not is_connected:
