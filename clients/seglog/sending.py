@@ -33,6 +33,7 @@ from seglog_protocol.errors import (
     ClientTimeoutError,
     ConnectionLostError,
     DeliveryFailed,
+    InconsistentClusterIdError,
     MessageTooLargeError,
     RemoteProtocolError,
     SeglogError,
@@ -163,6 +164,7 @@ class Sender:
 
         Then nothing lingers any more, because room comes only from answers.
         """
+        self._check_going_on()
         accumulator = self.accumulator
         if not accumulator.has_room(size):
             accumulator.flush()
@@ -174,12 +176,15 @@ class Sender:
         return added
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
-        """Take in a batch that is built already; None when there is no room. ClientClosedError after the end."""
-        if self._ending is not None:
-            raise copied(self._ending)
+        """Take in a batch that is built already; None when there is no room."""
+        self._check_going_on()
         if not self.accumulator.has_room(len(data)):
             return None
         return self.accumulator.append_batch(partition, data, record_count, now)
+
+    def _check_going_on(self) -> None:
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
 
     def flush(self) -> list[ProducerBatch]:
         """Let nothing linger any more; the batches to wait for."""
@@ -309,7 +314,12 @@ class Sender:
         self._moved()
 
     def not_connected(self, error: SeglogError, now: float) -> None:
-        """There is no connection yet; records are kept until their time is over, also if a stranger has our port."""
+        """There is no connection yet; records are kept until their time is over, also if a stranger has our port.
+
+        Unless the stranger is a broker with another log: neither what was sent to ours nor its sequences are there.
+        """
+        if isinstance(error, InconsistentClusterIdError):
+            self.end(error)
         self._connect_error = error
         self.connect_at = now + backoff_seconds(self._connect_attempts)
         self._connect_attempts += 1

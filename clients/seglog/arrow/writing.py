@@ -16,7 +16,7 @@ from seglog.client import Client, connect
 from seglog.producer import Producer
 from seglog.sending import ProducerOptions
 from seglog.words import count_of
-from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, DeliveryFailed, SeglogError
+from seglog_protocol.errors import ClientClosedError, ClientError, DeliveryFailed, SeglogError
 from seglog_protocol.messages import Ack
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
@@ -79,8 +79,8 @@ def write_arrow(
     after a lost connection is in the log once.
 
     Raises DeliveryFailed when rows were not acknowledged: the message says how many were written, and behind a
-    failure nothing more is sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a note
-    says how many rows of a stream were written before the one that cannot be.
+    failure nothing more is sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a
+    note says how many rows of a stream were written before the one that cannot be.
     """
     options = ProducerOptions(
         ack=ack,
@@ -177,7 +177,7 @@ class _Writer:
                     self._settle()
             self._producer.flush()
             self._settle()
-        except (DeliveryFailed, ClientClosedError, ClientTimeoutError) as error:
+        except ClientError as error:
             self._end()
             raise self._failure(error) from (self._failures[-1][3] if self._failures else error)
         except BaseException as error:
