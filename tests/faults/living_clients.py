@@ -175,6 +175,7 @@ class Writer(LivingThread):
         self._ack: Ack = ack
         self._on_the_way: dict[int, deque[tuple[Entry, seglog.Delivery]]] = {p: deque() for p in self._ledgers}
         self._is_over = threading.Event()
+        self._producer: seglog.Producer | None = None
 
     def live(self) -> None:
         """Send; waiting, reconnecting and sending again is left to the producer."""
@@ -184,6 +185,7 @@ class Writer(LivingThread):
             seglog.connect(self._address) as client,
             client.producer(self._topic, ack=self._ack, linger_ms=2, batch_bytes=_BATCH_BYTES) as producer,
         ):
+            self._producer = producer
             while not self._is_over.wait(dice.uniform(0.01, 0.04)):
                 for _ in range(min(dice.randrange(1, 9), _AHEAD_MAX - self.unacknowledged)):
                     partition = dice.choice(list(self._ledgers))
@@ -210,6 +212,12 @@ class Writer(LivingThread):
     def stop(self) -> None:
         """Send nothing new; it ends when all it sent is acknowledged."""
         self._is_over.set()
+
+    def abandon(self) -> None:
+        """Let go of everything at once; a no-op when it has ended."""
+        self.stop()
+        if self._producer is not None:
+            self._producer.abort(timeout=0)
 
     @property
     def unacknowledged(self) -> int:

@@ -1,4 +1,4 @@
-"""Two hundred SIGKILLs of a daemon under everything at once: written to, read, compacting, expiring, creating, deleting.
+"""Two hundred SIGKILLs of a daemon that is written to, read, rolls, compacts, expires, creates and deletes at once.
 
 The producers and consumers live through all of them. After each one the directory is copied and the copy opened as a
 start would do it: what was acked, or shown to any reader, is there unless something later superseded it or it expired,
@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
@@ -154,6 +154,13 @@ class Load:
         self.take_everything()
         assert [writer.unacknowledged for writer in self.writers] == [0] * len(self.writers)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self.writers:  # when the test has failed: no broker is there to flush to
+            writer.abandon()
+
     def summary(self) -> str:
         acked, superseded, expired, placeless = (
             sum(column) for column in zip(*(ledger.counts() for ledger in self.ledgers.values()), strict=True)
@@ -191,17 +198,17 @@ def test_two_hundred_kills_under_load_lose_nothing_double_nothing_and_leave_noth
         with seglog.connect(running.address) as client:
             for topic, (_, partitions, config) in _TOPICS.items():
                 client.create_topic(topic, partitions, config)
-        load = Load(running.address, ledgers)
-        for number in range(KILLS):
-            load.wait_for_acks(dice.randrange(1, 400))
-            with seglog.connect(running.address) as client:
-                recognised += client.metrics()["duplicates_total"]
-            try:
-                interrupted += _kill_and_look(running, load, tmp_path / "copy", aside)
-            except BaseException as error:
-                error.add_note(f"after kill {number + 1}; {tmp_path / 'copy'} is what was found")
-                raise
-        load.finish()
+        with Load(running.address, ledgers) as load:
+            for number in range(KILLS):
+                load.wait_for_acks(dice.randrange(1, 400))
+                with seglog.connect(running.address) as client:
+                    recognised += client.metrics()["duplicates_total"]
+                try:
+                    interrupted += _kill_and_look(running, load, tmp_path / "copy", aside)
+                except BaseException as error:
+                    error.add_note(f"after kill {number + 1}; {tmp_path / 'copy'} is what was found")
+                    raise
+            load.finish()
         assert running.stop() == 0
     _look(tmp_path / "data", ledgers)
     seconds = time.monotonic() - began
