@@ -1,4 +1,4 @@
-"""Every single bit of a closed segment's files turned, one after the other, under a broker that starts and is read from.
+"""Every single bit of a closed segment's files turned, one after the other, while a broker serves it to a consumer.
 
 What a consumer is handed is right, record by record, or it gets an error; nothing is handed out under another offset.
 ``seglogd check`` finds each of these bits, see tests/broker/check/test_bit_flips.py.
