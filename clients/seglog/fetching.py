@@ -236,10 +236,11 @@ class Fetcher:
             for header, batch in iter_batches(data):
                 try:
                     self._check_place(state, header, result.latest, is_first=state.fetch_offset == before)
-                except CorruptRecordError:
-                    if unsure is not None:  # the batch before it may be the one whose offset is wrong
-                        self._take_back(state, *unsure)
-                    raise
+                except CorruptRecordError as error:
+                    if unsure is None:
+                        raise
+                    self._take_back(state, *unsure)  # the batch before it may be the one whose offset is wrong
+                    raise CorruptRecordError(error.message, start_offset=state.fetch_offset) from error
                 if self._durable_only and header.next_offset > state.durable:
                     is_held_back = True
                     break

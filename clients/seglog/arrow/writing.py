@@ -16,7 +16,7 @@ from seglog.client import Client, connect
 from seglog.producer import Producer
 from seglog.sending import ProducerOptions
 from seglog.words import count_of
-from seglog_protocol.errors import ClientClosedError, ClientError, DeliveryFailed, SeglogError
+from seglog_protocol.errors import ClientClosedError, DeliveryFailed, SeglogError
 from seglog_protocol.messages import Ack
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
@@ -165,7 +165,6 @@ class _Writer:
         self._batch_bytes = 0
         self._written: dict[int, WrittenRange] = {}
         self._failures: list[tuple[str, int, int, SeglogError]] = []
-        self._failed = 0  # records, those behind a failure too
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
         """Write them all."""
@@ -177,11 +176,10 @@ class _Writer:
                     self._settle()
             self._producer.flush()
             self._settle()
-        except ClientError as error:
-            self._end()
-            raise self._failure(error) from (self._failures[-1][3] if self._failures else error)
         except BaseException as error:
             self._end()
+            if self._failures and isinstance(error, SeglogError):
+                raise self._failure() from self._failures[-1][3]
             if self._written:
                 error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
             raise
@@ -198,17 +196,14 @@ class _Writer:
             for piece in self._sent.popleft().pieces():
                 if piece.error is None:
                     self._note(piece)
-                    continue
-                self._failed += piece.record_count
-                if not isinstance(piece.error, ClientClosedError):
+                elif not isinstance(piece.error, ClientClosedError):
                     self._failures.append((self._topic, piece.partition, piece.record_count, piece.error))
 
-    def _failure(self, error: SeglogError) -> DeliveryFailed:
-        cause = self._failures[-1][3] if self._failures else error
-        count = sum(failure[2] for failure in self._failures) or self._failed
+    def _failure(self) -> DeliveryFailed:
+        count = sum(failure[2] for failure in self._failures)
         return DeliveryFailed(
             f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {self._count():,} were written, and "
-            f"what follows was not sent; the last cause: {cause}",
+            f"what follows was not sent; the last cause: {self._failures[-1][3]}",
             failures=self._failures,
         )
 
