@@ -136,6 +136,10 @@ class ProducerBatch:
             return self.halves[0].is_resolved and self.halves[1].is_resolved
         return bool(self.ack) or self.error is not None
 
+    def pieces(self) -> "list[ProducerBatch]":
+        """What it was split into, in order; itself when it was not."""
+        return [self] if self.halves is None else [piece for half in self.halves for piece in half.pieces()]
+
     def looked_at(self, index: int) -> None:
         """The program has seen that this record failed."""
         if self.looked is None:
@@ -216,10 +220,7 @@ class Accumulator:
         ValueError when a field cannot be encoded; nothing has changed then.
         """
         timestamp, key, value, headers = record
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
-            lane.producer = self.producer
+        lane = self._lane(partition)
         batch, was_closed = lane.open, False
         if batch is not None:
             builder = batch.builder
@@ -234,17 +235,38 @@ class Accumulator:
             was_closed = True
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
         assert batch.builder is not None
-        batch.size = batch.builder.append(timestamp, key, value, headers)
-        batch.record_count = 1
-        self._batch_count += 1
-        self.unresolved += 1
-        self.buffered_bytes += batch.size
+        self._count(batch, batch.builder.append(timestamp, key, value, headers), 1)
         if self._due_at is None:
             self._due_at = now + self.limits.linger_seconds
         if lane.open is not None:
             lane.waiting.append(lane.open)
         lane.open = batch
         return batch, 0, was_closed
+
+    def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch:
+        """Add a batch that is built already, without a producer; it lingers for nobody."""
+        lane = self._lane(partition)
+        batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
+        batch.builder, batch.data = None, data
+        self._count(batch, len(data), record_count)
+        if lane.open is not None:
+            lane.waiting.append(lane.open)
+            lane.open = None
+        lane.waiting.append(batch)
+        return batch
+
+    def _lane(self, partition: int) -> _Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+            lane.producer = self.producer
+        return lane
+
+    def _count(self, batch: ProducerBatch, size: int, record_count: int) -> None:
+        batch.size, batch.record_count = size, record_count
+        self._batch_count += 1
+        self.unresolved += 1
+        self.buffered_bytes += size
 
     def flush(self) -> None:
         """Let nothing linger until everything here has been resolved."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from seglog.gaps import ConsumerGap
     from seglog.moments import Moment
     from seglog.producer import Producer
+    from seglog.sending import ProducerOptions
     from seglog.starting import PartitionOffsets, Place
     from seglog_protocol.messages import Ack
 
@@ -191,12 +192,17 @@ class Client:
         record fails after ``delivery_timeout`` seconds. With ``idempotent`` what is sent again after a lost connection
         is in the log once; at ack "none" nothing is sent again.
         """
-        from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
-        from seglog.sending import ProducerOptions  # noqa: PLC0415
+        from seglog.sending import ProducerOptions  # noqa: PLC0415 - with all its codecs
 
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
         )
+        return self.make_producer(topic, options)
+
+    def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
+        """As ``producer``."""
+        from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
+
         may_create = self.broker.auto_create_topics
         description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
         epoch = self.converse(producing.new_producer()) if options.needs_producer_id else None

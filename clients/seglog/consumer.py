@@ -27,7 +27,7 @@ class Consumer(ConsumerBase):
 
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: ConsumerOptions, *, timeout: float) -> None:
         super().__init__(topic, options, link.converse(options.begin(topic), timeout=timeout))
-        self._dialer = dialer
+        self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._timeout = timeout
         self._owner = Owner("consumer")
@@ -39,7 +39,8 @@ class Consumer(ConsumerBase):
 
         Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
-        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``.
+        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
+        InconsistentClusterIdError when it comes back with another log directory.
         """
         while (batch := self._next_batch()) is not None:
             yield from self._records(batch)

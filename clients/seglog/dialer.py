@@ -4,18 +4,23 @@ import socket
 import time
 
 from seglog.address import Address
-from seglog.dialing import Attempts, attempt_seconds, hello_request, refused, saying_hello
+from seglog.dialing import Attempts, attempt_seconds, check_cluster, hello_request, refused, saying_hello
 from seglog.link import Link
 from seglog_protocol.errors import NotReachableError
 from seglog_protocol.messages import HelloReply
 
 
 class Dialer:
-    """Opens links to one address."""
+    """Opens links to one address; with ``cluster_id`` only where that is the broker's."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
+    def __init__(self, address: Address, client_id: str, cluster_id: str = "") -> None:
         self.address = address
         self.client_id = client_id
+        self.cluster_id = cluster_id
+
+    def bound_to(self, link: Link) -> "Dialer":
+        """For links to the same log directory as this one's."""
+        return Dialer(self.address, self.client_id, link.hello.cluster_id)
 
     @property
     def server(self) -> str:
@@ -48,6 +53,7 @@ class Dialer:
             link = Link(connected, self.server)
             with saying_hello(self.server):
                 link.hello, _ = link.call(hello_request(self.client_id), HelloReply, timeout=timeout)
+            check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
             connected.close()
             raise

@@ -8,8 +8,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
-from seglog_protocol.errors import ClientTimeoutError, ConnectionLostError, NotReachableError, SeglogError
-from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest
+from seglog_protocol.errors import (
+    ClientTimeoutError,
+    ConnectionLostError,
+    InconsistentClusterIdError,
+    NotReachableError,
+    SeglogError,
+)
+from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest
 
 BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 1.0
@@ -35,6 +41,18 @@ def attempt_seconds(remaining: float) -> float:
 def hello_request(client_id: str) -> HelloRequest:
     """The first request of every connection."""
     return HelloRequest(protocol=PROTOCOL_NAME, client=client_id)
+
+
+def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
+    """InconsistentClusterIdError when this is not the log directory that was there before; "" is any."""
+    if expected and hello.cluster_id != expected:
+        raise InconsistentClusterIdError(
+            f"what answers at {server} is not the broker that was there before, or its log directory was replaced: "
+            f"its cluster id is {hello.cluster_id or 'not told'}, and was {expected}",
+            server=server,
+            cluster_id=hello.cluster_id,
+            expected=expected,
+        )
 
 
 def refused(server: str, error: OSError) -> NotReachableError:

@@ -7,7 +7,8 @@ The blocking face and the trio face stand on it.
 fetching goes on from the latter.
 
 Checked before anything is handed out: the batch's checksum, that its offsets continue what came before, and that they
-lie below the end the broker names.
+lie below the end the broker names. A checksum says nothing of a batch's offset: one that does not follow from the batch
+before it is believed only if the next batch, where there is one in the same answer, follows from it.
 """
 
 from collections import deque
@@ -236,12 +237,21 @@ class Fetcher:
         gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
         compacted_before = result.compacted_before or 0
         is_held_back = False
+        unsure: tuple[int, int] | None = None  # how long the queue was, and what came next, before such a batch
         try:
             for header, batch in iter_batches(data):
-                self._check_place(state, header, result.latest, is_first=state.fetch_offset == before)
+                try:
+                    self._check_place(state, header, result.latest, is_first=state.fetch_offset == before)
+                except CorruptRecordError as error:
+                    if unsure is None:
+                        raise
+                    self._take_back(state, *unsure)  # the batch before it may be the one whose offset is wrong
+                    raise CorruptRecordError(error.message, start_offset=state.fetch_offset) from error
                 if self._durable_only and header.next_offset > state.durable:
                     is_held_back = True
                     break
+                is_next = header.base_offset == state.fetch_offset > before
+                unsure = None if is_next else (len(self._queue), state.fetch_offset)
                 if header.base_offset > state.fetch_offset:
                     self._queue_hole(state, header.base_offset, gaps, compacted_before)
                 self._queue.append(_Item(state, state.generation, header, batch))
@@ -281,6 +291,11 @@ class Fetcher:
         """Queue what lies between the last batch and ``end``, each piece with its reason."""
         for gap in name_hole(state.fetch_offset, end, named, compacted_before):
             self._queue_gap(state, gap)
+
+    def _take_back(self, state: PartitionState, length: int, offset: int) -> None:
+        while len(self._queue) > length:
+            self._queue.pop()
+        state.fetch_offset = offset
 
     def _queue_next_gaps(self, state: PartitionState, named: list[Gap]) -> None:
         """Queue the gaps that follow the last batch; later ones lie behind what the broker did not send."""

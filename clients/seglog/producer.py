@@ -55,7 +55,7 @@ class Producer:
         self.topic = topic.name
         self.partitions = topic.partitions
         self.options = options
-        self._dialer = dialer
+        self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._owner = Owner("producer")
         self._sender = Sender(topic, options, producer)
@@ -112,6 +112,28 @@ class Producer:
                 self._changed.notify_all()  # the thread may have had nothing to do
             return added
 
+    def send_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch:
+        """Hand over a whole record batch as ``encode_batch`` makes it, base offset 0 and no producer in its header.
+
+        ``wait_for`` it, or ``flush``; then its ``pieces`` tell what became of it. Waits while ``buffer_bytes`` are
+        full. Raises what ``send`` does.
+        """
+        batch = self._append_batch(partition, data, record_count)
+        while batch is None:
+            self._wait_for_room(len(data))
+            batch = self._append_batch(partition, data, record_count)
+        self._pump()
+        return batch
+
+    def _append_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch | None:
+        """As ``Sender.append_batch``."""
+        self._owner.check()
+        with self._lock:
+            self._check_open()
+            batch = self._sender.append_batch(partition, data, record_count, time.monotonic())
+            self._changed.notify_all()  # the thread may have had nothing to do
+            return batch
+
     def _wait_for_room(self, size: int) -> None:
         if not self._drive(lambda: self._sender.accumulator.has_room(size), self.options.delivery_timeout):
             raise self._sender.stayed_full()
@@ -143,6 +165,11 @@ class Producer:
         """Do the producer's work until the batch is resolved; False when ``timeout`` seconds pass first."""
         self._owner.check()
         return self._drive(lambda: batch.is_resolved, FOREVER_SECONDS if timeout is None else timeout)
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """How large a batch the topic takes."""
+        return self._sender.message_bytes_max
 
     @property
     def unacknowledged(self) -> int:

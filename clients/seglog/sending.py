@@ -22,15 +22,18 @@ from seglog.batching import (
     record_bytes_max,
 )
 from seglog.dialing import backoff_seconds
+from seglog.failures import copied
 from seglog.moments import to_epoch_ms
 from seglog.partitioner import Partitioner
 from seglog.words import count_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
+    ClientClosedError,
     ClientTimeoutError,
     ConnectionLostError,
     DeliveryFailed,
+    InconsistentClusterIdError,
     MessageTooLargeError,
     RemoteProtocolError,
     SeglogError,
@@ -62,6 +65,8 @@ class ProducerOptions:
     buffer_bytes: int = 32 * 1024 * 1024
     delivery_timeout: float = 120.0
     idempotent: bool = True
+    stop_at_failure: bool = False
+    """Whether nothing more is sent once something has failed; only ``write_arrow`` wants that."""
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
@@ -159,6 +164,7 @@ class Sender:
 
         Then nothing lingers any more, because room comes only from answers.
         """
+        self._check_going_on()
         accumulator = self.accumulator
         if not accumulator.has_room(size):
             accumulator.flush()
@@ -168,6 +174,17 @@ class Sender:
         if added[2]:
             self._partitioner.batch_closed(target)
         return added
+
+    def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
+        """Take in a batch that is built already; None when there is no room."""
+        self._check_going_on()
+        if not self.accumulator.has_room(len(data)):
+            return None
+        return self.accumulator.append_batch(partition, data, record_count, now)
+
+    def _check_going_on(self) -> None:
+        if self._ending is not None:
+            raise copied(self._ending) from self._ending
 
     def flush(self) -> list[ProducerBatch]:
         """Let nothing linger any more; the batches to wait for."""
@@ -193,6 +210,7 @@ class Sender:
 
     def take(self, now: float) -> Sent | None:
         """The batches of the next request, or None when nothing may be sent now. ``build`` it, then ``request``."""
+        self._stop_if_failed()
         if self._ending is not None or len(self.in_flight) >= IN_FLIGHT_MAX:
             return None
         sent = Sent([], now)
@@ -270,8 +288,13 @@ class Sender:
 
     def _moved(self) -> None:
         self.answers += 1
+        self._stop_if_failed()
         if self._ending is not None:
             self.accumulator.abandon(self._ending)  # what would be sent again otherwise
+
+    def _stop_if_failed(self) -> None:
+        if self.options.stop_at_failure and self._ending is None and self.accumulator.failed:
+            self.end(ClientClosedError("not sent, because a record before it was not acknowledged"))
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -291,7 +314,12 @@ class Sender:
         self._moved()
 
     def not_connected(self, error: SeglogError, now: float) -> None:
-        """There is no connection yet; records are kept until their time is over, also if a stranger has our port."""
+        """There is no connection yet; records are kept until their time is over, also if a stranger has our port.
+
+        Unless the stranger is a broker with another log: neither what was sent to ours nor its sequences are there.
+        """
+        if isinstance(error, InconsistentClusterIdError):
+            self.end(error)
         self._connect_error = error
         self.connect_at = now + backoff_seconds(self._connect_attempts)
         self._connect_attempts += 1
@@ -308,7 +336,7 @@ class Sender:
         unresolved = self.accumulator.unresolved
         self.accumulator.expire(now, on_the_way, self._connect_error)
         if self.accumulator.unresolved != unresolved:
-            self.answers += 1
+            self._moved()
         events = [self.accumulator.next_expiry()]
         events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
         if not is_connected:

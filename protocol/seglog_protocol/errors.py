@@ -410,6 +410,17 @@ class NotReachableError(ClientError):
     server: str = ""
 
 
+class InconsistentClusterIdError(ClientError):
+    """At ``server`` is another broker than before, or its log directory was replaced.
+
+    Offsets and sequences mean something else there: producers and consumers end with it, new ones begin anew.
+    """
+
+    server: str = ""
+    cluster_id: str = ""
+    expected: str = ""
+
+
 class ConnectionLostError(ClientError):
     """The connection broke while a call was waiting; what it asked may or may not have happened."""
 

@@ -15,6 +15,7 @@ from seglog_broker.offload import Arguments, InlineOffload, T
 from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.partition_state import PartitionState
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
 from tests.logs import ManualClock, batch, batch_of_size
@@ -202,6 +203,27 @@ async def test_a_failed_fsync_is_told_to_all_who_wait_for_that_partition_and_to_
             else:
                 assert error is None
         assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_a_duplicate_waits_for_the_fsync_of_the_first_one_and_fails_with_it(is_failing: bool) -> None:
+    data = encode_batch([(-1, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    async with Running() as running, trio.open_nursery() as nursery:
+        if is_failing:
+            running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
+        running.offload.is_holding = True
+        nursery.start_soon(running.append(0, data=data).wait)
+        await wait_all_tasks_blocked()
+        again = running.append(0, data=data)
+        assert running.broker.metrics.duplicates == 1
+        assert again.reply is None
+        running.offload.let_one_go()
+        [result] = (await again.wait()).partitions
+        assert isinstance(result.error, PartitionReadOnlyError) == is_failing
+        assert bool(result.duplicate) != is_failing
+        [third] = (await running.append(0, data=data).wait()).partitions
+        assert isinstance(third.error, PartitionReadOnlyError) == is_failing
+        assert running.offload.rounds == 1
 
 
 async def test_the_directory_of_a_new_segment_is_synced_before_the_ack_and_its_failure_is_final() -> None:

@@ -409,3 +409,16 @@ def test_other_errors_that_may_pass_are_told_when_they_do_not() -> None:
     reader.answer(now=20.0, error=OutOfResourcesError("not now"))
     with pytest.raises(OutOfResourcesError):
         reader.offsets()
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_batch_is_not_handed_out_when_the_next_one_says_that_its_offset_is_wrong(wrong: int) -> None:
+    """Whether a batch before it speaks for it or it is the first, which may begin anywhere."""
+    reader = Reader()
+    offsets = [0, 5, 10]
+    offsets[wrong] += 2
+    reader.answer(*(batch(offset, 5) for offset in offsets))
+    with pytest.raises(CorruptRecordError) as caught:
+        reader.offsets()
+    assert caught.value.start_offset == reader.fetcher.states[0].position == 5 * wrong
+    assert list(reader.fetcher.gaps) == []

@@ -2,15 +2,30 @@
 
 import pytest
 
-from seglog.batching import IN_FLIGHT_MAX
+from seglog.batching import IN_FLIGHT_MAX, ProducerEpoch
 from seglog.sending import REQUEST_TIMEOUT_SECONDS, ProducerOptions, Sender, Sent
-from seglog_protocol.errors import BrokerStoppingError, ClientClosedError, ConnectionLostError, NotReachableError
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import (
+    BrokerStoppingError,
+    ClientClosedError,
+    ConnectionLostError,
+    InvalidTimestampError,
+    NotReachableError,
+)
 from seglog_protocol.messages import AppendReply, AppendResult, TopicDescription, reply_header
+from seglog_protocol.record_batch import parse_header, verify_crc
+from seglog_protocol.records import decode_records
 
 
-def make(*, partitions: int = 1, max_message_bytes: int = 1_000_000, **options: object) -> Sender:
+def make(
+    *,
+    partitions: int = 1,
+    max_message_bytes: int = 1_000_000,
+    producer: ProducerEpoch | None = None,
+    **options: object,
+) -> Sender:
     topic = TopicDescription("t", "i" * 22, partitions, max_message_bytes, 1 << 30)
-    return Sender(topic, ProducerOptions(**{"linger_ms": 0, **options}))  # type: ignore[arg-type]
+    return Sender(topic, ProducerOptions(**{"linger_ms": 0, **options}), producer)  # type: ignore[arg-type]
 
 
 def send(sender: Sender, value: bytes, now: float = 0.0, partition: int | None = None) -> None:
@@ -129,3 +144,59 @@ def test_a_request_interrupted_while_it_was_put_together_is_put_right_by_the_los
     sender.lost(1.0)
     assert sorted(batch.partition for batch in taken(sender, 2.0).batches) == [0, 1]
     assert sender.take(3.0) is None
+
+
+def test_behind_a_failure_nothing_more_is_sent_if_that_was_asked_for() -> None:
+    sender = make(stop_at_failure=True)
+    for number in range(3):
+        send(sender, b"%d" % number)
+    refused, later = taken(sender), None
+    send(sender, b"waits")
+    later = taken(sender)
+    send(sender, b"waits too")
+    sender.answered(refused, reply_header(1, InvalidTimestampError("no")), 0.0)
+    assert sender.take(0.0) is None
+    assert [isinstance(batch.error, ClientClosedError) for batch in sender.pending()] == [False]
+    sender.lost(0.0)  # with the second one on the way, which is not sent again
+    assert sender.take(0.0) is None
+    assert sender.unacknowledged == 0
+    assert isinstance(later.batches[0].error, ClientClosedError)
+    with pytest.raises(ClientClosedError, match="a record before it was not acknowledged"):
+        sender.append_batch(0, b"", 1, 0.0)
+
+
+def test_a_batch_that_is_built_already_goes_out_in_its_turn_under_the_producers_numbers() -> None:
+    sender = make(producer=ProducerEpoch(7, 0), linger_ms=1e6)
+    send(sender, b"0")
+    built = encode_batch([(1, None, b"1", ()), (1, None, b"2", ())])
+    assert sender.append_batch(0, built, 2, 0.0) is not None
+    send(sender, b"3")
+    sender.flush()
+    found = []
+    for _ in range(3):
+        sent = taken(sender)
+        [batch] = sent.batches
+        assert batch.data is not None
+        header = parse_header(batch.data)
+        assert verify_crc(batch.data, 0, header)
+        found.append((header.producer_id, header.base_sequence, [r.value for r in decode_records(header, batch.data)]))
+        sender.answered(sent, acked(sent), 0.0)
+    assert found == [(7, 0, [b"0"]), (7, 1, [b"1", b"2"]), (7, 3, [b"3"])]
+
+
+def test_a_built_batch_waits_for_room_and_one_that_is_too_large_comes_apart() -> None:
+    built = encode_batch([(1, None, b"%d" % n * 20, ()) for n in range(8)])
+    sender = make(buffer_bytes=len(built), max_message_bytes=len(built) - 1)
+    batch = sender.append_batch(0, built, 8, 0.0)
+    assert batch is not None
+    assert sender.append_batch(0, built, 8, 0.0) is None
+    sent = sender.take(0.0)
+    assert sent is not None
+    sender.build(sent)
+    assert sender.request(sent, 0.0) is None
+    for _ in range(2):
+        sent = taken(sender)
+        sender.answered(sent, acked(sent), 0.0)
+    assert [(piece.record_count, piece.error) for piece in batch.pieces()] == [(4, None), (4, None)]
+    assert batch.is_resolved
+    assert sender.append_batch(0, built, 8, 0.0) is not None

@@ -1,5 +1,8 @@
 """Power cuts under ``disk`` load: eight producers, twenty partitions, rolls, checkpoints and readers, on one broker.
 
+The producers are idempotent, and lose many an answer: then they send the same batches again, often while the fsync that
+the first ones wait for is still under way.
+
 Before every file operation takes effect, what a power cut right there would leave is opened, and everything that has
 been acked at ``disk`` by then must be in it. Only those partitions are looked at for which an operation or an ack came
 since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the
@@ -30,12 +33,23 @@ from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.partition_log import LogSlice, PartitionLog
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.checkpoint import write_checkpoints
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
-from tests.logs import ManualClock, batch, read_around, verify
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    CreateTopicRequest,
+    FetchPartition,
+    FetchRequest,
+)
+from tests.logs import ManualClock, read_around, verify
 
 PRODUCERS: Final = 8
 PARTITIONS: Final = 20
 REQUESTS: Final = 10  # of each producer, of one to three batches
+ANSWERS_LOST: Final = 0.3  # of all
 OPERATIONS_PER_FULL_LOOK: Final = 150
 _TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "segment.ms": 10**9}
 
@@ -75,7 +89,7 @@ class Simulation:
         self.fs = ForgetfulFileSystem()
         self.acked: dict[int, dict[int, bytes]] = {number: {} for number in range(PARTITIONS)}
         self.failure: BaseException | None = None
-        self.points = self.rolls = 0
+        self.points = self.rolls = self.duplicates = 0
         self._changed: set[int] = set()
         self._whole_changed = False
         self._topic_exists = False
@@ -94,9 +108,9 @@ class Simulation:
                     nursery.start_soon(self._keep_house, broker)
                     nursery.start_soon(self._read, broker)
                     for number in range(PRODUCERS):
-                        producers.start_soon(self._produce, broker, number)
+                        producers.start_soon(self._produce, broker, number, producers)
                 nursery.cancel_scope.cancel()
-            self.rolls = broker.metrics.segments_rolled
+            self.rolls, self.duplicates = broker.metrics.segments_rolled, broker.metrics.duplicates
             self._broker = None  # from here on the recovery points are written that only a whole start knows
             assert broker.hello().problems == []
             broker.close()
@@ -109,24 +123,46 @@ class Simulation:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the run found
             self.failure = self.failure or error
 
-    async def _produce(self, broker: Broker, producer: int) -> None:
+    async def _produce(self, broker: Broker, producer: int, waiting: trio.Nursery) -> None:
         dice = Random(self.seed * 1000 + producer)
+        producer_id = (await broker.init_producer()).producer_id
+        sequences = dict.fromkeys(range(PARTITIONS), 0)
         for number in range(REQUESTS):
             if self.failure:
                 return
             partitions = dice.sample(range(PARTITIONS), dice.choice([1, 1, 2, 3]))
             values = [f"producer {producer}, request {number}, partition {p}".encode() for p in partitions]
-            batches = [batch(value + b"." * dice.randrange(450), timestamp=1000 + number) for value in values]
+            batches = [
+                encode_batch(
+                    [(1000 + number, None, value + b"." * dice.randrange(450), ())],
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=sequences[partition],
+                )
+                for partition, value in zip(partitions, values, strict=True)
+            ]
             request = AppendRequest(
                 [AppendPartition("t", p, len(b)) for p, b in zip(partitions, batches, strict=True)], "disk"
             )
-            reply = await broker.append(request, memoryview(bytearray(b"".join(batches)))).wait()
+            reply = await self._send(broker, request, b"".join(batches), dice, waiting)
             for value, result in zip(values, reply.partitions, strict=True):
                 assert result.error is None, result.error
                 assert result.base_offset is not None
                 assert result.base_offset not in self.acked[result.partition], "offsets are not handed out twice"
                 self.acked[result.partition][result.base_offset] = value
                 self._changed.add(result.partition)
+                sequences[result.partition] += 1
+
+    @staticmethod
+    async def _send(
+        broker: Broker, request: AppendRequest, payload: bytes, dice: Random, waiting: trio.Nursery
+    ) -> AppendReply:
+        """Send until an answer arrives; in ``waiting`` the broker waits for those that nobody waits for any more."""
+        while dice.random() < ANSWERS_LOST:
+            waiting.start_soon(broker.append(request, memoryview(bytearray(payload))).wait)
+            for _ in range(dice.randrange(6)):
+                await trio.lowlevel.checkpoint()
+        return await broker.append(request, memoryview(bytearray(payload))).wait()
 
     async def _keep_house(self, broker: Broker) -> None:
         while not self.failure:
@@ -204,6 +240,7 @@ class Simulation:
         verify(fs, log)
         assert log.leader_epoch > epoch_before, "(leader epoch, offset) is never handed out twice"
         found = {record.offset: record.value or b"" for record in read_around(log)}
+        assert len(set(found.values())) == len(found), "nothing is there twice"
         for offset, value in self.acked[number].items():
             assert found.get(offset, b"").rstrip(b".") == value, f"partition {number} has lost offset {offset}"
 
@@ -224,6 +261,7 @@ async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(policy: Cal
     assert simulation.points > 1000, "each with a power cut"
     assert simulation.rolls > 30
     assert sum(map(len, simulation.acked.values())) > 100
+    assert simulation.duplicates > 30
 
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------
@@ -277,6 +315,17 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
         await trio.lowlevel.checkpoint()
 
     patch.setattr(Partition, "wait_durable", do_not_wait)
+
+
+def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
+    """What is in the log already is answered at once, as if it were on the disk."""
+    append_one = Broker._append_one
+
+    def do_not_wait(broker: Broker, partition: Partition, data: memoryview, ack: Ack) -> tuple[AppendResult, int]:
+        result, end_offset = append_one(broker, partition, data, ack)
+        return result, 0 if result.duplicate else end_offset
+
+    patch.setattr(Broker, "_append_one", do_not_wait)
 
 
 def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -337,6 +386,7 @@ MISTAKES: Final[dict[Mistake, str]] = {
     only_the_newest_segment_synced: "has lost offset",
     ack_before_write: "has lost offset",
     ack_before_fsync: "has lost offset",
+    duplicate_acked_before_its_fsync: "has lost offset",
     rename_before_fsync: "seglog-topics.json cannot be understood",
     index_trusted_after_a_crash: "AssertionError('/data/t-",
     handle_closed_while_it_is_synced: "EBADF",

@@ -110,7 +110,7 @@ class ProducerSnapshots:
                 len(self.state) == 0 and self.state.end_offset > log_end
             )  # then there was nothing before it either
             return self._reload(segment_bases, log_end, log_end, now_ms, _no_batches if nothing else replay)
-        self._remove_outside(log_end)
+        self._remove_outside(segment_bases, log_end)
         self.take(log_end)
         self._sync_names()
         return LoadReport()
@@ -209,7 +209,7 @@ class ProducerSnapshots:
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
         """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
         report = LoadReport()
-        self._remove_outside(believed_end)
+        self._remove_outside(segment_bases, believed_end)
         self.state.restart(self._log_start)
         while self.offsets:
             offset = self.offsets[-1]
@@ -226,13 +226,15 @@ class ProducerSnapshots:
             break
         return Replaying(self, segment_bases, now_ms, report)
 
-    def _remove_outside(self, end: int) -> None:
-        """Remove those that tell of too much, and those of batches that have all expired; what stands at the end stays.
+    def _remove_outside(self, segment_bases: Sequence[int], end: int) -> None:
+        """Remove those that tell of too much, and those that stand before the first segment.
 
-        So a log of which everything has expired knows its producers still.
+        The one where the log begins stays, unlike in Kafka: it alone knows a producer whose batches have all expired,
+        and who may still send again the last of them.
         """
+        first = segment_bases[0] if segment_bases else end
         for offset in list(self.offsets):
-            if not self._log_start < offset <= end and not offset == end >= self._log_start:
+            if not first <= offset <= end:
                 self._remove(offset)
 
     def _remove(self, offset: int) -> None:

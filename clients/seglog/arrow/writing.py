@@ -1,40 +1,36 @@
 """``write_arrow``: the rows of a table, appended to a topic."""
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from threading import Event
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from seglog import raw
 from seglog.arrow.columns import check_columns, new_records
-from seglog.arrow.encoding import BATCH_BYTES, ArrowEncoder, EncodedBatch
+from seglog.arrow.encoding import BATCH_BYTES, ArrowEncoder
 from seglog.arrow.reading import ArrowReader
+from seglog.batching import ProducerBatch
 from seglog.client import Client, connect
-from seglog.delivery import Receipt
-from seglog.dialing import backoff_seconds
+from seglog.producer import Producer
 from seglog.sending import ProducerOptions
-from seglog.topics import describe_for_producing
 from seglog.words import count_of
-from seglog_protocol.errors import ClientTimeoutError, DeliveryFailed, MessageTooLargeError, SeglogError
-from seglog_protocol.messages import Ack, TopicDescription
+from seglog_protocol.errors import ClientClosedError, DeliveryFailed, SeglogError
+from seglog_protocol.messages import Ack
 
-REQUEST_BYTES: Final = 8 * 1024 * 1024
+BUFFER_BYTES: Final = 16 * 1024 * 1024
+"""Record batches that are on their way or wait for it."""
 
 _MERGED_ROWS: Final = 64 * 1024
 _MERGED_BYTES: Final = 8 * 1024 * 1024
-
-_Result = Receipt | SeglogError
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
     """What became of the rows of one partition: the offsets of the first and the last, and how many they are.
 
-    Other producers' records may lie between them. Offsets are -1 at ack "none".
+    Other producers' records may lie between them. Offsets are -1 at ack "none", and where a ``Receipt`` has -1.
     """
 
     first_offset: int
@@ -67,6 +63,7 @@ def write_arrow(
     compression_level: int | None = None,
     batch_bytes: int = BATCH_BYTES,
     delivery_timeout: float = 120.0,
+    idempotent: bool = True,
 ) -> WrittenTable:
     """Append every row of ``table`` to ``topic``, created if the broker does that; returns when all are acknowledged.
 
@@ -78,26 +75,32 @@ def write_arrow(
     of what was read from a topic with other partitions.
 
     Keys go to the partition that ``Client.producer`` gives them; the other parameters are its, too. Rows of a partition
-    keep their order. A stream is read as it is written, so memory stays bounded. A batch that is sent again after a
-    lost connection may be in the log twice: at least once.
+    keep their order. A stream is read as it is written, so memory stays bounded. With ``idempotent`` what is sent again
+    after a lost connection is in the log once.
 
-    Raises DeliveryFailed when rows were not acknowledged: the message says how many were before them, and of what
-    follows nothing was sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a note
-    says how many rows of a stream were written before the one that cannot be.
+    Raises DeliveryFailed when rows were not acknowledged: the message says how many were written, and behind a
+    failure nothing more is sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a
+    note says how many rows of a stream were written before the one that cannot be.
     """
     options = ProducerOptions(
         ack=ack,
         compression=compression,
         compression_level=compression_level,
         batch_bytes=batch_bytes,
+        buffer_bytes=BUFFER_BYTES,
         delivery_timeout=delivery_timeout,
+        idempotent=idempotent,
+        stop_at_failure=True,
     )
     schema, rows = _stream_of(table)
     check_columns(schema)
     used = client if isinstance(client, Client) else connect(client)
     try:
-        description = used.converse(describe_for_producing(topic, may_create=used.broker.auto_create_topics))
-        return _Writer(used, description, options).write(rows)
+        producer = used.make_producer(topic, options)
+        try:
+            return _Writer(producer).write(rows)
+        finally:
+            producer.abort(timeout=0)
     finally:
         if used is not client:
             used.close()
@@ -143,124 +146,74 @@ def _one(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 # --- Sending ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Request:
-    """Batches that are sent together."""
-
-    batches: list[EncodedBatch] = field(default_factory=list)
-    size: int = 0
-
-
 class _Writer:
-    """One call of ``write_arrow``: while one request is on its way, the next is made."""
+    """One call of ``write_arrow``: while some batches are on their way, the next ones are made."""
 
-    def __init__(self, client: Client, topic: TopicDescription, options: ProducerOptions) -> None:
-        self._client = client
-        self._topic = topic.name
-        self._options = options
-        self._message_bytes_max = min(topic.max_message_bytes, topic.segment_bytes)
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._topic = producer.topic
+        options = producer.options
         self._encoder = ArrowEncoder(
-            topic.name,
-            topic.partitions,
-            batch_bytes=min(options.batch_bytes, self._message_bytes_max),
+            producer.topic,
+            producer.partitions,
+            batch_bytes=min(options.batch_bytes, producer.batch_bytes_max),
             codec=options.codec,
             level=options.compression_level,
         )
+        self._sent: deque[ProducerBatch] = deque()
         self._batches = 0
         self._batch_bytes = 0
         self._written: dict[int, WrittenRange] = {}
-        self._is_ending = Event()  # nothing is sent again any more
+        self._failures: list[tuple[str, int, int, SeglogError]] = []
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
         """Write them all."""
-        with ThreadPoolExecutor(1, "seglog-write-arrow") as sender:
-            on_the_way: tuple[_Request, Future[list[_Result]]] | None = None
-            try:
-                for request in self._requests(rows):
-                    if on_the_way is not None:
-                        self._settle(*on_the_way)
-                    on_the_way = request, sender.submit(self._send, request.batches)
-                if on_the_way is not None:
-                    self._settle(*on_the_way)
-            except BaseException as error:
-                self._is_ending.set()
-                if self._written and not isinstance(error, DeliveryFailed):
-                    error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
-                raise
+        try:
+            for batch in _merged(rows):
+                for encoded in self._encoder.encode(new_records(batch, time.time_ns() // 1_000_000)):
+                    self._batch_bytes += len(encoded.data)
+                    self._sent.append(self._producer.send_batch(encoded.partition, encoded.data, encoded.record_count))
+                    self._settle()
+            self._producer.flush()
+            self._settle()
+        except BaseException as error:
+            self._end()
+            if self._failures and isinstance(error, SeglogError):
+                raise self._failure() from self._failures[-1][3]
+            if self._written:
+                error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
+            raise
         return WrittenTable(self._topic, self._batches, self._batch_bytes, dict(sorted(self._written.items())))
 
-    def _requests(self, rows: Iterable[pa.RecordBatch]) -> Iterator[_Request]:
-        request = _Request()
-        for batch in _merged(rows):
-            for encoded in self._encoder.encode(new_records(batch, time.time_ns() // 1_000_000)):
-                if request.batches and request.size + len(encoded.data) > REQUEST_BYTES:
-                    yield request
-                    request = _Request()
-                request.batches.append(encoded)
-                request.size += len(encoded.data)
-        if request.batches:
-            yield request
+    def _end(self) -> None:
+        """Send nothing more, and find out what was written."""
+        self._producer.abort()
+        self._settle()
 
-    def _send(self, batches: Sequence[EncodedBatch]) -> list[_Result]:
-        """What became of each batch; those that may fare better later are sent again for as long as that is allowed."""
-        results: list[_Result] = [self._too_large(batch) for batch in batches]
-        waiting = [number for number, batch in enumerate(batches) if len(batch.data) <= self._message_bytes_max]
-        deadline = time.monotonic() + self._options.delivery_timeout
-        attempts = 0
-        while waiting:
-            for number, result in zip(waiting, self._append([batches[number] for number in waiting]), strict=True):
-                results[number] = result
-            waiting = [number for number in waiting if _may_fare_better(results[number])]
-            pause = backoff_seconds(attempts)
-            if waiting and (time.monotonic() + pause >= deadline or self._is_ending.wait(pause)):
-                break
-            attempts += 1
-        return results
+    def _settle(self) -> None:
+        """Take note of what became of the oldest batches."""
+        while self._sent and self._sent[0].is_resolved:
+            for piece in self._sent.popleft().pieces():
+                if piece.error is None:
+                    self._note(piece)
+                elif not isinstance(piece.error, ClientClosedError):
+                    self._failures.append((self._topic, piece.partition, piece.record_count, piece.error))
 
-    def _append(self, batches: Sequence[EncodedBatch]) -> Sequence[_Result]:
-        ready = [raw.RawBatch(self._topic, batch.partition, batch.data) for batch in batches]
-        try:
-            return raw.append(self._client, ready, ack=self._options.ack)
-        except SeglogError as error:
-            return [error] * len(batches)
-
-    def _too_large(self, batch: EncodedBatch) -> MessageTooLargeError:
-        size, limit = len(batch.data), self._message_bytes_max
-        return MessageTooLargeError(
-            f"{size:,} bytes are more than a batch of {self._topic} may have ({limit:,}, the smaller of "
-            "max.message.bytes and segment.bytes)",
-            size=size,
-            limit=limit,
+    def _failure(self) -> DeliveryFailed:
+        count = sum(failure[2] for failure in self._failures)
+        return DeliveryFailed(
+            f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {self._count():,} were written, and "
+            f"what follows was not sent; the last cause: {self._failures[-1][3]}",
+            failures=self._failures,
         )
-
-    def _settle(self, request: _Request, sent: Future[list[_Result]]) -> None:
-        """Take note of what was written; DeliveryFailed for what was not."""
-        failures: list[tuple[str, int, int, Exception]] = []
-        for batch, result in zip(request.batches, sent.result(), strict=True):
-            if isinstance(result, Receipt):
-                self._note(batch, result.offset)
-            else:
-                failures.append((self._topic, batch.partition, batch.record_count, result))
-        if failures:
-            count = sum(failure[2] for failure in failures)
-            cause = failures[-1][3]
-            raise DeliveryFailed(
-                f"not acknowledged: {count_of(count, 'record')} to {self._topic}; {self._count():,} were written, and "
-                f"what follows was not sent; the last cause: {cause}",
-                failures=failures,
-            ) from cause
 
     def _count(self) -> int:
         """Records written so far."""
         return sum(written.records for written in self._written.values())
 
-    def _note(self, batch: EncodedBatch, offset: int) -> None:
+    def _note(self, piece: ProducerBatch) -> None:
         self._batches += 1
-        self._batch_bytes += len(batch.data)
-        last = -1 if offset < 0 else offset + batch.record_count - 1
-        before = self._written.get(batch.partition, WrittenRange(offset, last, 0))
-        self._written[batch.partition] = WrittenRange(before.first_offset, last, before.records + batch.record_count)
-
-
-def _may_fare_better(result: _Result) -> bool:
-    return not isinstance(result, Receipt) and (result.retriable or isinstance(result, ClientTimeoutError))
+        first, count = piece.base_offset, piece.record_count
+        last = -1 if first < 0 else first + count - 1
+        before = self._written.get(piece.partition, WrittenRange(first, last, 0))
+        self._written[piece.partition] = WrittenRange(before.first_offset, last, before.records + count)

@@ -41,7 +41,7 @@ class Consumer(ConsumerBase):
         seconds: float,
     ) -> None:
         super().__init__(topic, options, states)
-        self._dialer = dialer
+        self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._seconds = seconds
         self._dialing = trio.Lock()
@@ -57,7 +57,8 @@ class Consumer(ConsumerBase):
 
         Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
-        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``.
+        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
+        InconsistentClusterIdError when it comes back with another log directory.
         """
         return Items(self, self._records)
 

@@ -4,7 +4,7 @@ import trio
 
 from seglog.address import Address
 from seglog.conversations import ask
-from seglog.dialing import Attempts, attempt_seconds, hello_request, refused, saying_hello
+from seglog.dialing import Attempts, attempt_seconds, check_cluster, hello_request, refused, saying_hello
 from seglog.trio.background import Background
 from seglog.trio.link import Link
 from seglog.trio.transport import Opener, Transport
@@ -13,13 +13,23 @@ from seglog_protocol.messages import HelloReply
 
 
 class Dialer:
-    """Opens links to one address, through ``opener``; their tasks belong to ``background``."""
+    """Opens links to one address, through ``opener``; their tasks belong to ``background``.
 
-    def __init__(self, address: Address, client_id: str, background: Background, opener: Opener) -> None:
+    With ``cluster_id`` only where that is the broker's.
+    """
+
+    def __init__(
+        self, address: Address, client_id: str, background: Background, opener: Opener, cluster_id: str = ""
+    ) -> None:
         self.address = address
         self.client_id = client_id
+        self.cluster_id = cluster_id
         self._background = background
         self._opener = opener
+
+    def bound_to(self, link: Link) -> "Dialer":
+        """For links to the same log directory as this one's."""
+        return Dialer(self.address, self.client_id, self._background, self._opener, link.hello.cluster_id)
 
     @property
     def server(self) -> str:
@@ -52,6 +62,7 @@ class Dialer:
         try:
             with saying_hello(self.server):
                 link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), seconds=seconds)
+            check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
             link.close()
             raise

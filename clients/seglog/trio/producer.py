@@ -55,7 +55,7 @@ class Producer:
         self.topic = topic.name
         self.partitions = topic.partitions
         self.options = options
-        self._dialer = dialer
+        self._dialer = dialer.bound_to(link)
         self._link: Link | None = None
         self._sender = Sender(topic, options, producer)
         self._sender.accumulator.on_settled = self._on_settled

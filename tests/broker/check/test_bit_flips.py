@@ -1,15 +1,28 @@
 """Every single bit of a small log directory turned, one after the other: what a check sees, and what it cannot see."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 
 from seglog_broker.check.findings import Code, Severity
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.partition_state import PartitionState
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    ProducerEntry,
+    encode_aborted_transaction,
+    encode_snapshot,
+)
 from tests.broker.check.support import DATA, PARTITION, check, codes, findings, path_of, totals, written
 from tests.broker.dump.support import create
 from tests.logs import flip_bit
+from tests.support import REPOSITORY
+
+_PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
+BATCH = 100
+"""Bytes of every batch here."""
 
 
 def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
@@ -19,6 +32,20 @@ def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
             flip_bit(fs, path, position, bit)
             yield position, bit
             flip_bit(fs, path, position, bit)
+
+
+def _on_the_page(log: str) -> str:
+    """What docs/DURABILITY.md says may change unseen in the active segment of such a log."""
+    [unseen] = re.findall(rf"^ *\| {re.escape(log)} \| (.+?) \|", _PAGE, re.MULTILINE)
+    return str(unseen)
+
+
+def _ranges(positions: Iterable[int]) -> str:
+    """As the page writes them: "0-4, 7"."""
+    ordered = sorted(positions)
+    starts = ordered[:1] + [b for a, b in pairwise(ordered) if b > a + 1]
+    ends = [a for a, b in pairwise(ordered) if b > a + 1] + ordered[-1:]
+    return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)) or "nothing"
 
 
 @pytest.mark.parametrize("suffix", [pytest.param(".log", marks=pytest.mark.slow), ".index", ".timeindex", ".checksum"])
@@ -46,13 +73,14 @@ def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_wi
     fs = written()
     for position, bit in _flips(fs, path_of(20)):
         assert not totals(check(fs)).is_sound, f"bit {bit} of byte {position}"
+    assert _on_the_page("stopped in order") == "nothing"
 
 
 def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn_tail() -> None:
     """Nobody knows where the log ended. A note names the bytes, and the next start cuts them off."""
     fs = written(clean=False)
-    start, end = 200, fs.stat(path_of(20)).size
-    assert end == start + 100
+    start, end = 2 * BATCH, fs.stat(path_of(20)).size
+    assert end == start + BATCH
     tails = set()
     for position, _ in _flips(fs, path_of(20)):
         told = check(fs)
@@ -62,6 +90,7 @@ def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn
     # A base offset that is only somewhat too large leaves a gap; the leader epoch is in its checkpoint.
     watched = {start + 5, start + 6, *range(start + 12, start + 16)}
     assert tails == set(range(start, end)) - watched
+    assert _on_the_page("killed") == f"of the last batch {_ranges(position - start for position in tails)}"
 
 
 def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_checksum() -> None:
@@ -74,6 +103,7 @@ def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_chec
     unseen = {position for position, _ in _flips(fs, path_of(20)) if not findings(check(fs))}
     # Of the last batch, which no index entry names, what raises the offset within the span of a segment.
     assert unseen == {304, 305, 306, 307}
+    assert _on_the_page("compacted") == f"of the last batch {_ranges(position - 3 * BATCH for position in unseen)}"
 
 
 def test_in_a_log_that_kafka_wrote_and_whose_epochs_are_lost_an_epoch_may_change_unseen() -> None:
@@ -81,6 +111,28 @@ def test_in_a_log_that_kafka_wrote_and_whose_epochs_are_lost_an_epoch_may_change
     for name in ("seglog-topics.json", "commits-0/leader-epoch-checkpoint"):
         create(fs, f"{DATA}/{name}")
     fs.unlink(f"{DATA}/seglog-topics.json")
+    unseen = set()
     for position, _ in _flips(fs, path_of(20)):
         seen = {code for _, code in codes(check(fs))} - {Code.REGISTRY_MISSING, Code.EPOCHS_EMPTY}
-        assert bool(seen) != (position % 100 in range(12, 16)), position
+        if not seen:
+            unseen.add(position)
+    of_a_batch = {position % BATCH for position in unseen}
+    assert unseen == {position for position in range(3 * BATCH) if position % BATCH in of_a_batch}
+    assert _on_the_page("Kafka's, its epochs lost") == f"of each batch {_ranges(of_a_batch)}"
+
+
+def test_every_bit_of_a_snapshot_is_watched() -> None:
+    fs = written(11, covered=True)
+    path = path_of(10, ".snapshot")
+    create(fs, path, encode_snapshot([ProducerEntry(7, 0, 9, 9, 0, 1_700_000_000_000, -1, -1)]))
+    assert findings(check(fs)) == []
+    for position, _ in _flips(fs, path):
+        assert codes(check(fs)) == [(Severity.DERIVED, Code.SNAPSHOT_WRONG)], position
+
+
+def test_a_transaction_index_which_only_kafka_writes_has_no_checksum() -> None:
+    fs = written(11, covered=True)
+    path = path_of(0, ".txnindex")
+    create(fs, path, encode_aborted_transaction(AbortedTransaction(0, 7, 3, 5, 6)))
+    unseen = {position for position, _ in _flips(fs, path) if not findings(check(fs))}
+    assert _on_the_page("any, with a `.txnindex`") == f"of its entry {_ranges(unseen)}"

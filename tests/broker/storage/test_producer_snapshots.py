@@ -191,13 +191,24 @@ def test_a_log_that_was_not_stopped_well_is_read_where_it_has_no_snapshot() -> N
     assert decode_snapshot(read_file(partition.fs, _path(6)))[0].last_sequence == 5
 
 
-def test_snapshots_at_or_below_the_log_start_and_above_its_end_are_removed() -> None:
-    partition = Partition(*counting(9), bases=[2, 4, 6])
-    partition.log_start = 4
+def test_snapshots_before_the_first_segment_and_above_the_logs_end_are_removed() -> None:
+    partition = Partition(*counting(9), bases=[4, 6])
+    partition.log_start = 5
     for offset in (2, 4, 6, 10):
         partition.put(offset)
     assert partition.load().snapshot == 6
-    assert partition.files == [6, 9]
+    assert partition.files == [4, 6, 9]
+
+
+def test_a_producer_whose_batches_have_all_expired_is_known_after_a_crash() -> None:
+    """It may not have got its last answer, and send that batch again."""
+    others = [ReplayedBatch(data(2, number, at=number)) for number in range(4, 9)]
+    partition = Partition(*others, bases=[4, 6])
+    partition.log_start = 4
+    partition.put(4, encode_snapshot([ProducerEntry(1, 0, 3, 3, 0, NOW, -1, -1)]))
+    assert partition.load(recovered_from=4) == LoadReport(snapshot=4, replayed=5)
+    assert seen(partition.state) == [(1, 3), (2, 8)]
+    assert partition.state.check([data(1, 3)]) is not None, "a repetition"
 
 
 def test_a_snapshot_above_what_recovery_read_anew_is_not_believed() -> None:
@@ -364,7 +375,7 @@ def test_truncation_keeps_the_snapshots_within_the_log() -> None:
         partition.put(offset, encode_snapshot([ProducerEntry(1, 0, offset - 1, offset - 1, 0, NOW, -1, -1)]))
     partition.snapshots.offsets = [1, 2, 3, 4, 5]
     assert partition.truncate(3) == LoadReport(snapshot=3)
-    assert partition.files == [2, 3]
+    assert partition.files == [1, 2, 3]
     assert seen(partition.state) == [(1, 2)]
 
 

@@ -1,6 +1,8 @@
 import threading
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +22,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, Request
 from seglog_protocol.record_batch import parse_header
 from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
+from tests.faults.test_idempotent_producers import cutting
 from tests.processes import daemon
 
 
@@ -89,15 +92,18 @@ def test_an_empty_table_is_written_in_no_time(broker: FakeBroker) -> None:
     assert not any(isinstance(request, AppendRequest) for request in broker.requests)
 
 
-def test_a_request_stays_within_its_size_and_the_ack_is_the_one_asked_for(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "REQUEST_BYTES", 2_000)
+def test_batches_stay_within_their_size_and_the_ack_is_the_one_asked_for(broker: FakeBroker) -> None:
     seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500, ack="os")
     appends = [request for request in broker.requests if isinstance(request, AppendRequest)]
     assert {request.ack for request in appends} == {"os"}
     assert len(appends) > 5
-    assert all(sum(part.size for part in request.partitions) <= 2_000 for request in appends)
+    assert all(part.size <= 500 for request in appends for part in request.partitions)
+
+
+def test_what_is_on_its_way_stays_within_the_buffer(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "BUFFER_BYTES", 2_000)
+    written = seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500)
+    assert written.records == sum(map(len, values(broker))) == 1_000
 
 
 def test_with_ack_none_offsets_are_not_known(broker: FakeBroker) -> None:
@@ -123,7 +129,6 @@ def test_columns_and_options_are_refused_before_anything_is_sent(broker: FakeBro
 def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "REQUEST_BYTES", 1)
     monkeypatch.setattr(writing, "_MERGED_ROWS", 1)
     good = [pa.record_batch({"value": [b"%d" % n], "partition": [0]}) for n in range(5)]
     bad = pa.record_batch({"value": [b"5"], "partition": [-7]})
@@ -131,8 +136,20 @@ def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
     with pytest.raises(ValueError, match="none is below 0") as caught:
         seglog.write_arrow(broker.address, "t", rows)
     (note,) = caught.value.__notes__
-    assert note == "seglog: 3 records or more were written before"
-    assert values(broker)[0] == list(range(4))  # one more was on its way, and one not yet
+    count = len(values(broker)[0])
+    assert note == f"seglog: {count} record{'s' if count > 1 else ''} or more were written before"
+    assert values(broker)[0] == list(range(count))
+
+
+def test_what_is_wrong_with_the_source_is_said_as_it_is(broker: FakeBroker) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield table(70_000).combine_chunks().to_batches()[0]
+        raise seglog.NotReachableError("the other broker is gone")
+
+    stream = pa.RecordBatchReader.from_batches(table(1).schema, rows())
+    with pytest.raises(seglog.NotReachableError, match="the other broker is gone") as caught:
+        seglog.write_arrow(broker.address, "t", stream)
+    assert caught.value.__notes__ == [f"seglog: {sum(map(len, values(broker))):,} records or more were written before"]
 
 
 def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that(tmp_path: Path) -> None:
@@ -185,23 +202,60 @@ def test_a_lost_connection_is_followed_by_another_attempt(broker: FakeBroker) ->
     assert sorted(number for log in values(broker) for number in log) == list(range(100))
 
 
-def test_what_is_refused_for_good_ends_the_writing_and_is_counted(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+def test_what_is_sent_again_is_what_was_sent_before(broker: FakeBroker) -> None:
+    """The answer is lost, not the batch: a broker knows it again by its producer and sequence."""
+    left = [2, 3, 5]
+
+    def lose_the_answer(request: Request, payload: memoryview) -> Answer | None:
+        if not isinstance(request, AppendRequest) or not left:
+            return None
+        left[0] -= 1
+        if left[0]:
+            return None
+        del left[0]
+        position = 0
+        for part in request.partitions:
+            broker.logs["t"][part.partition].append(payload[position : position + part.size])
+            position += part.size
+        return CLOSE
+
+    broker.script = lose_the_answer
+    assert seglog.write_arrow(broker.address, "t", table(1_000), batch_bytes=500).records == 1_000
+    assert left == []
+    doubled = 0
+    for log in broker.logs["t"]:
+        headers = [parse_header(batch) for batch in log.batches]
+        assert {(header.producer_id, header.producer_epoch) for header in headers} == {(headers[0].producer_id, 0)}
+        by_sequence = {header.base_sequence: header.record_count for header in headers}
+        doubled += len(headers) - len(by_sequence)
+        assert list(accumulate(by_sequence.values(), initial=0))[:-1] == list(by_sequence)
+    assert doubled >= 3
+
+
+@pytest.mark.parametrize("options", [{"idempotent": False}, {"ack": "none"}])
+def test_it_is_not_idempotent_where_that_was_not_asked_for_or_means_nothing(
+    broker: FakeBroker, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(writing, "REQUEST_BYTES", 1)  # each batch by itself
+    seglog.write_arrow(broker.address, "t", table(10), **options)
+    with broker.changed:
+        assert broker.changed.wait_for(lambda: sum(map(len, values(broker))) == 10, 30)
+    assert {parse_header(batch).producer_id for log in broker.logs["t"] for batch in log.batches} == {-1}
+
+
+def test_what_is_refused_for_good_ends_the_writing_and_is_counted(broker: FakeBroker) -> None:
     refused = PartitionReadOnlyError("read-only", topic="t")
     script(broker, None, AppendReply([AppendResult("t", 0, error=refused)]))
-    before = threading.active_count()
-    rows = pa.table({"value": [b"%d" % n for n in range(90)], "partition": [0] * 90})
+    rows = pa.table({"value": [b"%d" % n for n in range(900)], "partition": [0] * 900})
     with pytest.raises(DeliveryFailed, match=r"not acknowledged: \d+ records to t; \d+ were written") as caught:
         seglog.write_arrow(broker.address, "t", rows, batch_bytes=300)
     assert caught.value.failures[0][:2] == ("t", 0)
     assert isinstance(caught.value.__cause__, PartitionReadOnlyError)
     count, written = caught.value.failures[0][2], len(values(broker)[0])
-    assert f"{count} records to t" in str(caught.value)
-    assert written >= count
+    assert f"{count} records to t; {written} were written" in str(caught.value)
+    assert len(caught.value.failures) == 1, "what was not sent did not fail"
+    assert 0 < written < 900 - count
     assert values(broker)[0][:count] == list(range(count))
-    assert threading.active_count() <= before + 1  # of the broker
+    assert not any(thread.name.startswith("seglog") for thread in threading.enumerate())
 
 
 def test_a_record_that_no_batch_may_hold_fails_without_being_sent() -> None:
@@ -222,6 +276,21 @@ def test_the_time_for_trying_again_is_bounded(broker: FakeBroker) -> None:
 
 
 # --- The real thing ---------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_are_cut_off_lose_no_row_and_double_none(tmp_path: Path) -> None:
+    count = 20_000
+    with daemon(tmp_path / "data") as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 2)
+        with cutting(running.port, 3) as proxy:
+            written = seglog.write_arrow(proxy.address, "t", table(count), batch_bytes=500)
+            assert proxy.cuts > 5
+        assert client.metrics()["duplicates_total"] > 0, "there was something to be recognised"
+        assert written.records == count
+        for partition in range(2):
+            found = seglog.read_arrow(client, "t", partitions=[partition], columns=["value"]).read_all()
+            of_it = [n for n in range(count) if partition_for_key(b"key-%d" % (n % 50), 2) == partition]
+            assert [int(value) for value in found.column("value").to_pylist()] == of_it
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -1,0 +1,321 @@
+"""Producers and consumers that live through every death of their broker, and a ledger of what that broker promised.
+
+Every record has a name of its own, in a header: who sent it to which partition, and its number there. So a record that
+is missing, twice, or out of order is seen by its name alone.
+"""
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final, Literal, NamedTuple, Self
+
+import seglog
+from seglog_protocol.errors import ConnectionLostError
+from seglog_protocol.messages import Ack
+from seglog_protocol.records import Headers
+
+KEYS: Final = 40
+LAST: Final = b"last"
+"""The value of the record that tells readers to go home."""
+
+_PATIENCE_SECONDS: Final = 120
+_BATCH_BYTES: Final = 400
+_AHEAD_MAX: Final = 40
+"""Records of a sender that nobody has looked at: so a slow machine has no more of them to look at, and a dozen batches
+are on their way or wait."""
+Policy = Literal["keep", "delete", "compact", "compact,delete"]
+
+
+class Entry(NamedTuple):
+    """A record as it was sent; ``name`` is SENDER:NUMBER."""
+
+    name: bytes
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def of(cls, key: bytes | None, value: bytes | None, headers: Headers) -> Self:
+        """A record as it was found."""
+        [(_, name)] = headers
+        assert name is not None
+        return cls(name, key, value)
+
+    @property
+    def sender(self) -> tuple[bytes, int]:
+        """Who sent it, and how many it had sent before."""
+        sender, _, number = self.name.rpartition(b":")
+        return sender, int(number)
+
+
+class Ledger:
+    """What was sent to one partition, and what was promised of it: acked, shown to a reader, or found after a kill.
+
+    A kill takes nothing that was written, so what was seen once stays, unless the policy of the topic takes it.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.sent: dict[bytes, Entry] = {}
+        self.promised: dict[int, Entry] = {}
+        self.acked = 0
+        self.acked_unplaced = 0
+        """Acked without an offset: sent again to a broker that was past it."""
+        self.superseded: set[int] = set()
+        self.expired = 0
+        self._offsets: dict[bytes, int] = {}
+        self._unplaced: list[Entry] = []
+
+    def note_ack(self, entry: Entry, offset: int) -> None:
+        """An ack came, for a record at ``offset``, or -1."""
+        self.acked += 1
+        if offset < 0:
+            self.acked_unplaced += 1
+            self._unplaced.append(entry)
+        else:
+            self.note(offset, entry)
+
+    def note(self, offset: int, entry: Entry) -> None:
+        """Somebody was told that this record is at this offset."""
+        assert self.sent.get(entry.name) == entry, "nothing is invented"
+        assert self._offsets.setdefault(entry.name, offset) == offset, f"{entry} is twice in the log"
+        if offset not in self.superseded:
+            assert self.promised.setdefault(offset, entry) == entry, f"offset {offset} was given to two records"
+
+    def check(self, found: Mapping[int, Entry], start: int, end: int) -> None:
+        """Hold what is in the log, all of it, against what was promised; ``end`` is the log's."""
+        for offset, entry in found.items():
+            self.note(offset, entry)
+        self._check_order(found)
+        if self.policy in ("keep", "delete"):
+            assert start == 0 or self.policy == "delete", "nobody asked for that"
+            assert sorted(found) == list(range(start, end)), "offsets are contiguous"
+        for entry in self._unplaced:
+            assert entry.name in self._offsets or self.policy != "keep", f"{entry} was acked and is nowhere"
+        self._unplaced.clear()
+        newest = {entry.key: offset for offset, entry in sorted(found.items())}
+        last = {entry.key: entry for _, entry in sorted(self.promised.items())}
+        for offset, entry in list(self.promised.items()):
+            if offset in found:
+                continue
+            if offset < start:
+                assert "delete" in self.policy, "nobody asked for that"
+                self.expired += 1
+            else:
+                assert "compact" in self.policy, f"{entry} was promised at {offset} and is gone"
+                # A later write of its key is there; or the last one was a tombstone, whose time was over.
+                is_deleted = entry.key not in newest and last[entry.key].value is None
+                assert is_deleted or newest.get(entry.key, -1) > offset, f"{offset}: {entry} has no successor"
+                self.superseded.add(offset)
+                if last[entry.key] is entry:
+                    continue  # the tombstone itself, which still speaks for those before it
+            del self.promised[offset]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Records acked, superseded, expired, and acked without an offset."""
+        return self.acked, len(self.superseded), self.expired, self.acked_unplaced
+
+    def _check_order(self, found: Mapping[int, Entry]) -> None:
+        """Of each sender in the order sent; without a hole, where only the oldest may be gone."""
+        numbers: dict[bytes, list[int]] = {}
+        for _, entry in sorted(found.items()):
+            sender, number = entry.sender
+            numbers.setdefault(sender, []).append(number)
+        for sender, theirs in numbers.items():
+            assert theirs == sorted(set(theirs)), f"{sender!r} is out of order"
+            if self.policy in ("keep", "delete"):
+                first = 0 if self.policy == "keep" else theirs[0]
+                assert theirs == list(range(first, first + len(theirs))), f"of {sender!r} something is missing"
+
+
+Ledgers = Mapping[tuple[str, int], Ledger]
+
+
+class LivingThread(threading.Thread):
+    """A thread whose failure is the test's: ``finish`` raises it."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Live."""
+        try:
+            self.live()
+        except BaseException as error:  # noqa: BLE001 - raised where the test can see it
+            self.failure = error
+
+    def live(self) -> None:
+        """What a subclass does."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise what went wrong so far."""
+        if self.failure is not None:
+            raise self.failure
+
+    def finish(self) -> None:
+        """Wait for its end."""
+        self.join(_PATIENCE_SECONDS)
+        self.check()
+        assert not self.is_alive(), f"{self} does not end"
+
+
+class Writer(LivingThread):
+    """An idempotent producer that sends a few records at a time until it is told to stop, then flushes."""
+
+    def __init__(self, name: str, address: str, topic: str, ledgers: Ledgers, ack: Ack) -> None:
+        super().__init__()
+        self.name = name
+        self._address = address
+        self._topic = topic
+        self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
+        self._ack: Ack = ack
+        self._on_the_way: dict[int, deque[tuple[Entry, seglog.Delivery]]] = {p: deque() for p in self._ledgers}
+        self._is_over = threading.Event()
+        self._producer: seglog.Producer | None = None
+
+    def live(self) -> None:
+        """Send; waiting, reconnecting and sending again is left to the producer."""
+        dice = random.Random(self.name)
+        counts = dict.fromkeys(self._ledgers, 0)
+        with (
+            seglog.connect(self._address) as client,
+            client.producer(self._topic, ack=self._ack, linger_ms=2, batch_bytes=_BATCH_BYTES) as producer,
+        ):
+            self._producer = producer
+            while not self._is_over.wait(dice.uniform(0.01, 0.04)):
+                for _ in range(min(dice.randrange(1, 9), _AHEAD_MAX - self.unacknowledged)):
+                    partition = dice.choice(list(self._ledgers))
+                    name = b"%s.%d:%d" % (self.name.encode(), partition, counts[partition])
+                    counts[partition] += 1
+                    is_tombstone = dice.random() < 0.05 and "compact" in self._ledgers[partition].policy
+                    value = None if is_tombstone else b"%0*x" % (dice.randrange(1, 60), dice.getrandbits(60))
+                    entry = Entry(name, b"key %d" % dice.randrange(KEYS), value)
+                    self._ledgers[partition].sent[name] = entry
+                    delivery = producer.send(value, key=entry.key, partition=partition, headers={"name": name})
+                    self._on_the_way[partition].append((entry, delivery))
+
+    def take_acks(self) -> int:
+        """Put into the ledger what was acked since the last call; how many records. A failed one is a failure."""
+        self.check()
+        count = 0
+        for partition, waiting in self._on_the_way.items():
+            while waiting and waiting[0][1].done():
+                entry, delivery = waiting.popleft()
+                self._ledgers[partition].note_ack(entry, delivery.result().offset)
+                count += 1
+        return count
+
+    def stop(self) -> None:
+        """Send nothing new; it ends when all it sent is acknowledged."""
+        self._is_over.set()
+
+    def abandon(self) -> None:
+        """Let go of everything at once; a no-op when it has ended."""
+        self.stop()
+        if self._producer is not None:
+            self._producer.abort(timeout=0)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records without an answer."""
+        return sum(map(len, self._on_the_way.values()))
+
+
+class Places:
+    """Where a reader is: every offset is a record, or lies in a gap that the broker named."""
+
+    def __init__(self, policy: Policy) -> None:
+        reasons = {"keep": (), "delete": ("expired",), "compact": ("compacted",)}
+        self._reasons = reasons.get(policy, ("compacted", "expired"))
+        self._next: dict[int, int] = {}
+
+    def gap(self, gap: seglog.ConsumerGap) -> None:
+        """A gap is told, right where the reader stands."""
+        assert gap.reason in self._reasons, gap
+        assert self._next.get(gap.partition, gap.start) == gap.start, gap
+        self._next[gap.partition] = gap.end
+
+    def record(self, record: seglog.Record) -> None:
+        """A record comes, right where the reader stands."""
+        at = self._next.get(record.partition, record.offset)
+        assert record.offset == at, f"{record} came where {at} was due"
+        self._next[record.partition] = record.offset + 1
+
+
+class Reader(LivingThread):
+    """Consumers of one topic: one that follows, or (``again``) one after the other, each from the earliest to the end.
+
+    ``seen`` is what they were given. It ends at the last record.
+    """
+
+    def __init__(
+        self, address: str, topic: str, ledgers: Ledgers, *, durable_only: bool = False, again: bool = False
+    ) -> None:
+        super().__init__()
+        self.name = f"reader of {topic}, {durable_only=}, {again=}"
+        self.count = 0
+        self._address = address
+        self._topic = topic
+        self._ledgers = {partition: ledger for (of, partition), ledger in ledgers.items() if of == topic}
+        self._durable_only = durable_only
+        self._again = again
+        self._seen: deque[seglog.Record] = deque()
+        self._ended: set[int] = set()
+
+    def live(self) -> None:
+        """Read; waiting and reconnecting is left to the consumer."""
+        with seglog.connect(self._address) as client:
+            for records in self._passes(client):
+                for record in records:
+                    self.count += 1
+                    self._seen.append(record)
+                    if record.value == LAST:
+                        self._ended.add(record.partition)
+                        if self._ended == set(self._ledgers):
+                            return
+
+    def _passes(self, client: seglog.Client) -> Iterator[Iterator[seglog.Record]]:
+        policy = self._ledgers[0].policy
+        while True:
+            places = Places(policy)
+            with (
+                suppress(ConnectionLostError, seglog.NotReachableError),  # while a new one was being made
+                client.consumer(
+                    self._topic,
+                    start="earliest",
+                    follow=not self._again,
+                    durable_only=self._durable_only,
+                    on_out_of_range="earliest",
+                    on_gap=places.gap,
+                ) as consumer,
+            ):
+                yield self._checked(consumer, places)
+            time.sleep(0.5)
+
+    @staticmethod
+    def _checked(consumer: seglog.Consumer, places: Places) -> Iterator[seglog.Record]:
+        for record in consumer:
+            places.record(record)
+            yield record
+
+    def take_seen(self) -> None:
+        """Put into the ledger what was read since the last call."""
+        self.check()
+        while self._seen:
+            record = self._seen.popleft()
+            entry = Entry.of(record.key, record.value, record.headers)
+            self._ledgers[record.partition].note(record.offset, entry)
+
+
+def send_last(address: str, ledgers: Ledgers) -> None:
+    """Behind everything else, what readers end at."""
+    with seglog.connect(address) as client:
+        for (topic, partition), ledger in ledgers.items():
+            entry = Entry(b"last:0", LAST, LAST)
+            ledger.sent[entry.name] = entry
+            with client.producer(topic) as producer:
+                producer.send(entry.value, key=entry.key, partition=partition, headers={"name": entry.name})

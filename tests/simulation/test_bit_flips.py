@@ -1,0 +1,100 @@
+"""Every single bit of a closed segment's files turned, one after the other, while a broker serves it to a consumer.
+
+What a consumer is handed is right, record by record, or it gets an error; nothing is handed out under another offset.
+``seglogd check`` finds each of these bits, see tests/broker/check/test_bit_flips.py.
+"""
+
+from typing import Final
+
+import pytest
+
+from seglog.fetching import Fetcher, PartitionState
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
+from tests.logs import ManualClock, contents, flip_bit
+
+DIRECTORY: Final = "/data/t-0"
+CLOSED: Final = 12
+"""Where the segment begins that is looked at; those before and behind it are like it."""
+_BATCHES: Final = 3  # a segment, of two records each
+_CONFIG: Final = {"segment.ms": 1000, "index.interval.bytes": 0}
+
+Found = list[tuple[int, bytes | None]]
+
+
+def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return Broker.open(config, fs, clock or ManualClock(), InlineOffload())
+
+
+async def _written() -> tuple[dict[str, bytes], Found]:
+    """Files of a log directory that was stopped in order, and its records."""
+    fs, clock = ForgetfulFileSystem(), ManualClock()
+    broker = _open(fs, clock)
+    await broker.create_topic(CreateTopicRequest("t", 1, dict(_CONFIG)))
+    records: Found = []
+    for number in range(4 * _BATCHES):
+        values = [b"%d" % (2 * number + part) for part in range(2)]
+        data = encode_batch(
+            [(clock.now, None, value, ()) for value in values],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=2 * number,
+        )
+        request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
+        await broker.append(request, memoryview(bytearray(data))).wait()
+        records += [(2 * number + part, value) for part, value in enumerate(values)]
+        if number % _BATCHES == _BATCHES - 1:
+            clock.now += 2000
+    assert [segment.base_offset for segment in broker.partitions["t", 0].log.segments] == [0, 6, CLOSED, 18]
+    broker.close()
+    return contents(fs), records
+
+
+async def _read(broker: Broker, start: int, end: int) -> Found:
+    """What a consumer gets until something keeps it from going on."""
+    fetcher = Fetcher("t", [PartitionState(0, start, end=end)])
+    found: Found = []
+    try:
+        while not fetcher.is_finished:
+            request, generations = fetcher.request(0.0), fetcher.generations()
+            assert request is not None
+            with await broker.fetch(request) as answer:
+                payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
+                fetcher.take(answer.reply, memoryview(payload), request, generations, 0.0)
+            while (batch := fetcher.next_batch()) is not None:
+                found += [(record.offset, record.value) for record in batch.records()]
+                fetcher.finish(batch)
+    except SeglogError:
+        pass
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".checksum", ".snapshot"])
+async def test_no_bit_of_a_closed_segment_makes_a_consumer_get_what_is_wrong(suffix: str) -> None:
+    """But for one thing, which only the scrub finds: the offset of the last batch of a segment, where it has risen."""
+    files, records = await _written()
+    path = f"{DIRECTORY}/{CLOSED:020d}{suffix}"
+    last = len(files[path]) * (_BATCHES - 1) // _BATCHES
+    unseen = {(last + 7, bit) for bit in range(3)}  # further, and it would lie behind the end of the log
+    wrong = set[tuple[int, int]]()
+    for position in range(len(files[path])):
+        for bit in range(8):
+            fs = ForgetfulFileSystem()
+            fs.load(files)
+            flip_bit(fs, path, position, bit)
+            broker = _open(fs)
+            for start in (0, CLOSED + 3):
+                found = await _read(broker, start, len(records))
+                if not set(found) <= set(records):
+                    wrong.add((position, bit))
+                if suffix != ".log":
+                    assert found == records[start:], f"byte {position}, bit {bit}: something was left out"
+            broker.close()
+    assert wrong == (unseen if suffix == ".log" else set())
