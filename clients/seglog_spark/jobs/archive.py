@@ -74,8 +74,8 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
         )
     if manifest.topic_id != topic.id:
         raise InputError(
-            f"{folder} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a folder "
-            "of its own"
+            f"{folder} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
+            "folder of its own"
         )
     for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
         _, end = manifest.partitions.get(partition.partition, (0, 0))

@@ -122,6 +122,7 @@ class Opened:
     """An input and what there is of it: its partitions, with their ends, and how times are found."""
 
     source: Input
+    topic_id: str
     ends: Mapping[TopicPartition, Ends]
     find_times: FindTimes
 
@@ -137,11 +138,12 @@ def open_input(options: Options, client: Client | None) -> Opened:
         folder = folder_of(options.archive, "--in")
         manifest = load_whole(folder)
         archive = ArchiveInput(manifest.topic, folder, manifest.files)
-        return Opened(archive, archive_ends(manifest), archive.find_times)
+        return Opened(archive, manifest.topic_id, archive_ends(manifest), archive.find_times)
     assert client is not None
     log = Catalog(client)
-    ends = log.ends(log.partitions(Subscribe((options.topic,))))
-    return Opened(TopicInput(options.topic, options.server, options.accept_loss), ends, log.find_times)
+    topic = client.describe_topic(options.topic)
+    ends = log.ends(log.partitions(Subscribe((topic.name,))))
+    return Opened(TopicInput(topic.name, options.server, options.accept_loss), topic.id, ends, log.find_times)
 
 
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:

@@ -163,9 +163,9 @@ def load(folder: Path) -> Manifest | None:
 
 def load_whole(folder: Path) -> Manifest:
     """The manifest of an archive that is there, to be read; InputError where there is none, or not a whole one."""
-    found = load(folder)
+    found = load(folder) if (folder / MANIFEST).exists() else None
     if found is None:
-        raise InputError(f"{folder} holds no archive of seglog: there is no {MANIFEST}")
+        raise InputError(f"{folder} holds no archive of seglog: there is no {MANIFEST} in it")
     if found.kind == "compacted" and found.planned:
         raise InputError(f"{folder} holds a compaction that was not finished; run that job again first")
     return found

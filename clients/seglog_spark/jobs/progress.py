@@ -3,12 +3,10 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from seglog.words import count_of
+from typing import Final
 
 _CLEAR_LINE: Final = "\r\x1b[K"
 _LOOK_SECONDS: Final = 0.5
@@ -35,10 +33,10 @@ class Progress:
         return round(time.monotonic() - self.started, 3)
 
     @contextmanager
-    def watching(self, spark: Any) -> Iterator[None]:
-        """Show how many tasks are done while the block runs."""
+    def watching(self, look: Callable[[], str]) -> Iterator[None]:
+        """While the block runs, show every change in what ``look`` answers from a thread of its own."""
         done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(spark.sparkContext.statusTracker(), done), daemon=True)
+        watcher = threading.Thread(target=self._watch, args=(look, done), daemon=True)
         watcher.start()
         try:
             yield
@@ -48,23 +46,21 @@ class Progress:
             if self.is_terminal:
                 print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
-    def _watch(self, tracker: Any, done: threading.Event) -> None:
+    def _watch(self, look: Callable[[], str], done: threading.Event) -> None:
         shown, shown_at = "", time.monotonic()
         while not done.wait(_LOOK_SECONDS):
-            try:
-                stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            except Exception:  # noqa: BLE001 - Spark is ending, and it is only a line
-                return
-            line = ", ".join(
-                f"{stage.numCompletedTasks:,} of {count_of(stage.numTasks, 'task')}" for stage in stages if stage
-            )
+            line = ""
+            with suppress(Exception):  # whoever is asked may be ending, and it is only a line
+                line = look()
             now = time.monotonic()
-            if not line or line == shown:
+            if line == shown or not line:
                 continue
             if self.is_terminal:
-                sys.stderr.write(f"{_CLEAR_LINE}seglog {self.job}: {line} done, {self.seconds:.0f} s")
-                sys.stderr.flush()
-            elif now >= shown_at + _LINE_SECONDS:
-                self.say(f"{line} done")
-                shown_at = now
-            shown = line
+                print(
+                    f"{_CLEAR_LINE}seglog {self.job}: {line}, {self.seconds:.0f} s", end="", file=sys.stderr, flush=True
+                )
+            elif now < shown_at + _LINE_SECONDS:
+                continue
+            else:
+                self.say(line)
+            shown, shown_at = line, now

@@ -14,6 +14,7 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import print_json
 from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
+from seglog.words import count_of
 from seglog_spark.catalog import connect
 from seglog_spark.java import find_java, java_from_pip, version_of
 from seglog_spark.jobs.failures import is_sparks, sentence_of, sparks_failures
@@ -115,18 +116,30 @@ class Runner:
         return self._spark
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """While Spark works: progress is shown, and what fails in a task is raised as itself."""
-        with self._progress.watching(self.spark), sparks_failures():
+    def watched(self, more: Callable[[], str] = str) -> Iterator[None]:
+        """While Spark works: progress is shown, and what fails in a task is raised as itself.
+
+        ``more`` says what the job itself knows of its progress.
+        """
+        tracker = self.spark.sparkContext.statusTracker()
+
+        def look() -> str:
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            tasks = [f"{stage.numCompletedTasks:,} of {count_of(stage.numTasks, 'task')}" for stage in stages if stage]
+            return ", ".join(filter(None, [*tasks, more()]))
+
+        with self._progress.watching(look), sparks_failures():
             yield
 
-    def run(self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT]) -> list[ResultT]:
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], more: Callable[[], str] = str
+    ) -> list[ResultT]:
         """``task`` of every item, each in a task of Spark's; in the order of ``items``."""
 
         def run_some(some: Iterator[ItemT]) -> Iterator[ResultT]:
             return map(task, some)
 
-        with self.watched():
+        with self.watched(more):
             spread = self.spark.sparkContext.parallelize(list(items), len(items))
             found: list[ResultT] = spread.mapPartitions(run_some).collect()
         return found
