@@ -21,7 +21,7 @@ from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, mak
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
-from seglog_spark.offsets import EARLIEST, OffsetRange, Offsets, TopicPartition, to_spark
+from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError, Ends
 from seglog_spark.reading import RangeReader
@@ -41,10 +41,10 @@ class Plan:
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
-        """What the archive lacks, a range for each file; DataLossError when some of that is gone."""
+        """What the archive lacks of its partitions, a range for each file; DataLossError when some of that is gone."""
         ends = log.ends(log.partitions(Subscribe((self.topic,))))
         begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
-        wanted = {p: begins.get(p, EARLIEST) for p, end in ends.items() if end.latest > begins.get(p, end.earliest)}
+        wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
         if not wanted:
             return []
         options = {
@@ -56,10 +56,7 @@ class Plan:
         ranges = plan_batch(log, parse_read_options(options, "batch"), Wanted())
         first = {r.partition: r.start for r in reversed(ranges)}
         # What is gone is a gap of the first file, and not of the archive.
-        return [
-            r._replace(start=begins.get(r.topic_partition, r.start)) if r.start == first[r.partition] else r
-            for r in ranges
-        ]
+        return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
 
     def _there(self, wanted: Offsets, ends: Mapping[TopicPartition, Ends]) -> Offsets:
         return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
@@ -89,6 +86,8 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
 def archive(plan: Plan, log: Log, manifest: Manifest, folder: Path, execute: Execute) -> list[ArchivedFile]:
     """Finish what an earlier run has begun, then bring the archive to the topic's end. The files that were written."""
     sweep(folder)
+    begins = log.ends(log.partitions(Subscribe((plan.topic,))))
+    manifest = manifest.knowing({p.partition: earliest for p, (earliest, _) in begins.items()})
     save(folder, manifest)
     begun, manifest = _write(manifest, folder, execute)
     new, _ = _write(manifest.beginning(plan.next_ranges(log, manifest)), folder, execute)

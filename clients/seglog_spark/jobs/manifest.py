@@ -87,6 +87,11 @@ class Manifest:
     files: tuple[ArchivedFile, ...] = ()
     planned: tuple[OffsetRange, ...] = ()
 
+    def knowing(self, begins: Mapping[int, int]) -> "Manifest":
+        """With partitions that there are, and where those begin of which nothing is archived yet."""
+        new = {number: (begin, begin) for number, begin in begins.items() if number not in self.partitions}
+        return replace(self, partitions=dict(sorted((dict(self.partitions) | new).items())))
+
     def beginning(self, planned: Sequence[OffsetRange]) -> "Manifest":
         """With ranges that are about to be written."""
         return replace(self, planned=tuple(planned))
@@ -213,10 +218,9 @@ def _sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make it, and let it survive a power cut."""
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
+    """See that it is there, and survives a power cut, even if a run that was killed has made it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _sync(folder.parent)
 
 
 def sweep(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """docs/SPARK.md: its programs run, and its tables name every option and column."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 from seglog.client import Client
 from seglog_spark.options import READ_NAMES, WRITE_NAMES
 from seglog_spark.schema import COLUMNS
+from tests.clients.spark.conftest import Command
 from tests.processes import Daemon
 from tests.support import REPOSITORY
 
@@ -39,20 +41,34 @@ def test_the_page_names_every_option_and_column() -> None:
 
 @pytest.mark.spark
 def test_the_programs_of_the_page_run_in_their_order(
-    spark: "SparkSession", running: Daemon, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: "SparkSession",
+    running: Daemon,
+    client: Client,
+    tmp_path: Path,
+    command: Command,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with client.producer("commits", ack="os") as producer:
         for number in range(300):
             producer.send(f"commit {number}", key=f"author {number % 7}")
     names: dict[str, Any] = {}
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 5
-    for block in blocks:
+    printed, jobs = "", 0
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 10
+    for language, block in blocks:
         program = block.replace("localhost:9192", running.address).replace("./data/", f"{tmp_path}/")
-        exec(compile(program, "docs/SPARK.md", "exec"), names)
+        if language == "python":
+            exec(compile(program, "docs/SPARK.md", "exec"), names)
+            printed += capsys.readouterr().out
+        for line in re.findall(r"^seglog spark (.*)$", program, re.MULTILINE) if language == "sh" else ():
+            code, _, said = command(*shlex.split(line))
+            assert code == 0, said
+            jobs += 1
     assert names["spark"] is spark
     assert spark.read.parquet(str(tmp_path / "commits-parquet")).count() == 300
-    assert "author" in capsys.readouterr().out
+    assert "author" in printed
+    assert jobs == 8
+    assert (tmp_path / "commits.png").exists()
     with client.consumer("shouted") as consumer:
         shouted = sorted(record.value or b"" for record in consumer)
     assert shouted == sorted(f"VISIT {number}".encode() for number in range(1000))
