@@ -19,8 +19,8 @@ from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
 from seglog.gaps import ConsumerGap
 from seglog.words import count_of
-from seglog_spark.jobs.inputs import Opened, open_input, spans
-from seglog_spark.jobs.manifest import ArchivedFile, Manifest, file_name, load, locked, make_folder, save, sweep
+from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
+from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
@@ -123,7 +123,7 @@ def _to_files(
             return OK
         save(folder, manifest)
         sweep(folder)
-        _remove_others(folder, manifest)
+        _remove_files(folder)
         files = _make_files(options, opened, manifest.planned, folder, runner)
         save(folder, manifest.having(files))
     size = size_of(sum(found.size for found in files))
@@ -137,12 +137,10 @@ def _to_files(
     return OK
 
 
-def _remove_others(folder: Path, manifest: Manifest) -> None:
+def _remove_files(folder: Path) -> None:
     """The files of an earlier compaction: its manifest is gone, and no engine must find them beside the new ones."""
-    kept = {file_name(r) for r in manifest.planned}
     for path in folder.glob("*/*.parquet"):
-        if str(path.relative_to(folder)) not in kept:
-            path.unlink()
+        path.unlink()
 
 
 def _make_files(
@@ -185,7 +183,7 @@ def _to_topic(
     if write.job_id is not None:
         arguments = {
             "compact": opened.source.topic,
-            "in": options.archive,
+            "in": archive_path(options),
             "null keys": options.null_keys,
             "delete tombstones": options.delete_tombstones,
             "before offset": options.before_offset,

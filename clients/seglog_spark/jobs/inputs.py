@@ -54,6 +54,8 @@ class TopicInput:
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
         """As in ``Input``."""
+        if not ranges:
+            return _nothing(spark, columns)
         return (
             spark.read.format("seglog")
             .schema(_schema(columns))
@@ -86,7 +88,7 @@ class ArchiveInput:
         """As in ``Input``."""
         paths = [str(self.folder / found.path) for r in ranges for found in self._files(r)]
         if not paths:
-            return spark.createDataFrame([], _schema(columns))
+            return _nothing(spark, columns)
         wanted = " or ".join(
             f"(partition = {r.partition} and offset >= {r.start} and offset < {r.end})" for r in ranges
         )
@@ -108,6 +110,10 @@ class ArchiveInput:
             for found in self.files
             if found.partition == r.partition and found.start < r.end and found.end > r.start and found.records
         ]
+
+
+def _nothing(spark: Any, columns: Sequence[str]) -> Any:
+    return spark.createDataFrame([], _schema(columns))
 
 
 def _schema(columns: Sequence[str]) -> str:
@@ -144,6 +150,11 @@ def open_input(options: Options, client: Client | None) -> Opened:
     topic = client.describe_topic(options.topic)
     ends = log.ends(log.partitions(Subscribe((topic.name,))))
     return Opened(TopicInput(topic.name, options.server, options.accept_loss), topic.id, ends, log.find_times)
+
+
+def archive_path(options: Options) -> str | None:
+    """What ``--in`` names, wherever the command is typed."""
+    return None if options.archive is None else str(folder_of(options.archive, "--in"))
 
 
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:

@@ -11,7 +11,7 @@ from seglog.cli.exits import OK, UsageError
 from seglog.client import Client
 from seglog.words import count_of
 from seglog_spark.catalog import connect
-from seglog_spark.jobs.inputs import Input, open_input
+from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, open_client, tell
 from seglog_spark.jobs.target import Pace, pin, prepare_topic, write_options
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
         if write.job_id is not None:
             arguments = {
                 "replay": opened.source.topic,
-                "in": options.archive,
+                "in": archive_path(options),
                 "from": options.start,
                 "until": options.until,
                 "preserve": list(options.preserve),

@@ -1,7 +1,9 @@
 """What all jobs do alike: look what is there, find Spark, run tasks, say what came of it."""
 
 import importlib.util
+import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +60,10 @@ def _spark(options: Options) -> Iterator[Any]:
             if not is_sparks(error):
                 raise
             raise InputError(f"Spark does not start: {sentence_of(error) or said()}") from error
+    if not options.spark_log:
+        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs how an interrupt breaks off its reading
+    # Spark's handler asks the JVM to cancel its jobs while an answer of the JVM is being read; stop() does that too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
     finally:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -14,7 +15,8 @@ from seglog.client import Client
 from seglog_spark.jobs import report
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.jobs.test_jobs import produce
-from tests.processes import Daemon, clean_environment, seglog
+from tests.clients.spark.test_kills import killed_in_the_end
+from tests.processes import Daemon, clean_environment, seglog, seglog_command
 from tests.support import REPOSITORY
 
 JOBS = ("archive", "replay", "compact", "report")
@@ -85,7 +87,7 @@ def test_spark_submit_takes_a_job_with_the_same_flags(running: Daemon, client: C
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert json.loads(done.stdout)["records"] == 200
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 200  # spark-submit puts progress before it
 
 
 @pytest.mark.spark
@@ -115,3 +117,33 @@ def test_a_venv_that_is_not_activated_is_enough(running: Daemon, client: Client,
     assert "200 records" in done.stdout
     assert done.stderr.startswith("seglog report: ")
     assert "WARN" not in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_interrupt_ends_a_job_in_a_sentence(running: Daemon, client: Client, topic: str, tmp_path: Path) -> None:
+    require_spark()
+    produce(client, topic, 2_000)
+    target, log = f"{topic}-target", tmp_path / "job.log"
+    arguments = ("spark", "replay", "--topic", topic, "--to-topic", target, "--rate", "1", "--master", "local[2]")
+
+    def has_begun() -> bool:
+        names = {found.name for found in client.topics()}
+        return target in names and any(place.latest for place in client.offsets(target))
+
+    with log.open("wb") as said:
+        started = subprocess.Popen(
+            seglog_command(running.address, *arguments),
+            env=clean_environment(),
+            start_new_session=True,
+            stdout=said,
+            stderr=said,
+        )
+        with killed_in_the_end(started) as driver:
+            while not has_begun():
+                assert driver.poll() is None, log.read_text()
+            os.killpg(driver.pid, signal.SIGINT)  # what a terminal does: all of them get it
+            assert driver.wait(60) == 130, log.read_text()
+    lines = log.read_text().splitlines()
+    assert lines[-1] == "seglog: interrupted"
+    assert all(line.startswith("seglog") for line in lines), log.read_text()

@@ -101,12 +101,32 @@ def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client
     assert content(records(client, target)) == content(there)
     assert client.describe_topic(target).partitions == 4
     if importlib.util.find_spec("duckdb") is not None:
-        counted = (
-            importlib.import_module("duckdb")
-            .sql(f"select count(*), sum(octet_length(value)) from '{out}/*/*.parquet'")
-            .fetchone()
-        )
-        assert counted == (9_460, sum(len(r.value or b"") for some in there.values() for r in some))
+        query = f"select count(*), sum(octet_length(value)) from '{out}/*/*.parquet'"
+        counted = importlib.import_module("duckdb").sql(query).fetchall()
+        assert counted == [(9_460, sum(len(r.value or b"") for some in there.values() for r in some))]
+
+
+def test_what_is_gone_is_an_error_or_a_gap(
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic, partitions=1, config={"retention.ms": -1})
+    out = str(tmp_path / "archive")
+    for _ in range(2):
+        job("archive", "--topic", topic, "--out", out)  # first of nothing
+        with client.producer(topic, ack="os") as producer:
+            for number in range(20):
+                producer.send(f"value {number}")
+    client.truncate_topic(topic, {0: 33})
+    code, _, said = command("archive", "--topic", topic, "--out", out)
+    assert (code, said.count("\n")) == (4, 1)
+    assert "the log begins at 33 now. To go on without them, add --accept-loss" in said
+    found = job("archive", "--topic", topic, "--out", out, "--accept-loss")
+    assert (found["records"], found["missing"], found["partitions"]) == (7, 13, {"0": [0, 40]})
+    (_, last) = json.loads((tmp_path / "archive" / "_manifest.json").read_text())["files"]
+    ((start, end, reason),) = last["gaps"]
+    assert (start, end) == (20, 33)
+    assert reason in {"expired", "truncated"}
+    assert job("compact", "--topic", topic, "--out", f"{out}-none", "--before-offset", "0")["records"] == 0
 
 
 def test_replay_takes_a_range_and_keeps_what_it_is_told_to_keep(
