@@ -152,8 +152,10 @@ def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled
         task = ArchiveTask("localhost", folder, "none", durable_only=False, accept_loss=False)
         steps = Steps(last_step)
         with monkeypatch.context() as patch:
-            for owner, name in ((manifest_module, "_sync"), (Path, "replace"), (Path, "unlink"), (Path, "mkdir")):
-                patch.setattr(owner, name, steps.around(getattr(owner, name)))
+            # Nobody pulls a plug here: that it would be synced is enough.
+            patch.setattr(manifest_module, "_sync", steps.around(lambda _: None))
+            for name in ("replace", "unlink", "mkdir"):
+                patch.setattr(Path, name, steps.around(getattr(Path, name)))
             try:
                 # Spark finishes tasks in any order.
                 archive(
