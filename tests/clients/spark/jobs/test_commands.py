@@ -19,6 +19,8 @@ from tests.clients.spark.test_kills import killed_in_the_end
 from tests.processes import Daemon, clean_environment, seglog, seglog_command
 from tests.support import REPOSITORY
 
+pytestmark = pytest.mark.timeout(900)
+
 JOBS = ("archive", "replay", "compact", "report")
 NO_SPARK = "import sys; sys.modules |= dict.fromkeys(('pyspark', 'pyarrow', 'matplotlib')); "
 

@@ -20,7 +20,7 @@ from tests.clients.spark.conftest import Command
 from tests.clients.spark.jobs.conftest import Job
 from tests.support import shared_data
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 START_MS = 1_546_300_800_000
 HOUR_MS = 3_600_000
