@@ -72,8 +72,17 @@ class MarksTopic:
         self._write(key, {"begun": writing.epoch, "ends": ends})
         return ends
 
-    def _key(self, query: str, task: int | None = None) -> str:
-        return json.dumps([self._target, query] if task is None else [self._target, query, task])
+    def plan(self, job: str) -> dict[str, Any] | None:
+        """What a batch job noted that it would do; None when it has noted nothing."""
+        found = self._newest(self._key(job, "plan"))
+        return None if found is None else found["plan"]
+
+    def note_plan(self, job: str, plan: Mapping[str, Any]) -> None:
+        """What a batch job is going to do, for when it is run again."""
+        self._write(self._key(job, "plan"), {"plan": plan})
+
+    def _key(self, query: str, part: int | str | None = None) -> str:
+        return json.dumps([self._target, query] if part is None else [self._target, query, part])
 
     def _write(self, key: str, value: Mapping[str, Any]) -> None:
         self._client.create_topic(self._name, partitions=1, config=_CONFIG, exist_ok=True)

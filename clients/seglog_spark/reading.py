@@ -5,7 +5,7 @@ are accepted. Offsets that compaction took are no loss; the broker names the rea
 """
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,8 @@ class RangeReader:
     columns: tuple[str, ...]
     fail_on_data_loss: bool = True
     durable_only: bool = False
+    on_gap: Callable[[ConsumerGap], None] | None = None
+    """Told of every gap; of one that is no loss too."""
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """All its records with their ``columns``.
@@ -73,6 +75,8 @@ class RangeReader:
             return reader.positions()[number]
 
     def _meet(self, wanted: OffsetRange, gap: ConsumerGap) -> None:
+        if self.on_gap is not None:
+            self.on_gap(gap)
         if gap.reason != "compacted":
             self._lose(wanted, f"offsets {gap.start} to {gap.end - 1} are {gap.reason}")
 

@@ -7,7 +7,7 @@ in the target say what is there already.
 
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,17 +48,24 @@ class Written:
 
 
 def write_rows(
-    client: Client, options: WriteOptions, batches: Iterable[pa.RecordBatch], writing: Writing | None
+    client: Client,
+    options: WriteOptions,
+    batches: Iterable[pa.RecordBatch],
+    writing: Writing | None,
+    pace: Callable[[int], None] | None = None,
 ) -> Written:
     """Write all rows; with ``writing`` each of its rows once, however often this is called.
+
+    ``pace`` is called before rows are sent, with their number, and returns when it is time; batches are then sent one
+    by one.
 
     Raises OptionError for rows without a topic, ValueError and TypeError for columns that are no record's, and
     SeglogError when the broker takes a batch for no good or stays away too long.
     """
     if writing is None:
-        task: _Task = _Task(client, options)
+        task: _Task = _Task(client, options, pace)
     else:
-        task = _MarkedTask(client, options, writing)
+        task = _MarkedTask(client, options, writing, pace)
     for batch in batches:
         task.take(batch)
     return task.finish()
@@ -77,9 +84,10 @@ class _Pending:
 class _Task:
     """Writes at least once."""
 
-    def __init__(self, client: Client, options: WriteOptions) -> None:
+    def __init__(self, client: Client, options: WriteOptions, pace: Callable[[int], None] | None) -> None:
         self.client = client
         self.options = options
+        self._pace = pace
         self.written = Written()
         self._encoders: dict[str, ArrowEncoder] = {}
         self._pending: list[_Pending] = []
@@ -97,7 +105,7 @@ class _Task:
                 for pending in self.prepared(topic, encoded):
                     self._pending.append(pending)
                     self._pending_bytes += len(pending.data)
-                    if self._pending_bytes >= REQUEST_BYTES:
+                    if self._pace is not None or self._pending_bytes >= REQUEST_BYTES:
                         self._send()
 
     def finish(self) -> Written:
@@ -143,6 +151,8 @@ class _Task:
 
     def _send(self) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if self._pace is not None and pending:
+            self._pace(sum(p.rows[1] - p.rows[0] for p in pending))
         retries = Retries(PATIENCE_SECONDS)
         while pending:
             failure: SeglogError | None = None
@@ -170,8 +180,10 @@ class _Task:
 class _MarkedTask(_Task):
     """Writes each row once, as ``marks`` has it."""
 
-    def __init__(self, client: Client, options: WriteOptions, writing: Writing) -> None:
-        super().__init__(client, options)
+    def __init__(
+        self, client: Client, options: WriteOptions, writing: Writing, pace: Callable[[int], None] | None
+    ) -> None:
+        super().__init__(client, options, pace)
         assert options.topic is not None
         self._writing = writing
         self._target = options.topic

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seglog import __version__
+from seglog.cli import checks
+from seglog.cli.spark_arguments import add_spark_commands
 
 DEFAULT_SERVER: Final = "localhost:9192"
 CONNECT_SECONDS: Final = 5.0
@@ -79,7 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--server", metavar="HOST:PORT", help="the broker (else SEGLOG_SERVER, else localhost:9192)")
     common.add_argument("--json", action="store_true", help="output for machines")
-    common.add_argument("--connect-timeout", type=_seconds, metavar="SECONDS", help="how long to try to connect")
+    common.add_argument("--connect-timeout", type=checks.duration, metavar="SECONDS", help="how long to try to connect")
     parser = argparse.ArgumentParser(
         prog="seglog", description="Talk to a seglog broker.", parents=[common], epilog=MOMENTS, allow_abbrev=False
     )
@@ -100,7 +102,9 @@ def make_parser() -> argparse.ArgumentParser:
     offsets = command(commands, "offsets", "offsets", "Show the ends of every partition, and where a moment is.")
     offsets.add_argument("topic")
     offsets.add_argument("--at", metavar="MOMENT", help="also the first record at or after this time")
-    offsets.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
+    offsets.add_argument(
+        "--partition", type=checks.count, action="append", metavar="N", help="only this one; repeatable"
+    )
     offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
     explain = commands.add_parser(
         "explain", help="say how a seek goes, why a segment is still there, and whose a value is"
@@ -108,6 +112,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_explain_commands(explain.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     load = commands.add_parser("load", help="put load on a broker and measure throughput and latency")
     _add_load_commands(load.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
+    spark = commands.add_parser("spark", help="archive, replay, compact and report on topics, with Spark")
+    add_spark_commands(spark.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     command(commands, "ping", "ping", "Show who answers, its version, uptime and problems.")
     return parser
 
@@ -116,9 +122,11 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
     create = command(commands, "create", "topics", "Create a topic.")
     create.set_defaults(action="create")
     create.add_argument("topic")
-    create.add_argument("--partitions", type=_positive, metavar="N", help="how many (else the broker's num.partitions)")
     create.add_argument(
-        "--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="Kafka's names; repeatable"
+        "--partitions", type=checks.positive, metavar="N", help="how many (else the broker's num.partitions)"
+    )
+    create.add_argument(
+        "--config", type=checks.pair, action="append", default=[], metavar="KEY=VALUE", help="Kafka's names; repeatable"
     )
     create.add_argument("--if-not-exists", action="store_true", help="be content with one that is there")
     listing = command(commands, "list", "topics", "List all topics.")
@@ -130,18 +138,18 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
     alter.set_defaults(action="alter")
     alter.add_argument("topic")
     alter.add_argument(
-        "--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="set a value; repeatable"
+        "--config", type=checks.pair, action="append", default=[], metavar="KEY=VALUE", help="set a value; repeatable"
     )
     alter.add_argument(
         "--reset", action="append", default=[], metavar="KEY", help="back to the broker's default; repeatable"
     )
-    alter.add_argument("--partitions", type=_positive, metavar="N", help="the new, higher number of partitions")
+    alter.add_argument("--partitions", type=checks.positive, metavar="N", help="the new, higher number of partitions")
     truncate = command(commands, "truncate", "topics", "Delete the records of a topic that lie before an offset.")
     truncate.set_defaults(action="truncate")
     truncate.add_argument("topic")
     truncate.add_argument(
         "--before",
-        type=_partition_offset,
+        type=checks.partition_offset,
         action="append",
         required=True,
         metavar="PARTITION:OFFSET",
@@ -156,9 +164,9 @@ def _add_explain_commands(commands: Any, command: Any) -> None:
     seek = command(commands, "seek", "explain", "Tell how a fetch finds an offset or a time: the trace of a real seek.")
     seek.set_defaults(action="seek")
     seek.add_argument("topic")
-    seek.add_argument("partition", type=_count)
+    seek.add_argument("partition", type=checks.count)
     place = seek.add_mutually_exclusive_group(required=True)
-    place.add_argument("--offset", type=_count, metavar="N")
+    place.add_argument("--offset", type=checks.count, metavar="N")
     place.add_argument("--timestamp", metavar="MOMENT", help="the first record at or after this time")
     seek.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
     segments = command(
@@ -166,7 +174,7 @@ def _add_explain_commands(commands: Any, command: Any) -> None:
     )
     segments.set_defaults(action="segments")
     segments.add_argument("topic")
-    segments.add_argument("partition", type=_count, nargs="?", help="only this one")
+    segments.add_argument("partition", type=checks.count, nargs="?", help="only this one")
     segments.add_argument(
         "--drops", action="store_true", help="tell what compaction would drop, however much is to be read for it"
     )
@@ -189,9 +197,14 @@ def _add_produce(produce: argparse.ArgumentParser) -> None:
     produce.add_argument("--timestamp-field", metavar="NAME", help="json: the field that becomes its timestamp")
     produce.add_argument("--timestamp-unit", choices=("ms", "s", "iso"), default="ms", help="how that field is written")
     produce.add_argument("--skip-bad", action="store_true", help="count bad lines instead of stopping at the first")
-    produce.add_argument("--partition", type=_count, metavar="N", help="send all to this partition")
+    produce.add_argument("--partition", type=checks.count, metavar="N", help="send all to this partition")
     produce.add_argument(
-        "--header", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="for every record; repeatable"
+        "--header",
+        type=checks.pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="for every record; repeatable",
     )
     produce.add_argument("--compression", choices=CODECS, default="none")
     produce.add_argument(
@@ -201,9 +214,9 @@ def _add_produce(produce: argparse.ArgumentParser) -> None:
         help="what counts as sent: os survives a crash of the broker, disk a power cut (default)",
     )
     produce.add_argument(
-        "--linger-ms", type=_duration, default=5.0, metavar="MS", help="how long a batch may wait to fill"
+        "--linger-ms", type=checks.duration, default=5.0, metavar="MS", help="how long a batch may wait to fill"
     )
-    produce.add_argument("--batch-bytes", type=_positive, default=256 * 1024, metavar="BYTES")
+    produce.add_argument("--batch-bytes", type=checks.positive, default=256 * 1024, metavar="BYTES")
 
 
 def _add_consume(consume: argparse.ArgumentParser) -> None:
@@ -212,9 +225,11 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
         "--from", dest="start", metavar="MOMENT", help="where to start: a MOMENT, earliest (default) or latest"
     )
     consume.add_argument("--until", metavar="MOMENT", help="each partition stops at its first record at or after this")
-    consume.add_argument("--count", type=_count, metavar="N", help="stop after so many records of all partitions")
+    consume.add_argument("--count", type=checks.count, metavar="N", help="stop after so many records of all partitions")
     consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
-    consume.add_argument("--partition", type=_count, action="append", metavar="N", help="only this one; repeatable")
+    consume.add_argument(
+        "--partition", type=checks.count, action="append", metavar="N", help="only this one; repeatable"
+    )
     consume.add_argument(
         "--on-out-of-range",
         choices=("error", "earliest", "latest"),
@@ -250,15 +265,17 @@ def _add_load_commands(commands: Any, command: Any) -> None:
         )
         verb.add_argument(
             "--rate",
-            type=_amount,
+            type=checks.amount,
             metavar="RECORDS/S",
             help="target over all connections; latency counts from when a record was due, so that a stall shows in all "
             "that waited (0: as fast as answers come; default: "
             + ("that" if verb is produce else "1000")
             + "); without --batch-... a batch is what falls due in 5 ms",
         )
-        verb.add_argument("--batch-records", type=_positive, metavar="N", help="records a batch, whatever their size")
-        verb.add_argument("--batch-bytes", type=_positive, metavar="BYTES", help="bytes a batch (default 65536)")
+        verb.add_argument(
+            "--batch-records", type=checks.positive, metavar="N", help="records a batch, whatever their size"
+        )
+        verb.add_argument("--batch-bytes", type=checks.positive, metavar="BYTES", help="bytes a batch (default 65536)")
     consume.add_argument("topic", nargs="?", help="what to read (else a new topic, filled before: 1,000,000 records)")
     consume.add_argument(
         "--from", dest="start", metavar="MOMENT", help="where to start: a MOMENT, earliest (default) or latest"
@@ -266,76 +283,29 @@ def _add_load_commands(commands: Any, command: Any) -> None:
     consume.add_argument("--follow", action="store_true", help="wait for new records; starts at latest unless --from")
     consume.add_argument("--local", action="store_true", help="read times in this machine's zone")
     consume.add_argument(
-        "--batch-bytes", type=_positive, metavar="BYTES", help="most a fetch brings of a partition (default 1048576)"
+        "--batch-bytes",
+        type=checks.positive,
+        metavar="BYTES",
+        help="most a fetch brings of a partition (default 1048576)",
     )
     for verb in (produce, consume, roundtrip):
-        verb.add_argument("--record-size", type=_positive, default=100, metavar="BYTES", help="bytes of value a record")
+        verb.add_argument(
+            "--record-size", type=checks.positive, default=100, metavar="BYTES", help="bytes of value a record"
+        )
         verb.add_argument("--compression", choices=CODECS, default="none")
-        verb.add_argument("--partitions", type=_positive, metavar="N", help="of a topic that is made (default 1)")
+        verb.add_argument("--partitions", type=checks.positive, metavar="N", help="of a topic that is made (default 1)")
         verb.add_argument("--keep", action="store_true", help="do not remove a topic that was made")
-        verb.add_argument("--connections", type=_positive, default=1, metavar="N")
-        verb.add_argument("--pipeline", type=_positive, metavar="N", help="requests in flight a connection")
-        verb.add_argument("--duration", type=_some_seconds, metavar="SECONDS", help="measure so long (default 10)")
-        verb.add_argument("--count", type=_positive, metavar="RECORDS", help="measure so many records")
-        verb.add_argument("--warmup", type=_seconds, metavar="SECONDS", help="not measured, before the rest")
-        verb.add_argument("--seed", type=_count, default=0, metavar="N", help="of the records' contents")
+        verb.add_argument("--connections", type=checks.positive, default=1, metavar="N")
+        verb.add_argument("--pipeline", type=checks.positive, metavar="N", help="requests in flight a connection")
+        verb.add_argument(
+            "--duration", type=checks.some_seconds, metavar="SECONDS", help="measure so long (default 10)"
+        )
+        verb.add_argument("--count", type=checks.positive, metavar="RECORDS", help="measure so many records")
+        verb.add_argument("--warmup", type=checks.duration, metavar="SECONDS", help="not measured, before the rest")
+        verb.add_argument("--seed", type=checks.count, default=0, metavar="N", help="of the records' contents")
 
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         print(f"seglog {__version__}")
         parser.exit(0)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
-    return int(text)
-
-
-def _partition_offset(text: str) -> tuple[int, int | None]:
-    partition, colon, offset = text.partition(":")
-    if not colon:
-        raise argparse.ArgumentTypeError(f"{text!r} is not written PARTITION:OFFSET, for example 0:5000 or 0:end")
-    return _count(partition), None if offset == "end" else _count(offset)
-
-
-def _positive(text: str) -> int:
-    value = _count(text)
-    if not value:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
-
-
-def _duration(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration")
-    return value
-
-
-_seconds = _duration
-
-
-def _some_seconds(text: str) -> float:
-    value = _duration(text)
-    if not value:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
-
-
-def _amount(text: str) -> float:
-    try:
-        return _duration(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on") from None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not written KEY=VALUE")
-    return key, value

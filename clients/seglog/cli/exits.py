@@ -26,7 +26,7 @@ class UsageError(Exception):
 
 
 class InputError(Exception):
-    """A line of input is not what its format promises."""
+    """Input is not what it is taken for: a line of a format, a folder of an archive."""
 
 
 def exit_code_of(error: BaseException | None) -> int:

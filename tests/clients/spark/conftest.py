@@ -3,22 +3,27 @@
 import importlib.util
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import seglog
+from seglog.cli import main
 from seglog.client import Client
 from seglog_spark import JavaMissingError
 from seglog_spark.java import find_java, java_from_pip, version_of
+from seglog_spark.jobs import running as running_jobs
 from seglog_spark.session import session
 from tests.processes import Daemon, daemon
 from tests.support import REPOSITORY, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Command = Callable[..., tuple[int, str, str]]
 
 _lane_seconds = 0.0
 
@@ -69,6 +74,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         started = session("seglog-tests", master="local[2]", conf=conf, log_level="OFF")
         yield started
         started.stop()
+
+
+@pytest.fixture
+def command(
+    spark: "SparkSession", running: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Run ``seglog spark ...`` on the session that all tests share: exit code, stdout, stderr."""
+    monkeypatch.setattr(running_jobs, "_spark", lambda _: nullcontext(spark))
+    monkeypatch.setenv("SEGLOG_SERVER", running.address)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main(["spark", *arguments])
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

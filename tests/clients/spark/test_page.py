@@ -1,6 +1,7 @@
 """docs/SPARK.md: its programs run, and its tables name every option and column."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 from seglog.client import Client
 from seglog_spark.options import READ_NAMES, WRITE_NAMES
 from seglog_spark.schema import COLUMNS
+from tests.clients.spark.conftest import Command
 from tests.processes import Daemon
 from tests.support import REPOSITORY
 
@@ -37,22 +39,56 @@ def test_the_page_names_every_option_and_column() -> None:
     assert options == set(WRITE_NAMES)
 
 
+def blocks(text: str, address: str, folder: Path) -> list[tuple[str, str]]:
+    """Language and program of each block, for the broker at ``address`` and with its data in ``folder``."""
+    text = text.replace("localhost:9192", address).replace("./data/", f"{folder}/")
+    return re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def fill(client: Client) -> None:
+    with client.producer("commits", ack="os") as producer:
+        for number in range(300):
+            producer.send(f"commit {number}", key=f"author {number % 7}")
+
+
+BEFORE_JOBS, JOBS = re.split(r"^(?=## Jobs$)", PAGE, flags=re.MULTILINE)
+
+
 @pytest.mark.spark
 def test_the_programs_of_the_page_run_in_their_order(
     spark: "SparkSession", running: Daemon, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with client.producer("commits", ack="os") as producer:
-        for number in range(300):
-            producer.send(f"commit {number}", key=f"author {number % 7}")
+    fill(client)
+    there = sum(place.latest for place in client.offsets("commits"))
     names: dict[str, Any] = {}
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 5
-    for block in blocks:
-        program = block.replace("localhost:9192", running.address).replace("./data/", f"{tmp_path}/")
+    programs = [program for language, program in blocks(BEFORE_JOBS, running.address, tmp_path) if language == "python"]
+    assert len(programs) >= 5
+    for program in programs:
         exec(compile(program, "docs/SPARK.md", "exec"), names)
     assert names["spark"] is spark
-    assert spark.read.parquet(str(tmp_path / "commits-parquet")).count() == 300
+    assert spark.read.parquet(str(tmp_path / "commits-parquet")).count() == there
     assert "author" in capsys.readouterr().out
     with client.consumer("shouted") as consumer:
         shouted = sorted(record.value or b"" for record in consumer)
     assert shouted == sorted(f"VISIT {number}".encode() for number in range(1000))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_jobs_of_the_page_run_in_their_order(
+    running: Daemon, client: Client, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(client)
+    there = sum(place.latest for place in client.offsets("commits"))
+    lines: list[str] = []
+    for language, program in blocks(JOBS, running.address, tmp_path):
+        if language == "python":
+            exec(compile(program, "docs/SPARK.md", "exec"), {})
+            assert capsys.readouterr().out == f"{there}\n"
+            continue
+        for line in re.findall(r"^seglog spark (.*)$", program, re.MULTILINE):
+            lines.append(line)
+            code, _, said = command(*shlex.split(line))
+            assert code == 0, said
+    assert len(lines) == 8
+    assert (tmp_path / "commits.png").exists()

@@ -81,6 +81,16 @@ def test_rows_without_a_topic_are_refused(client: Client) -> None:
         write_rows(client, options("t"), [pa.record_batch({"value": ["v"], "colour": ["red"]})], None)
 
 
+def test_a_pace_is_asked_before_each_batch_and_not_for_what_is_there(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=1)
+    asked: list[int] = []
+    there = write_rows(client, once(topic), [rows(300)], ME, asked.append).rows
+    assert there == sum(asked) == len(records(client, topic)) == 300
+    assert len(asked) > 3
+    write_rows(client, once(topic), [rows(300), rows(100, first=300)], ME, asked.append)
+    assert sum(asked) == len(records(client, topic)) == 400
+
+
 @pytest.mark.usefixtures("small_requests")
 @pytest.mark.parametrize("pieces", [[1000], [1, 332, 667]])
 def test_a_task_that_is_run_again_writes_what_is_missing(client: Client, topic: str, pieces: list[int]) -> None:

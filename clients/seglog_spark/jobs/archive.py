@@ -1,0 +1,188 @@
+"""``seglog spark archive``: a topic as Parquet, in files of known offsets, added to by every run."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from seglog.cli import main
+from seglog.cli.arguments import Options
+from seglog.cli.exits import OK, InputError
+from seglog.client import Client
+from seglog.gaps import ConsumerGap
+from seglog.words import count_of
+from seglog_protocol.messages import TopicDescription
+from seglog_spark.batch_planning import plan_batch
+from seglog_spark.catalog import Catalog, Log
+from seglog_spark.filters import Wanted
+from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
+from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
+from seglog_spark.jobs.progress import Progress
+from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
+from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
+from seglog_spark.options import Subscribe, parse_read_options
+from seglog_spark.planning import DataLossError, Ends
+from seglog_spark.reading import RangeReader
+
+Execute = Callable[[Sequence[OffsetRange]], Sequence[ArchivedFile]]
+"""Makes the file of every range, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which part of a topic is next, of which at most ``file_bytes`` make a file."""
+
+    server: str
+    topic: str
+    file_bytes: int
+    durable_only: bool = False
+    accept_loss: bool = False
+
+    def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
+        """What the archive lacks of its partitions, a range for each file; DataLossError when some of that is gone."""
+        ends = log.ends(log.partitions(Subscribe((self.topic,))))
+        begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
+        wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
+        if not wanted:
+            return []
+        options = {
+            "servers": self.server,
+            "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
+            "startingOffsets": json.dumps(to_spark(self._there(wanted, ends))),
+            "targetTaskBytes": str(self.file_bytes),
+        }
+        ranges = plan_batch(log, parse_read_options(options, "batch"), Wanted())
+        first = {r.partition: r.start for r in reversed(ranges)}
+        # What is gone is a gap of the first file, and not of the archive.
+        return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
+
+    def _there(self, wanted: Offsets, ends: Mapping[TopicPartition, Ends]) -> Offsets:
+        return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
+
+
+def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path) -> None:
+    """InputError, or DataLossError, when the archive is of another topic than this one."""
+    if manifest.kind != "archive" or manifest.topic != topic.name:
+        kind = "the archive" if manifest.kind == "archive" else "a compaction"
+        raise InputError(
+            f"{folder} holds {kind} of {manifest.topic}; an archive of {topic.name} needs a folder of its own"
+        )
+    if manifest.topic_id != topic.id:
+        raise InputError(
+            f"{folder} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
+            "folder of its own"
+        )
+    for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
+        _, end = manifest.partitions.get(partition.partition, (0, 0))
+        if ends.latest < end:
+            raise DataLossError(
+                f"{folder} has {partition} up to offset {end}, and its log ends at {ends.latest}: it was cut, and may "
+                "hold other records under these offsets by now; archive it elsewhere"
+            )
+
+
+def archive(plan: Plan, log: Log, manifest: Manifest, folder: Path, execute: Execute) -> list[ArchivedFile]:
+    """Finish what an earlier run has begun, then bring the archive to the topic's end. The files that were written."""
+    sweep(folder)
+    begins = log.ends(log.partitions(Subscribe((plan.topic,))))
+    manifest = manifest.knowing({p.partition: earliest for p, (earliest, _) in begins.items()})
+    save(folder, manifest)
+    begun, manifest = _write(manifest, folder, execute)
+    new, _ = _write(manifest.beginning(plan.next_ranges(log, manifest)), folder, execute)
+    return [*begun, *new]
+
+
+def _write(manifest: Manifest, folder: Path, execute: Execute) -> tuple[list[ArchivedFile], Manifest]:
+    if not manifest.planned:
+        return [], manifest
+    save(folder, manifest)
+    files = list(execute(manifest.planned))
+    manifest = manifest.having(files)
+    save(folder, manifest)
+    return files, manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTask:
+    """Makes files on a worker."""
+
+    server: str
+    folder: Path
+    compression: str
+    durable_only: bool
+    accept_loss: bool
+
+    def __call__(self, r: OffsetRange) -> ArchivedFile:
+        """The file of a range, unless a run that was killed has made it."""
+        found = find_file(self.folder, r)
+        if found is not None:
+            return found
+        met: list[ConsumerGap] = []
+        reader = RangeReader(
+            self.server,
+            tuple(SCHEMA.names),
+            fail_on_data_loss=not self.accept_loss,
+            durable_only=self.durable_only,
+            on_gap=met.append,
+        )
+        return write_file(self.folder, r, reader.read(r), self.compression, met)
+
+
+def run(options: Options) -> int:
+    """Run the job."""
+    folder = folder_of(options.out, "--out")
+    load(folder)  # something else in that folder is said before anybody is asked
+    progress = Progress("archive")
+    with closing(open_client(options)) as client:
+        topic = client.describe_topic(options.topic)
+        make_folder(folder)
+        with locked(folder), Runner(options, progress) as runner:
+            return _archive(options, client, topic, folder, runner, progress)
+
+
+def _archive(
+    options: Options, client: Client, topic: TopicDescription, folder: Path, runner: Runner, progress: Progress
+) -> int:
+    manifest = load(folder) or Manifest(topic.name, topic.id)
+    check_same(manifest, topic, Catalog(client), folder)
+    file_bytes = options.target_file_mb * 1024 * 1024
+    plan = Plan(options.server, topic.name, file_bytes, options.durable_only, options.accept_loss)
+    task = ArchiveTask(options.server, folder, options.compression, options.durable_only, options.accept_loss)
+    if manifest.planned:
+        progress.say(f"an earlier run did not end; first {count_of(len(manifest.planned), 'file')} that it had planned")
+
+    def execute(ranges: Sequence[OffsetRange]) -> list[ArchivedFile]:
+        offsets = count_of(sum(r.size for r in ranges), "offset")
+        progress.say(f"{offsets} of {topic.name} into {count_of(len(ranges), 'file')}")
+        return runner.run(ranges, task)
+
+    log = Catalog(client, durable_only=options.durable_only)
+    written = archive(plan, log, manifest, folder, execute)
+    records, size = sum(found.records for found in written), sum(found.size for found in written)
+    missing = sum(found.missing for found in written)
+    now = load(folder) or manifest
+    summary = {
+        "topic": topic.name,
+        "out": str(folder),
+        "files": [found.path for found in written],
+        "records": records,
+        "missing": missing,
+        "bytes": size,
+        "partitions": {str(number): list(ends) for number, ends in now.partitions.items()},
+        "seconds": progress.seconds,
+    }
+    sentence = f"nothing new in {topic.name}; {folder} is as it was"
+    if written:
+        without = f", {count_of(missing, 'offset')} without a record" if missing else ""
+        sentence = (
+            f"{count_of(records, 'record')} of {topic.name}{without}: {count_of(len(written), 'file')} with "
+            f"{size_of(size)} in {folder}, {progress.seconds:.1f} s"
+        )
+    tell(options, sentence, summary)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(["spark", "archive", *sys.argv[1:]]))

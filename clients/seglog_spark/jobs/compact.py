@@ -1,0 +1,246 @@
+"""``seglog spark compact``: the latest record of each key of a partition, as Parquet or in a topic."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglog.cli import main
+from seglog.cli.arguments import Options
+from seglog.cli.exits import OK, InputError, UsageError
+from seglog.client import Client
+from seglog.gaps import ConsumerGap
+from seglog.words import count_of
+from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
+from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
+from seglog_spark.jobs.parquet_files import SCHEMA, write_file
+from seglog_spark.jobs.progress import Progress
+from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
+from seglog_spark.jobs.target import pin, prepare_topic, sink_options, write_options
+from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.offsets import OffsetRange
+
+_REST: Final = ("offset", "timestamp", "timestampType", "value", "headers")
+"""What goes with a key."""
+
+
+def latest(rows: Any, *, null_keys: str, delete_tombstones: bool) -> Any:
+    """Of a DataFrame of records the latest of each partition and key, and records without a key if ``keep``."""
+    from pyspark.sql import functions  # noqa: PLC0415 - the rest of this module can be tested without
+
+    newest = functions.max_by(functions.struct(*_REST), "offset").alias("newest")
+    found = rows.where("key is not null").groupBy("partition", "key").agg(newest).select("partition", "key", "newest.*")
+    if delete_tombstones:
+        found = found.where("value is not null")
+    if null_keys == "keep":
+        found = found.unionByName(rows.where("key is null").select("partition", "key", *_REST))
+    return found
+
+
+def in_order(rows: Any, topic: str, tasks: int) -> Any:
+    """The rows of a partition in one task and in the order of their offsets, the same ones each time."""
+    columns = [f"'{topic}' as topic" if name == "topic" else f"`{name}`" for name in SCHEMA.names]
+    return rows.selectExpr(*columns).repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
+
+
+# --- As files ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilesTask:
+    """Makes a file of each partition among a task's rows, which come in order. ``ranges`` by partition."""
+
+    folder: Path
+    ranges: Mapping[int, OffsetRange]
+    compression: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What was written: one column, ``file``, of JSON."""
+        for partition, pieces in groupby(_by_partition(batches), key=itemgetter(0)):
+            r = self.ranges[partition]
+            met = [ConsumerGap(r.topic, partition, r.start, r.end, "compacted")]
+            written = write_file(self.folder, r, (piece for _, piece in pieces), self.compression, met)
+            yield pa.RecordBatch.from_pydict({"file": [json.dumps(written.to_json())]})
+
+
+def _by_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches in pieces of one partition each."""
+    for batch in batches:
+        column = batch.column("partition")
+        for partition in pc.unique(column).to_pylist():
+            yield partition, batch.filter(pc.equal(column, partition))
+
+
+def begin(
+    found: Manifest | None, wanted: Manifest, ranges: Sequence[OffsetRange], folder: Path, *, overwrite: bool
+) -> Manifest | None:
+    """What to make in ``folder``, where ``found`` is now; None when that is there. InputError when it is not to go."""
+    if found is None:
+        return wanted.beginning(ranges)
+    if found.kind != "compacted" or found.topic != wanted.topic:
+        kind = "the archive" if found.kind == "archive" else "a compaction"
+        raise InputError(f"{folder} holds {kind} of {found.topic}; a compaction of {wanted.topic} needs another folder")
+    is_same = (found.settings, found.topic_id) == (wanted.settings, wanted.topic_id)
+    if found.planned and is_same:
+        return found  # a run that was killed: its files have these names, whoever ends it
+    if is_same and {r.partition: (r.start, r.end) for r in ranges} == found.partitions:
+        return None
+    if not overwrite:
+        raise InputError(
+            f"{folder} holds another compaction of {found.topic}; add --overwrite to put this one in its place"
+        )
+    return wanted.beginning(ranges)
+
+
+def _to_files(
+    options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
+) -> int:
+    folder = folder_of(options.out, "--out")
+    settings = {
+        "null_keys": options.null_keys,
+        "delete_tombstones": options.delete_tombstones,
+        "before_offset": options.before_offset,
+    }
+    wanted = Manifest(opened.source.topic, opened.topic_id, "compacted", settings)
+    load(folder)
+    make_folder(folder)
+    with locked(folder):
+        manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
+        if manifest is None:
+            tell(
+                options,
+                f"nothing new in {wanted.topic}; {folder} is as it was",
+                _summary(options, wanted, [], progress),
+            )
+            return OK
+        save(folder, manifest)
+        sweep(folder)
+        _remove_files(folder)
+        files = _make_files(options, opened, manifest.planned, folder, runner)
+        save(folder, manifest.having(files))
+    size = size_of(sum(found.size for found in files))
+    records = sum(found.records for found in files)
+    tell(
+        options,
+        f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key: {size} in {folder}, "
+        f"{progress.seconds:.1f} s",
+        _summary(options, wanted, files, progress),
+    )
+    return OK
+
+
+def _remove_files(folder: Path) -> None:
+    """The files of an earlier compaction: its manifest is gone, and no engine must find them beside the new ones."""
+    for path in folder.glob("*/*.parquet"):
+        path.unlink()
+
+
+def _make_files(
+    options: Options, opened: Opened, ranges: Sequence[OffsetRange], folder: Path, runner: Runner
+) -> list[ArchivedFile]:
+    task = FilesTask(folder, {r.partition: r for r in ranges}, options.compression)
+    with runner.watched():
+        told = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()
+    return [ArchivedFile.from_json(json.loads(row.file)) for row in told]
+
+
+def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner) -> Any:
+    wanted = [r for r in ranges if r.size]
+    rows = opened.source.frame(runner.spark, wanted, ("partition", "key", *_REST))
+    found = latest(rows, null_keys=options.null_keys, delete_tombstones=options.delete_tombstones)
+    return in_order(found, opened.source.topic, max(1, len(wanted)))
+
+
+def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile], progress: Progress) -> dict[str, Any]:
+    return {
+        "topic": manifest.topic,
+        "out": options.out,
+        "files": [found.path for found in files],
+        "records": sum(found.records for found in files),
+        "bytes": sum(found.size for found in files),
+        "seconds": progress.seconds,
+    }
+
+
+# --- Into a topic -----------------------------------------------------------------------------------------------------
+
+
+def _to_topic(
+    options: Options, client: Client, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner, progress: Progress
+) -> int:
+    from pyspark.sql import Observation, functions  # noqa: PLC0415
+
+    write = write_options(options)
+    prepare_topic(client, options.to_topic, len(ranges), ("partition", "timestamp"), progress)
+    if write.job_id is not None:
+        arguments = {
+            "compact": opened.source.topic,
+            "in": archive_path(options),
+            "null keys": options.null_keys,
+            "delete tombstones": options.delete_tombstones,
+            "before offset": options.before_offset,
+        }
+        marks = MarksTopic(client, write.marks_topic, options.to_topic)
+        ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
+        if is_finished:
+            tell(
+                options,
+                f"the job {options.job_id} was finished before; {options.to_topic} is as it was",
+                {"topic": opened.source.topic, "to_topic": options.to_topic, "records": 0, "is_repeated": True},
+            )
+            return OK
+    with runner.watched():
+        seen = Observation()
+        rows = _rows(options, opened, ranges, runner).observe(seen, functions.count("*").alias("records"))
+        rows.write.format("seglog").options(**sink_options(write)).mode("append").save()
+        records: int = seen.get["records"]
+    tell(
+        options,
+        f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key, to {options.to_topic}, "
+        f"{progress.seconds:.1f} s",
+        {
+            "topic": opened.source.topic,
+            "to_topic": options.to_topic,
+            "job_id": options.job_id,
+            "records": records,
+            "is_repeated": False,
+            "seconds": progress.seconds,
+        },
+    )
+    return OK
+
+
+def run(options: Options) -> int:
+    """Run the job."""
+    if options.topic is not None and options.topic == options.to_topic:
+        raise UsageError(f"{options.topic} is read and written; a topic compacts itself with cleanup.policy=compact")
+    if options.to_topic is None and options.job_id is not None:
+        raise UsageError("--job-id is for writing to a topic; files are written once anyway")
+    if options.out is None and options.overwrite:
+        raise UsageError("--overwrite is for files; a topic is only ever appended to")
+    progress = Progress("compact")
+    with ExitStack() as stack:
+        client: Client | None = None
+        if options.archive is None or options.to_topic is not None:
+            client = stack.enter_context(open_client(options))
+        opened = open_input(options, client)
+        ranges = spans(opened.ends, None, None, opened.find_times)
+        if options.before_offset is not None:
+            ranges = [r._replace(end=max(r.start, min(r.end, options.before_offset))) for r in ranges]
+        progress.say(f"{count_of(sum(r.size for r in ranges), 'offset')} of {opened.source.topic}")
+        runner = stack.enter_context(Runner(options, progress))
+        if client is not None and options.to_topic is not None:
+            return _to_topic(options, client, opened, ranges, runner, progress)
+        return _to_files(options, opened, ranges, runner, progress)
+
+
+if __name__ == "__main__":
+    sys.exit(main(["spark", "compact", *sys.argv[1:]]))

@@ -1,0 +1,185 @@
+"""What a job reads: an archive or a topic, from a moment to a moment, as pinned ranges of offsets.
+
+Both give the same records in the same order: in tasks as Arrow batches (``batches``), to Spark as a frame (``frame``).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from seglog.cli.arguments import Options
+from seglog.cli.common import moment_of
+from seglog.client import Client
+from seglog.moments import AtOffset, AtTime, Edge, Moment
+from seglog_spark.catalog import Catalog
+from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole
+from seglog_spark.jobs.parquet_files import first_at, read_file
+from seglog_spark.jobs.running import folder_of
+from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
+from seglog_spark.options import Subscribe
+from seglog_spark.planning import Ends, FindTimes
+from seglog_spark.reading import RangeReader
+from seglog_spark.schema import COLUMNS, ddl
+
+
+class Input(Protocol):
+    """Records of one topic; travels to workers."""
+
+    @property
+    def topic(self) -> str:
+        """Whose records they are, or were."""
+
+    def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All records of a range, in order."""
+
+    def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
+        """The records of some ranges, one a partition, as a DataFrame."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInput:
+    """A topic of a broker."""
+
+    topic: str
+    server: str
+    accept_loss: bool = False
+
+    def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """As in ``Input``; DataLossError for records that are gone."""
+        return RangeReader(self.server, tuple(columns), fail_on_data_loss=not self.accept_loss).read(r)
+
+    def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
+        """As in ``Input``."""
+        if not ranges:
+            return _nothing(spark, columns)
+        return (
+            spark.read.format("seglog")
+            .schema(_schema(columns))
+            .options(
+                servers=self.server,
+                assign=json.dumps({self.topic: [r.partition for r in ranges]}),
+                startingOffsets=json.dumps(to_spark({r.topic_partition: r.start for r in ranges})),
+                endingOffsets=json.dumps(to_spark({r.topic_partition: r.end for r in ranges})),
+                includeHeaders=str("headers" in columns).lower(),
+                failOnDataLoss=str(not self.accept_loss).lower(),
+            )
+            .load()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveInput:
+    """An archive in a folder that workers see too."""
+
+    topic: str
+    folder: Path
+    files: tuple[ArchivedFile, ...]
+
+    def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """As in ``Input``."""
+        for found in self._files(r):
+            yield from read_file(self.folder / found.path, columns, r.start, r.end)
+
+    def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
+        """As in ``Input``."""
+        paths = [str(self.folder / found.path) for r in ranges for found in self._files(r)]
+        if not paths:
+            return _nothing(spark, columns)
+        wanted = " or ".join(
+            f"(partition = {r.partition} and offset >= {r.start} and offset < {r.end})" for r in ranges
+        )
+        return spark.read.schema(ddl(include_headers=True)).parquet(*paths).where(wanted).select(*columns)
+
+    def find_times(self, times: Offsets) -> Mapping[TopicPartition, int | None]:
+        """For a time (epoch ms) by partition, the offset of the first record at or after it."""
+        return {partition: self._first_at(partition.partition, time_ms) for partition, time_ms in times.items()}
+
+    def _first_at(self, partition: int, time_ms: int) -> int | None:
+        for found in self.files:
+            if found.partition == partition and found.max_timestamp is not None and found.max_timestamp >= time_ms:
+                return first_at(self.folder / found.path, time_ms)
+        return None
+
+    def _files(self, r: OffsetRange) -> list[ArchivedFile]:
+        return [
+            found
+            for found in self.files
+            if found.partition == r.partition and found.start < r.end and found.end > r.start and found.records
+        ]
+
+
+def _nothing(spark: Any, columns: Sequence[str]) -> Any:
+    return spark.createDataFrame([], _schema(columns))
+
+
+def _schema(columns: Sequence[str]) -> str:
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+
+
+# --- Opening ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An input and what there is of it: its partitions, with their ends, and how times are found."""
+
+    source: Input
+    topic_id: str
+    ends: Mapping[TopicPartition, Ends]
+    find_times: FindTimes
+
+    def ranges(self, options: Options) -> list[OffsetRange]:
+        """What ``--from`` and ``--until`` leave of it, a range for every partition; some may be empty."""
+        start, until = (None if text is None else moment_of(text, options) for text in (options.start, options.until))
+        return spans(self.ends, start, until, self.find_times)
+
+
+def open_input(options: Options, client: Client | None) -> Opened:
+    """What ``--in`` or ``--topic`` names; ``client`` is there for a topic. Raises InputError, UnknownTopicError."""
+    if options.archive is not None:
+        folder = folder_of(options.archive, "--in")
+        manifest = load_whole(folder)
+        archive = ArchiveInput(manifest.topic, folder, manifest.files)
+        return Opened(archive, manifest.topic_id, archive_ends(manifest), archive.find_times)
+    assert client is not None
+    log = Catalog(client)
+    topic = client.describe_topic(options.topic)
+    ends = log.ends(log.partitions(Subscribe((topic.name,))))
+    return Opened(TopicInput(topic.name, options.server, options.accept_loss), topic.id, ends, log.find_times)
+
+
+def archive_path(options: Options) -> str | None:
+    """What ``--in`` names, wherever the command is typed."""
+    return None if options.archive is None else str(folder_of(options.archive, "--in"))
+
+
+def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:
+    """What an archive has of each partition."""
+    return {TopicPartition(manifest.topic, number): Ends(*ends) for number, ends in manifest.partitions.items()}
+
+
+def spans(
+    ends: Mapping[TopicPartition, Ends], start: Moment | None, until: Moment | None, find_times: FindTimes
+) -> list[OffsetRange]:
+    """A range for every partition, in their order; None is its beginning or its end."""
+    begins, stops = (_offsets(ends, moment, find_times) for moment in (start, until))
+    ranges = []
+    for partition, (earliest, latest) in sorted(ends.items()):
+        begin = earliest if start is None else begins[partition]
+        stop = latest if until is None else stops[partition]
+        ranges.append(OffsetRange(*partition, begin, max(begin, stop)))
+    return ranges
+
+
+def _offsets(ends: Mapping[TopicPartition, Ends], moment: Moment | None, find_times: FindTimes) -> Offsets:
+    """Where a moment is in every partition, within what there is; a time that no record has reached is the end."""
+    if isinstance(moment, AtTime):
+        found = find_times(dict.fromkeys(ends, moment.timestamp))
+        return {p: latest if (at := found[p]) is None else min(at, latest) for p, (_, latest) in ends.items()}
+    if isinstance(moment, AtOffset):
+        return {p: min(max(moment.offset, earliest), latest) for p, (earliest, latest) in ends.items()}
+    return {p: earliest if moment is Edge.EARLIEST else latest for p, (earliest, latest) in ends.items()}

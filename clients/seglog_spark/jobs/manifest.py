@@ -1,0 +1,247 @@
+"""What an archive holds, and what is being added to it: one file of JSON, ``_manifest.json``.
+
+    partitions    partition -> [first offset, offset of the next record]: all between them is in files
+    files         the Parquet files, their offsets, records and times, and offsets in them that hold no record
+    planned       ranges that a run has begun to write: the next run writes them first, under the same names
+
+A range is planned here before its first byte is written, and its file has its final name only when it is whole. So
+whatever is killed when, the files of a range are the same ones, no two files overlap, and a name without a whole file
+behind it does not exist. Nothing here knows Spark or Arrow.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from seglog.cli.exits import InputError
+from seglog_spark.offsets import OffsetRange
+
+MANIFEST: Final = "_manifest.json"
+FORMAT: Final = "seglog-archive"
+VERSION: Final = 1
+GAPS_MAX: Final = 1000
+"""Gaps of a file that are listed: of a compacted topic there may be as many as records."""
+
+_LOCK: Final = "_lock"
+_TEMPORARY: Final = re.compile(r"\..*\.tmp")
+
+Kind = Literal["archive", "compacted"]
+
+
+class FileGap(NamedTuple):
+    """Offsets ``start`` to ``end`` (exclusive) hold no record, because they are ``reason``."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A Parquet file with all that is left of offsets ``start`` to ``end`` (exclusive) of a partition.
+
+    ``path`` is relative to the archive, ``size`` in bytes, timestamps in epoch ms, None where no record has one.
+    ``missing`` offsets hold no record; ``gaps`` are where, None where that would be a list of more than GAPS_MAX.
+    """
+
+    path: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    size: int
+    min_timestamp: int | None
+    max_timestamp: int | None
+    missing: int
+    gaps: tuple[FileGap, ...] | None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "ArchivedFile":
+        """What ``to_json`` gave."""
+        gaps = value["gaps"]
+        known = {name: value[name] for name in cls.__slots__}
+        return cls(**known | {"gaps": None if gaps is None else tuple(FileGap(*gap) for gap in gaps)})
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An archive of one topic. ``partitions``: what is whole; ``settings``: of a compaction, by what rules."""
+
+    topic: str
+    topic_id: str
+    kind: Kind = "archive"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    files: tuple[ArchivedFile, ...] = ()
+    planned: tuple[OffsetRange, ...] = ()
+
+    def knowing(self, begins: Mapping[int, int]) -> "Manifest":
+        """With partitions that there are, and where those begin of which nothing is archived yet."""
+        new = {number: (begin, begin) for number, begin in begins.items() if number not in self.partitions}
+        return replace(self, partitions=dict(sorted((dict(self.partitions) | new).items())))
+
+    def beginning(self, planned: Sequence[OffsetRange]) -> "Manifest":
+        """With ranges that are about to be written."""
+        return replace(self, planned=tuple(planned))
+
+    def having(self, written: Sequence[ArchivedFile]) -> "Manifest":
+        """With the planned ranges written, in these files."""
+        partitions = dict(self.partitions)
+        for r in self.planned:
+            start, end = partitions.get(r.partition, (r.start, r.start))
+            partitions[r.partition] = (min(start, r.start), max(end, r.end))
+        files = sorted([*self.files, *written], key=lambda found: (found.partition, found.start))
+        return replace(self, partitions=dict(sorted(partitions.items())), files=tuple(files), planned=())
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "kind": self.kind,
+            "settings": dict(self.settings),
+            "partitions": {str(partition): list(ends) for partition, ends in self.partitions.items()},
+            "files": [found.to_json() for found in self.files],
+            "planned": [list(r) for r in self.planned],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Manifest":
+        """What ``to_json`` gave; KeyError, TypeError or ValueError for anything else."""
+        if value["format"] != FORMAT or value["version"] != VERSION:
+            raise ValueError(f"{value['format']} in version {value['version']}")
+        return cls(
+            topic=value["topic"],
+            topic_id=value["topic_id"],
+            kind=value["kind"],
+            settings=value["settings"],
+            partitions={int(number): (start, end) for number, (start, end) in value["partitions"].items()},
+            files=tuple(map(ArchivedFile.from_json, value["files"])),
+            planned=tuple(OffsetRange(*r) for r in value["planned"]),
+        )
+
+
+def file_name(r: OffsetRange) -> str:
+    """The one name of a range's file: sorted by name, files are in the order of their offsets."""
+    return f"{r.topic}-{r.partition}/{r.start:020d}-{r.end:020d}.parquet"
+
+
+# --- In a folder ------------------------------------------------------------------------------------------------------
+
+
+def load(folder: Path) -> Manifest | None:
+    """The manifest of the archive in ``folder``; None where there is nothing yet.
+
+    Raises InputError for a folder that holds something else, or what cannot be read.
+    """
+    path = folder / MANIFEST
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        if folder.is_dir() and any(entry.name[0] not in "_." for entry in folder.iterdir()):
+            raise InputError(
+                f"{folder} is no archive of seglog: it holds other files, and no {MANIFEST}; name a folder that is "
+                "empty or not there yet"
+            ) from None
+        return None
+    except NotADirectoryError:
+        raise InputError(f"{folder} is a file; an archive is a folder") from None
+    try:
+        return Manifest.from_json(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is no manifest that this version can read: {error}") from error
+
+
+def load_whole(folder: Path) -> Manifest:
+    """The manifest of an archive that is there, to be read; InputError where there is none, or not a whole one."""
+    found = load(folder) if (folder / MANIFEST).exists() else None
+    if found is None:
+        raise InputError(f"{folder} holds no archive of seglog: there is no {MANIFEST} in it")
+    if found.kind == "compacted" and found.planned:
+        raise InputError(f"{folder} holds a compaction that was not finished; run that job again first")
+    return found
+
+
+def save(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest, whole or not at all; when this returns it survives a power cut."""
+    fields = [f"{json.dumps(name)}: {_lines(value)}" for name, value in manifest.to_json().items()]
+    write_whole(folder / MANIFEST, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
+
+
+def _lines(value: object) -> str:
+    """JSON; of a list each item on a line of its own, so that people can read and compare manifests."""
+    if isinstance(value, list) and value:
+        return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n]"
+    return json.dumps(value)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there with all of its content, or as it was before."""
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name to write to; what was written is at ``path``, durably, when the block is left, and nowhere if it fails."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """See that it is there, and survives a power cut, even if a run that was killed has made it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _sync(folder.parent)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed runs had begun to write and nobody will ever read."""
+    for entry in folder.rglob(".*.tmp"):
+        if _TEMPORARY.fullmatch(entry.name):
+            with suppress(FileNotFoundError):
+                entry.unlink()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other runs away from an archive; the system lets go of it when this process ends, however it ends."""
+    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise
+            raise InputError(f"another run is writing to {folder}; wait until it has ended") from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,66 @@
+"""How far a job is, on stderr."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+_CLEAR_LINE: Final = "\r\x1b[K"
+_LOOK_SECONDS: Final = 0.5
+_LINE_SECONDS: Final = 10.0
+"""Between two lines about progress where nobody watches a terminal."""
+
+
+@dataclass
+class Progress:
+    """Lines on stderr; in a terminal the last one is written over."""
+
+    job: str
+    is_terminal: bool = field(default_factory=sys.stderr.isatty)
+    started: float = field(default_factory=time.monotonic)
+
+    def say(self, sentence: str) -> None:
+        """A step that was taken, or is."""
+        clear = _CLEAR_LINE if self.is_terminal else ""
+        print(f"{clear}seglog {self.job}: {sentence}", file=sys.stderr, flush=True)
+
+    @property
+    def seconds(self) -> float:
+        """Since the job began."""
+        return round(time.monotonic() - self.started, 3)
+
+    @contextmanager
+    def watching(self, look: Callable[[], str]) -> Iterator[None]:
+        """While the block runs, show every change in what ``look`` answers from a thread of its own."""
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(look, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+            if self.is_terminal:
+                print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
+
+    def _watch(self, look: Callable[[], str], done: threading.Event) -> None:
+        shown, shown_at = "", time.monotonic()
+        while not done.wait(_LOOK_SECONDS):
+            line = ""
+            with suppress(Exception):  # whoever is asked may be ending, and it is only a line
+                line = look()
+            now = time.monotonic()
+            if line == shown or not line:
+                continue
+            if self.is_terminal:
+                print(
+                    f"{_CLEAR_LINE}seglog {self.job}: {line}, {self.seconds:.0f} s", end="", file=sys.stderr, flush=True
+                )
+            elif now < shown_at + _LINE_SECONDS:
+                continue
+            else:
+                self.say(line)
+            shown, shown_at = line, now

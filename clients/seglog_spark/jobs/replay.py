@@ -1,0 +1,130 @@
+"""``seglog spark replay``: an archive, or a range of a topic, appended to a topic in the order it had."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from seglog.cli import main
+from seglog.cli.arguments import Options
+from seglog.cli.exits import OK, UsageError
+from seglog.client import Client
+from seglog.words import count_of
+from seglog_spark.catalog import connect
+from seglog_spark.jobs.inputs import Input, archive_path, open_input
+from seglog_spark.jobs.progress import Progress
+from seglog_spark.jobs.running import Runner, open_client, tell
+from seglog_spark.jobs.target import Pace, pin, prepare_topic, write_options
+from seglog_spark.marks import Writing
+from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.offsets import OffsetRange
+from seglog_spark.options import WriteOptions
+from seglog_spark.writing import Written, write_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTask:
+    """Writes one partition's range on a worker: in one task, so that its order stays. ``rate``: records/s, of all."""
+
+    source: Input
+    options: WriteOptions
+    columns: tuple[str, ...]
+    rate: float | None
+    total: int
+
+    def __call__(self, r: OffsetRange) -> Written:
+        """All its records; with a job id each of them once."""
+        writing = None if self.options.job_id is None else Writing(self.options.job_id, 0, r.partition)
+        pace = None if self.rate is None else Pace(self.rate * r.size / self.total)
+        with connect(self.options.server) as client:
+            return write_rows(client, self.options, self.source.batches(r, self.columns), writing, pace)
+
+
+def columns_of(preserve: Sequence[str]) -> tuple[str, ...]:
+    """What is read, and so written: the sink gives a record what it has no column for."""
+    return ("value", "headers", *(name for name in ("key", "timestamp", "partition") if name in preserve))
+
+
+def run(options: Options) -> int:
+    """Run the job."""
+    if options.topic == options.to_topic:
+        raise UsageError(f"{options.topic} is read and written: what is appended would be the topic once more")
+    write = write_options(options)
+    progress = Progress("replay")
+    with closing(open_client(options)) as client:
+        opened = open_input(options, client)
+        ranges = opened.ranges(options)
+        prepare_topic(client, options.to_topic, len(ranges), options.preserve, progress)
+        is_finished = False
+        if write.job_id is not None:
+            arguments = {
+                "replay": opened.source.topic,
+                "in": archive_path(options),
+                "from": options.start,
+                "until": options.until,
+                "preserve": list(options.preserve),
+            }
+            marks = MarksTopic(client, write.marks_topic, options.to_topic)
+            ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
+        wanted = [] if is_finished else [r for r in ranges if r.size]
+        written = _replay(options, client, opened.source, write, wanted, progress)
+        if write.job_id is not None and not is_finished:
+            MarksTopic(client, write.marks_topic, options.to_topic).finish(write.job_id, 0)
+    _tell(options, opened.source, ranges, written, is_finished, progress)
+    return OK
+
+
+def _replay(
+    options: Options,
+    client: Client,
+    source: Input,
+    write: WriteOptions,
+    ranges: Sequence[OffsetRange],
+    progress: Progress,
+) -> list[Written]:
+    if not ranges:
+        return []
+    offsets = sum(r.size for r in ranges)
+    task = ReplayTask(source, write, columns_of(options.preserve), options.rate, offsets)
+    partitions = count_of(len(ranges), "partition")
+    progress.say(f"{count_of(offsets, 'offset')} of {source.topic} in {partitions} to {options.to_topic}")
+    before = _end(client, options.to_topic)
+    with Runner(options, progress) as runner:
+        return runner.run(
+            ranges, task, lambda: f"{count_of(_end(client, options.to_topic) - before, 'record')} written"
+        )
+
+
+def _end(client: Client, topic: str) -> int:
+    return sum(found.latest for found in client.offsets(topic))
+
+
+def _tell(
+    options: Options,
+    source: Input,
+    ranges: Sequence[OffsetRange],
+    written: Sequence[Written],
+    is_finished: bool,
+    progress: Progress,
+) -> None:
+    rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
+    summary = {
+        "topic": source.topic,
+        "to_topic": options.to_topic,
+        "job_id": options.job_id,
+        "records": rows - skipped,
+        "there_before": skipped,
+        "is_repeated": is_finished,
+        "ranges": {str(r.partition): [r.start, r.end] for r in ranges},
+        "seconds": progress.seconds,
+    }
+    sentence = f"the job {options.job_id} was finished before; {options.to_topic} is as it was"
+    if not is_finished:
+        there = f" ({count_of(skipped, 'record')} were there already)" if skipped else ""
+        took = f"{progress.seconds:.1f} s"
+        sentence = f"{count_of(rows - skipped, 'record')} of {source.topic} to {options.to_topic}{there}, {took}"
+    tell(options, sentence, summary)
+
+
+if __name__ == "__main__":
+    sys.exit(main(["spark", "replay", *sys.argv[1:]]))

@@ -1,0 +1,159 @@
+"""``seglog spark report``: what is in a topic or an archive, per partition and period."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from seglog.cli import main
+from seglog.cli.arguments import Options
+from seglog.cli.common import aligned, print_json, zone_of
+from seglog.cli.exits import OK, InputError, UsageError
+from seglog.client import Client
+from seglog.moments import format_time
+from seglog.words import count_of
+from seglog_spark.jobs.inputs import Opened, open_input
+from seglog_spark.jobs.lag import Lag, lag_of
+from seglog_spark.jobs.manifest import write_whole
+from seglog_spark.jobs.progress import Progress
+from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged, period_of, table, write_parquet
+from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of
+from seglog_spark.offsets import OffsetRange
+
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def grouped(rows: Any, by: Sequence[str]) -> Any:
+    """A DataFrame with the columns of ReportRow, of one of records."""
+    period = period_of(by)
+    partition = "partition" if "partition" in by else "cast(null as int)"
+    begins = "cast(null as bigint)" if period is None else f"unix_millis(date_trunc('{period}', timestamp))"
+    keyed = rows.selectExpr(
+        f"{partition} as partition",
+        f"{begins} as period",
+        "offset",
+        "unix_millis(timestamp) as time",
+        "key is null as has_no_key",
+        "value is null as has_no_value",
+        "coalesce(length(key), 0) + coalesce(length(value), 0) as size",
+    )
+    keyed.createOrReplaceTempView("seglog_report")
+    return keyed.sparkSession.sql(
+        "select partition, period, count(*) as records, sum(size) as bytes, min(offset) as first_offset, "
+        "max(offset) as last_offset, min(time) as min_timestamp, max(time) as max_timestamp, "
+        "count_if(has_no_key) as null_keys, count_if(has_no_value) as tombstones "
+        "from seglog_report group by partition, period order by partition, period"
+    )
+
+
+def count(opened: Opened, ranges: Sequence[OffsetRange], by: Sequence[str], runner: Runner) -> list[ReportRow]:
+    """The rows of a report on these ranges."""
+    wanted = [r for r in ranges if r.size]
+    if not wanted:
+        return []
+    with runner.watched():
+        rows = opened.source.frame(runner.spark, wanted, ("partition", "offset", "timestamp", "key", "value"))
+        return [ReportRow(**row.asDict()) for row in grouped(rows, by).collect()]
+
+
+def run(options: Options) -> int:
+    """Run the job."""
+    kind = options.format or ("json" if options.json else "table")
+    _check(options, kind)
+    progress = Progress("report")
+    with ExitStack() as stack:
+        client: Client | None = None
+        if options.archive is None:
+            client = stack.enter_context(open_client(options))
+        opened = open_input(options, client)
+        ranges = opened.ranges(options)
+        lags = [] if options.lag_of is None else lag_of(folder_of(options.lag_of, "--lag-of"), opened.ends)
+        progress.say(f"{count_of(sum(r.size for r in ranges), 'offset')} of {opened.source.topic}")
+        rows = count(opened, ranges, options.by, stack.enter_context(Runner(options, progress)))
+    if options.plot is not None:
+        from seglog_spark.jobs.plot import draw  # noqa: PLC0415 - nobody else needs matplotlib
+
+        draw(Path(options.plot), opened.source.topic, rows, period_of(options.by) or "", lags)
+        progress.say(f"drew {options.plot}")
+    _tell(options, kind, opened.source.topic, rows, lags, progress)
+    return OK
+
+
+def _check(options: Options, kind: str) -> None:
+    """UsageError for what contradicts itself, InputError for what is missing, before anything is begun."""
+    if kind == "parquet" and options.out is None:
+        raise UsageError("--format parquet needs --out FILE: rows of Parquet are nothing for a terminal")
+    if options.lag_of is not None and options.archive is not None:
+        raise UsageError("--lag-of compares a reader with the end of a topic: name the --topic, not an archive")
+    if options.plot is not None:
+        if Path(options.plot).suffix not in _PICTURES:
+            raise UsageError(f"--plot {options.plot}: the name of a picture ends with {' or '.join(_PICTURES)}")
+        if period_of(options.by) is None:
+            raise UsageError("--plot draws over time: add hour, day, month or year to --by")
+        if importlib.util.find_spec("matplotlib") is None:
+            raise InputError("--plot draws with the package matplotlib, which is missing: pip install 'seglog[plot]'")
+    for name in (options.out, options.plot):
+        if name is not None and not Path(name).absolute().parent.is_dir():
+            raise UsageError(f"there is no folder for {name}")
+
+
+def _tell(
+    options: Options, kind: str, topic: str, rows: Sequence[ReportRow], lags: Sequence[Lag], progress: Progress
+) -> None:
+    total = merged(rows) if rows else None
+    summary = {
+        "job": "report",
+        "topic": topic,
+        "by": list(options.by),
+        "records": 0 if total is None else total.records,
+        "bytes": 0 if total is None else total.bytes,
+        "min_timestamp": None if total is None else total.min_timestamp,
+        "max_timestamp": None if total is None else total.max_timestamp,
+        "null_keys": 0 if total is None else total.null_keys,
+        "partitions": [row.to_json(("partition",)) for row in by_partition(rows).values()],
+        "lag": [found._asdict() | {"lag": found.lag} for found in lags],
+        "plot": options.plot,
+        "out": options.out,
+        "seconds": progress.seconds,
+    }
+    written = [row.to_json(options.by) for row in rows]
+    lines = [*aligned(*table(rows, options.by, zone_of(options)))]
+    if options.out is not None:
+        path = Path(options.out).absolute()
+        if kind == "parquet":
+            write_parquet(path, rows, options.by)
+        elif kind == "json":
+            write_whole(path, json.dumps(summary | {"rows": written}).encode() + b"\n")
+        else:
+            write_whole(path, ("\n".join(lines) + "\n").encode())
+    if options.json or (kind == "json" and options.out is None):
+        print_json(summary if options.out is not None else summary | {"rows": written})
+        return
+    if options.out is None:
+        print("\n".join(lines), end="\n\n")
+    print(_sentence(topic, total, options))
+    for found in lags:
+        print(
+            f"{topic}-{found.partition}: {options.lag_of} is at {found.position:,}, "
+            f"{count_of(found.lag, 'offset')} behind the end"
+        )
+
+
+def _sentence(topic: str, total: ReportRow | None, options: Options) -> str:
+    if total is None:
+        return f"{topic} has no records there"
+    zone = zone_of(options)
+    first, last = (
+        format_time(-1 if time is None else time, zone) for time in (total.min_timestamp, total.max_timestamp)
+    )
+    return (
+        f"{topic}: {count_of(total.records, 'record')}, {size_of(total.bytes)} of keys and values, {first} to {last}, "
+        f"{total.null_key_share:.1%} without a key"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(["spark", "report", *sys.argv[1:]]))
