@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,7 +18,12 @@ from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import Driver, SlowMachineError, driver, newest
 from tests.processes import Daemon
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(sys.platform != "linux", reason="what a driver started is found in /proc"),
+]
 
 RECORDS = 8_000
 EXECUTOR = "CoarseGrainedExecutorBackend"

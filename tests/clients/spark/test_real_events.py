@@ -29,7 +29,12 @@ from tests.support import shared_data
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(sys.platform != "linux", reason="what a driver started is found in /proc"),
+]
 
 PARTITIONS = 3
 DRIVER_KILLS = 10
