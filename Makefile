@@ -3,21 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SPARK := $(VENV)/.spark-installed
+# An environment of its own for the tests with Spark: those of the other one prove that nothing else needs pyspark.
+SPARK_VENV := .venv-spark
+SPARK_STAMP := $(SPARK_VENV)/.installed
 
-.PHONY: run test test-spark check fmt bench constraints clean
+# $(call lane,NAME,COMMAND): the command, and how long it took, however it ended.
+lane = @echo "lane $(1)"; started=$$(date +%s); status=0; $(2) || status=$$?; \
+  echo "lane $(1): $$(($$(date +%s) - started)) s"; exit $$status
+
+.NOTPARALLEL:
+.PHONY: run test test-core test-spark check fmt bench constraints clean
 
 run: $(STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
 
-test: check
-	$(BIN)/pytest -m 'not spark' -n auto --dist loadfile
+test: check test-core test-spark
 
-# A lane of its own, which says how long it took: half a gigabyte comes from pip, and a JVM has to start, on pip's Java
-# and not on the machine's.
-test-spark: $(SPARK)
-	JAVA_HOME="$$($(BIN)/python -c 'from seglog_spark.java import java_from_pip; print(java_from_pip())')" \
-	  $(BIN)/pytest -m spark
+test-core: $(STAMP)
+	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
+	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
+	$(call lane,core,$(BIN)/pytest -m 'not spark' -n auto --dist loadfile)
+
+# On pip's Java, whatever the machine has; nothing is skipped for want of it.
+test-spark: $(SPARK_STAMP)
+	$(call lane,spark,SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest -m spark)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,22 +42,20 @@ fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): EXTRAS := dev
+$(SPARK_STAMP): EXTRAS := dev,spark-java
+$(STAMP) $(SPARK_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "seglog needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $(STAMP)
-
-$(SPARK): $(STAMP)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-java]'
-	@touch $(SPARK)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	PIP_CONSTRAINT=constraints.txt $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
 
 # The pinned environment, without index addresses: made anew from what pip resolves today.
 constraints:
 	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install --quiet '.[dev,spark-java]' hatchling
+	build/constraints/bin/python -m pip install --quiet '.[dev,spark-java]'
 	build/constraints/bin/python -m pip freeze --all --exclude seglog --exclude pip > constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

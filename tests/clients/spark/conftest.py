@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,7 +24,15 @@ if TYPE_CHECKING:
 
 Command = Callable[..., tuple[int, str, str]]
 
-_lane_seconds = 0.0
+
+@pytest.fixture(scope="session", autouse=True)
+def pips_java() -> Iterator[None]:
+    """Where pip has brought a Java, it is the one that every session and every driver takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = java_from_pip()
+        if home is not None:
+            patch.setenv("JAVA_HOME", str(home))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -98,19 +105,3 @@ def command(
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    global _lane_seconds
-    started = time.monotonic()
-    try:
-        return (yield)
-    finally:
-        if item.get_closest_marker("spark") is not None:
-            _lane_seconds += time.monotonic() - started
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _lane_seconds:
-        terminalreporter.write_line(f"tests with Spark: {_lane_seconds:.0f} s")

