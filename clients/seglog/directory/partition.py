@@ -109,14 +109,17 @@ class PartitionFiles:
     def _end_of(self, segment: SegmentFile) -> int:
         """The offset behind its last whole batch; what was looked at before is not looked at again."""
         base, position, end = self._tail
-        if base != segment.base_offset or segment.size < position:
-            position, end = segment.floor(), segment.base_offset
-        found = self._whole_until(segment, position, end)
-        if found == self._tail and segment.size > position:
-            # Nothing whole where something is: being written, or not what was there before (a broker that lost power).
-            found = self._whole_until(segment, segment.floor(), segment.base_offset)
-        self._tail = found
-        return found[2]
+        if base == segment.base_offset and position <= segment.size:
+            self._tail = self._whole_until(segment, position, end)
+            if self._tail[1] > position or segment.size == position:
+                return self._tail[2]
+        # Nothing whole where something is: torn, still being written, or not what was there when its place was noted,
+        # by the index or by us. Then an earlier place tells.
+        for start in (segment.floor(), 0):
+            self._tail = self._whole_until(segment, start, segment.base_offset)
+            if self._tail[1] > start:
+                break
+        return self._tail[2]
 
     @staticmethod
     def _whole_until(segment: SegmentFile, position: int, end: int) -> tuple[int, int, int]:
