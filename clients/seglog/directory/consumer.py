@@ -103,7 +103,7 @@ class DirectoryConsumer(ConsumerBase):
         assert wanted.partition is not None
         files = self._partition(wanted.topic, wanted.partition)
         ends = files.ends()
-        offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp, ends)
+        offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
         return OffsetsResult(
             wanted.topic,
             wanted.partition,

@@ -236,8 +236,9 @@ class PartitionFiles:
             raise self._damaged(segment, end, offset, max(offset + 1, later[0]))
         return None
 
-    def find_time(self, timestamp: int, ends: Ends) -> int | None:
-        """The offset of the first record within ``ends`` whose timestamp (ms) is at or after this one."""
+    def find_time(self, timestamp: int) -> int | None:
+        """The offset of the first record that can be read whose timestamp (ms) is at or after this one."""
+        ends = self.ends()
 
         def look(segments: Mapping[int, str]) -> int | None:
             bases = sorted(segments)
