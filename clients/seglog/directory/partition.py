@@ -183,19 +183,19 @@ class PartitionFiles:
         place = self._place
         if place is None or place.offset != offset:
             place = self._seek(offset)
-        while place is not None:
-            data = place.segment.pread(bytes_max, place.position)
+        for _ in range(LOOKS_MAX):
+            if place is None:
+                return b""
+            data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
             size, following = _whole(data)
-            if not size:
-                data = data[:HEADER_SIZE]
-                if len(data) == HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
-                    data = place.segment.pread(header.size, place.position)  # one that is larger than the limit
-                    size, following = _whole(data)
+            if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
+                data = place.segment.pread(header.size, place.position)  # one that is larger than the limit
+                size, following = _whole(data)
             if size:
                 self._place = _Place(place.segment, place.position + size, following)
                 return data[:size]
             place = self._seek(offset)  # behind the segment's end, or in front of damage: told by who looks for it
-        return b""
+        raise self._restless()
 
     def _seek(self, offset: int) -> _Place | None:
         """The batch that holds or follows ``offset``; None at the end."""
@@ -318,9 +318,7 @@ class PartitionFiles:
             if self._stood_still(segments):
                 return segments, found
             self.close()
-        error = StorageError(f"the segments in {self._directory} change faster than they can be looked at")
-        error.retriable = True
-        raise error
+        raise self._restless()
 
     def _stood_still(self, segments: Mapping[int, str]) -> bool:
         """Whether all that were seen are still there and none has come between them; new ones at the end are fine."""
@@ -328,6 +326,11 @@ class PartitionFiles:
         return segments == {base: name for base, name in self._segments().items() if base <= last}
 
     # --- Errors -------------------------------------------------------------------------------------------------------
+
+    def _restless(self) -> StorageError:
+        error = StorageError(f"the files in {self._directory} change faster than they can be looked at")
+        error.retriable = True
+        return error
 
     def _out_of_range(self, offset: int, earliest: int) -> OffsetOutOfRangeError:
         reason = self._state().get("log_start_reason")
