@@ -190,7 +190,7 @@ def test_a_broker_that_appends_rolls_compacts_and_deletes_is_read_meanwhile(tmp_
 
 
 def _check_compacted(directory: Path) -> tuple[dict[bytes, int], int]:
-    """Offsets rise, nothing but compaction explains a hole; the last offset of every key, and how many rows there are."""
+    """Offsets rise, and only compaction explains a hole; the last offset of every key, and the number of rows."""
     with seglog.read_arrow(directory, "keyed", columns=["key", "value", "offset"]) as reader:
         table = reader.read_all()
         assert {gap.reason for gap in reader.gaps} <= {"compacted"}

@@ -49,6 +49,7 @@ def test_the_programs_of_the_page_run_in_their_order(
     assert len(blocks) >= 5
     for block in blocks:
         program = block.replace("localhost:9192", running.address).replace("./data/", f"{tmp_path}/")
+        program = program.replace("/var/lib/seglog", str(running.directory))
         exec(compile(program, "docs/SPARK.md", "exec"), names)
     assert names["spark"] is spark
     assert spark.read.parquet(str(tmp_path / "commits-parquet")).count() == 300
