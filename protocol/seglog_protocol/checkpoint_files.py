@@ -4,8 +4,9 @@
     line 2   number of entries
     line 3+  one entry a line; fields separated by one space when writing, by any white space when reading
 
-Reader and writer stand here, over plain bytes, for whoever looks into a log directory. The broker treats a malformed file
-as empty and reports it: every checkpoint is a cache of what the logs themselves can tell, at the price of reading more.
+Reader and writer stand here, over plain bytes, for whoever looks into a log directory. The broker treats a malformed
+file as empty and reports it: every checkpoint is a cache of what the logs themselves can tell, at the price of reading
+more.
 """
 
 from collections.abc import Iterable, Mapping

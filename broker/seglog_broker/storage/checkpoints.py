@@ -1,4 +1,4 @@
-"""The checkpoint files of a log directory, read through the seam; their text is in ``seglog_protocol.checkpoint_files``."""
+"""Kafka's checkpoint files, read through the seam; their text is known to ``seglog_protocol.checkpoint_files``."""
 
 from seglog_broker.storage.filesystem import FileSystem, read_file
 from seglog_protocol.checkpoint_files import (
