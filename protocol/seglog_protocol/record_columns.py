@@ -31,8 +31,10 @@ LOCKSTEP_MIN: Final = 24
 """Batches from which on a step for all of them is cheaper than one in plain Python for each."""
 
 _HEADERS_LOCKSTEP_MIN: Final = 16
-_STAKE_MIN: Final = 64
+_STAKE_MIN: Final = 64  # steps of a bet
 _STAKE_MAX: Final = 512
+_STAKE_WORTH: Final = 8
+_PLACES_MAX: Final = 1 << 18  # that are bet on at a time: they take some 40 bytes each while it lasts
 _SLICES_OF_A_SIZE_MIN: Final = 64
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
@@ -314,18 +316,19 @@ def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
     """Where the k-th record begins, for each k, in the first ``widths[k]`` lists, which begin ``here``.
 
     Neighbours are often equally long. So many steps at a time are a bet that they are, in every list: each place that
-    was bet on says itself whether the next one is right. A bet that is lost has told one step, and the next is put off.
+    was bet on says itself whether the next one is right. A bet that is lost early puts the next one off.
     """
     rows: list[Int64s] = []
-    stake, bet_at, put_off = _STAKE_MIN, 0, _STAKE_MIN
+    stake, bet_at, put_off = _STAKE_MIN, 0, 1
     while (at := len(rows)) < len(widths):
         here = here[: widths[at]]
         following = octets.advance(here)
-        if at < bet_at:
+        steps = min(stake, _PLACES_MAX // len(here))
+        if at < bet_at or steps < _STAKE_WORTH:
             rows.append(here)
             here = following
             continue
-        room = widths[at : at + stake]
+        room = widths[at : at + steps]
         stride = following - here
         places = here + stride * np.arange(len(room))[:, None]
         is_right = octets.advance(places.ravel()).reshape(places.shape) - places == stride
@@ -335,9 +338,9 @@ def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
         rows += [row[:width] for row, width in zip(places[:won], room.tolist(), strict=False)]
         here = places[won - 1] + stride
         if lost.size:
-            put_off = _STAKE_MIN if won >= _STAKE_MIN // 8 else 2 * put_off
-            bet_at = at + won + (put_off if won < _STAKE_MIN // 8 else 1)
             stake = _STAKE_MIN
+            put_off = 1 if won >= _STAKE_WORTH else max(stake, 2 * put_off)
+            bet_at = at + won + put_off
         else:
             stake = min(2 * stake, _STAKE_MAX)
     return rows
