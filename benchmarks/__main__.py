@@ -27,6 +27,7 @@ from benchmarks import (
     polls,
     record_codecs,
     seek,
+    spark,
     stalls,
     starting,
 )
@@ -46,6 +47,7 @@ BENCHMARKS: Final = (
     clients.BENCHMARK,
     record_codecs.BENCHMARK,
     arrow.BENCHMARK,
+    spark.BENCHMARK,
     density.BENCHMARK,
     cold.BENCHMARK,
     compaction.BENCHMARK,
@@ -94,7 +96,7 @@ def _measure(bench: Bench, benchmark: Benchmark, measured: list[tuple[Benchmark,
     bench.group = benchmark.name
     print(heading(benchmark), flush=True)
     try:
-        with deadline(bench.pick(300, 60), benchmark.name):
+        with deadline(bench.pick(benchmark.seconds, benchmark.seconds // 5), benchmark.name):
             for row in benchmark.run(bench):
                 rows.append(row)
                 print(line(row), flush=True)

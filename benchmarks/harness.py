@@ -124,12 +124,16 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A group of rows that one function measures; ``beside`` says what stands in the column of that name."""
+    """A group of rows that one function measures; ``beside`` says what stands in the column of that name.
+
+    ``seconds``: behind them it counts as hanging, in a run that is not quick.
+    """
 
     name: str
     title: str
     beside: str
     run: Callable[[Bench], Iterable[Row]]
+    seconds: int = 300
 
 
 def take_turns(rounds: int, *sides: Callable[[], ResultT]) -> list[list[ResultT]]:

@@ -18,7 +18,7 @@ from seglog_protocol.messages import (
 )
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
-from seglog_spark.options import Assign, OptionError, Selection, Subscribe, SubscribePattern
+from seglog_spark.options import Assign, OptionError, Selection, Subscribe
 from seglog_spark.planning import Ends
 
 CONNECT_SECONDS: Final = 10.0
@@ -49,6 +49,29 @@ class Log(Protocol):
         """Where the bytes of a partition lie, segment by segment; nothing when that is not known."""
 
 
+def selected(
+    selection: Selection,
+    partitions_of: Callable[[str], Sequence[int]],
+    topics: Callable[[], Mapping[str, Sequence[int]]],
+) -> list[TopicPartition]:
+    """What is selected of the partitions of a topic that is named, or of all ``topics``; sorted. OptionError."""
+    if isinstance(selection, Assign):
+        there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
+        for topic, partition in selection.partitions:
+            if partition not in there[topic]:
+                raise OptionError(f"assign names partition {partition} of {topic}, which has {len(there[topic])}")
+        return list(selection.partitions)
+    found: Mapping[str, Sequence[int]]
+    if isinstance(selection, Subscribe):
+        found = {topic: partitions_of(topic) for topic in selection.topics}
+    else:
+        pattern = re.compile(selection.pattern)
+        found = {topic: partitions for topic, partitions in topics().items() if pattern.fullmatch(topic)}
+        if not found:
+            raise OptionError(f"no topic's whole name matches subscribePattern {selection.pattern!r}")
+    return sorted(TopicPartition(topic, number) for topic, partitions in found.items() for number in partitions)
+
+
 def connect_first(server: str) -> Client:
     """A client for a driver: a wrong address is an error soon, a broker that is started again later is waited for."""
     with connect(server, CONNECT_SECONDS):
@@ -69,25 +92,11 @@ class Catalog:
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """As in ``Log``; UnknownTopicError names the nearest topic, OptionError a partition that is not there."""
-        if isinstance(selection, Assign):
-            counts = {topic: self._described(topic).partitions for topic in {t for t, _ in selection.partitions}}
-            for topic, partition in selection.partitions:
-                if partition >= counts[topic]:
-                    raise OptionError(f"assign names partition {partition} of {topic}, which has {counts[topic]}")
-            return list(selection.partitions)
-        if isinstance(selection, Subscribe):
-            topics = [self._described(topic) for topic in selection.topics]
-        else:
-            topics = self._matching(selection)
-        return sorted(TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions))
-
-    def _matching(self, selection: SubscribePattern) -> list[TopicDescription]:
-        pattern = re.compile(selection.pattern)
-        topics = self._answer(self._client.topics)
-        found = [topic for topic in topics if pattern.fullmatch(topic.name)]
-        if not found:
-            raise OptionError(f"no topic's whole name matches subscribePattern {selection.pattern!r}")
-        return found
+        return selected(
+            selection,
+            lambda topic: range(self._described(topic).partitions),
+            lambda: {topic.name: range(topic.partitions) for topic in self._answer(self._client.topics)},
+        )
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         """As in ``Log``."""

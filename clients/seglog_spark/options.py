@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from seglog.address import parse_address
@@ -40,6 +41,7 @@ _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOf
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _READ: Final = (
     *_SERVERS,
+    "localLogDir",
     *_SELECTIONS,
     *_STARTS,
     "startingOffsetsByTimestampStrategy",
@@ -127,9 +129,12 @@ Place = AtOffsets | AtTimes
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit."""
+    """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit.
 
-    server: str
+    ``server`` is HOST:PORT of a broker, or the log directory that is read in place of asking one.
+    """
+
+    server: str | Path
     selection: Selection
     starting: Place
     ending: Place | None
@@ -178,7 +183,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     if given.text("maxTriggerDelay") is not None and least is None:
         raise OptionError("maxTriggerDelay says how long to wait for minOffsetsPerTrigger, which is not there")
     return ReadOptions(
-        server=given.server(),
+        server=_log_directory(given) or given.server(),
         selection=_selection(given),
         starting=starting,
         ending=ending,
@@ -233,6 +238,18 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
         marks_topic=given.text("marksTopic") or MARKS_TOPIC,
         job_id=job_id,
     )
+
+
+def _log_directory(given: "_Given") -> Path | None:
+    text = given.text("localLogDir")
+    if text is None:
+        return None
+    for name in _SERVERS:
+        if given.text(name) is not None:
+            raise OptionError(f"localLogDir reads files and asks no broker, so {name} has no place beside it")
+    if not Path(text).is_absolute():
+        raise OptionError(f"localLogDir is a whole path, the same on every machine that reads, not {text!r}")
+    return Path(text)
 
 
 def _selection(given: "_Given") -> Selection:

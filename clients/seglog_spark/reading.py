@@ -1,12 +1,15 @@
-"""A range of offsets as Arrow batches: what a task does, on any machine that reaches the broker.
+"""A range of offsets as Arrow batches: what a task does, on any machine that reaches the broker, or its files.
 
 A range is read to its end or not at all: where records of it are gone the task fails with DataLossError, unless losses
-are accepted. Offsets that compaction took are no loss; the broker names the reason of every gap.
+are accepted. Offsets that compaction took are no loss; the broker, or what it noted on the disk, names the reason of
+every gap.
 """
 
 import logging
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -27,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """Reads ranges from the broker at ``server``; travels to workers."""
+    """Reads ranges from the broker at ``server``, or from the log directory there; travels to workers."""
 
-    server: str
+    server: str | Path
     columns: tuple[str, ...]
     fail_on_data_loss: bool = True
     durable_only: bool = False
@@ -42,7 +45,7 @@ class RangeReader:
         Raises DataLossError, and whatever keeps the broker from being reached.
         """
         position = wanted.start
-        with connect(self.server) as client:
+        with nullcontext(self.server) if isinstance(self.server, Path) else connect(self.server) as client:
             while True:
                 try:
                     position = yield from self._read(client, wanted, position)
@@ -57,7 +60,7 @@ class RangeReader:
         if position < wanted.end:
             self._lose(wanted, f"the log ends at {position}")
 
-    def _read(self, client: Client, wanted: OffsetRange, position: int) -> Generator[pa.RecordBatch, None, int]:
+    def _read(self, client: Client | Path, wanted: OffsetRange, position: int) -> Generator[pa.RecordBatch, None, int]:
         number = wanted.partition
         with read_arrow(
             client,

@@ -5,6 +5,8 @@ they do is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,8 +35,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from seglog_spark.batch_planning import plan_batch
-from seglog_spark.catalog import Catalog, connect_first
+from seglog_spark.catalog import Catalog, Log, connect_first
 from seglog_spark.filters import Operator, Wanted
+from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
 from seglog_spark.reading import RangeReader
@@ -54,7 +57,7 @@ _OPERATORS: Final[dict[type[Filter], Operator]] = {
 
 
 class SeglogDataSource(DataSource):
-    """Topics of a seglog broker. Options are checked when a reader or writer is made of them."""
+    """Topics of a seglog broker, or of a log directory. Options are checked when a reader or writer is made of them."""
 
     @classmethod
     def name(cls) -> str:
@@ -94,6 +97,13 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
     return check_columns(columns, include_headers=options.include_headers)
 
 
+def _log(options: ReadOptions, opened: ExitStack) -> Log:
+    """What planning asks; a connection to a broker lasts as long as ``opened``."""
+    if isinstance(options.server, Path):
+        return LocalCatalog(options.server, durable_only=options.durable_only)
+    return Catalog(opened.enter_context(connect_first(options.server)), durable_only=options.durable_only)
+
+
 class _Reader:
     """What batch and stream readers do on a worker."""
 
@@ -115,8 +125,8 @@ class BatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A task for each range."""
-        with connect_first(self.options.server) as client:
-            log = Catalog(client, durable_only=self.options.durable_only)
+        with ExitStack() as opened:
+            log = _log(self.options, opened)
             return [InputPartition(found) for found in plan_batch(log, self.options, self.wanted)]
 
 
@@ -155,8 +165,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:
-            client = connect_first(self.options.server)
-            self._plan = StreamPlan(Catalog(client, durable_only=self.options.durable_only), self.options)
+            self._plan = StreamPlan(_log(self.options, ExitStack()), self.options)
         return self._plan
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name

@@ -31,6 +31,10 @@ LOCKSTEP_MIN: Final = 24
 """Batches from which on a step for all of them is cheaper than one in plain Python for each."""
 
 _HEADERS_LOCKSTEP_MIN: Final = 16
+_STAKE_MIN: Final = 64  # steps of a bet
+_STAKE_MAX: Final = 512
+_STAKE_WORTH: Final = 8
+_PLACES_MAX: Final = 1 << 18  # that are bet on at a time: they take some 40 bytes each while it lasts
 _SLICES_OF_A_SIZE_MIN: Final = 64
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
@@ -293,11 +297,7 @@ def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record:
     unfinished = falling > steps
     if steps:
         widths = len(counts) - np.searchsorted(falling[::-1], np.arange(steps), side="right")
-        rows: list[Int64s] = []
-        for width in widths.tolist():
-            here = here[:width]
-            rows.append(here)
-            here = octets.advance(here)
+        rows = _lockstep(octets, here, widths)
         row_starts = np.cumsum(widths) - widths
         to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
         found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
@@ -310,6 +310,40 @@ def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record:
         found[start : start + len(starts)] = starts
         found[start + len(starts) : start + count] = len(octets.data)  # the walk left the data: no record begins there
     return found
+
+
+def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
+    """Where the k-th record begins, for each k, in the first ``widths[k]`` lists, which begin ``here``.
+
+    Neighbours are often equally long. So many steps at a time are a bet that they are, in every list: each place that
+    was bet on says itself whether the next one is right. A bet that is lost early puts the next one off.
+    """
+    rows: list[Int64s] = []
+    stake, bet_at, put_off = _STAKE_MIN, 0, 1
+    while (at := len(rows)) < len(widths):
+        here = here[: widths[at]]
+        following = octets.advance(here)
+        steps = min(stake, _PLACES_MAX // len(here))
+        if at < bet_at or steps < _STAKE_WORTH:
+            rows.append(here)
+            here = following
+            continue
+        room = widths[at : at + steps]
+        stride = following - here
+        places = here + stride * np.arange(len(room))[:, None]
+        is_right = octets.advance(places.ravel()).reshape(places.shape) - places == stride
+        is_right |= np.arange(len(here)) >= room[:, None]  # lists that have ended meanwhile
+        lost = np.flatnonzero(~is_right.all(axis=1))
+        won = int(lost[0]) if lost.size else len(room)  # at least one: the step that the stride comes from
+        rows += [row[:width] for row, width in zip(places[:won], room.tolist(), strict=False)]
+        here = places[won - 1] + stride
+        if lost.size:
+            stake = _STAKE_MIN
+            put_off = 1 if won >= _STAKE_WORTH else max(stake, 2 * put_off)
+            bet_at = at + won + put_off
+        else:
+            stake = min(2 * stake, _STAKE_MAX)
+    return rows
 
 
 def _walk(data: bytes, position: int, count: int) -> list[int]:

@@ -35,6 +35,9 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
+PARTITION_STATE_FILE: Final = "seglog-partition.json"
+"""Beside the segments of a partition: what seglog remembers of it that no file of Kafka's has a place for."""
+
 OFFSET_MAX: Final = 2**63 - 1
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1

@@ -117,6 +117,25 @@ def test_any_bytes_are_read_or_refused_like_by_the_loop(opened: bytes, count: in
         assert _read(encoded) == [_expected(encoded)]
 
 
+_RUNS = st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 60, 100, 10_000])), min_size=1, max_size=4)
+
+
+@settings(max_examples=60)
+@given(st.lists(_RUNS, min_size=1, max_size=4), st.data())
+def test_records_of_one_size_are_found_many_at_a_time_and_those_of_others_all_the_same(
+    batches: list[list[tuple[int, int]]], data: st.DataObject
+) -> None:
+    encoded = [
+        bytearray(encode_batch([(1, None, bytes(size), ()) for count, size in runs for _ in range(count)]))
+        for runs in batches
+    ]
+    for batch in encoded:
+        if data.draw(st.booleans()):
+            batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] ^= data.draw(st.integers(0, 255))
+    with mock.patch.object(record_columns, "LOCKSTEP_MIN", 1):
+        assert _read(b"".join(encoded)) == [_expected(bytes(batch)) for batch in encoded]
+
+
 @pytest.mark.parametrize("headers", [1, 20, 100])
 def test_many_headers_are_checked_and_one_name_that_is_no_text_spoils_its_own_batch_only(headers: int) -> None:
     good = encode_batch([(1, b"k", b"v", [(f"h{n}é", None if n % 2 else b"x") for n in range(headers)])] * 30)

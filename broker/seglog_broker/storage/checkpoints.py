@@ -1,81 +1,34 @@
-"""Kafka's checkpoint text files: recovery points, log starts, high watermarks, leader epochs.
-
-    line 1   version, "0"
-    line 2   number of entries
-    line 3+  one entry a line; fields separated by one space when writing, by any white space when reading
-
-Reader and writer stand here, for both kinds. A malformed file is treated as empty and reported: every checkpoint is a
-cache of what the logs themselves can tell, at the price of reading more.
-"""
-
-from collections.abc import Iterable, Mapping
-from typing import Final
+"""Kafka's checkpoint files, read through the seam; their text is known to ``seglog_protocol.checkpoint_files``."""
 
 from seglog_broker.storage.filesystem import FileSystem, read_file
-from seglog_protocol.segment_files import OFFSET_MAX
+from seglog_protocol.checkpoint_files import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    MalformedCheckpointError,
+    TopicPartition,
+    decode_checkpoint,
+    decode_offsets,
+    encode_checkpoint,
+    encode_offsets,
+)
 
-RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
-LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
-HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
-CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
-LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
-
-_VERSION: Final = "0"
-
-TopicPartition = tuple[str, int]
-
-
-class MalformedCheckpointError(ValueError):
-    """A checkpoint file that does not follow its grammar; the message names line and reason."""
-
-
-def encode_checkpoint(entries: Iterable[tuple[object, ...]]) -> bytes:
-    """The whole text of a checkpoint with these entries."""
-    lines = [" ".join(map(str, entry)) for entry in entries]
-    return "".join(f"{line}\n" for line in (_VERSION, len(lines), *lines)).encode()
-
-
-def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
-    """The entries, each of exactly ``fields`` texts; no entries for an empty file or one with only a version line.
-
-    Raises MalformedCheckpointError.
-    """
-    try:
-        lines = content.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise MalformedCheckpointError("it is not UTF-8 text") from error
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
-        return []
-    if lines[0].strip() != _VERSION:
-        raise MalformedCheckpointError(f"line 1 is {lines[0][:20]!r}, not version {_VERSION}")
-    if len(lines) == 1:
-        return []
-    entries = [line.split() for line in lines[2:]]
-    for number, entry in enumerate(entries, start=3):
-        if len(entry) != fields:
-            raise MalformedCheckpointError(f"line {number} has {len(entry)} fields, not {fields}")
-    if lines[1].strip() != str(len(entries)):
-        raise MalformedCheckpointError(f"line 2 announces {lines[1][:20]!r} entries, there are {len(entries)}")
-    return entries
-
-
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """An offset checkpoint, in the order of its partitions."""
-    return encode_checkpoint((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
-
-
-def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint. Raises MalformedCheckpointError."""
-    try:
-        found = {(topic, int(partition)): int(offset) for topic, partition, offset in decode_checkpoint(content, 3)}
-    except ValueError as error:
-        raise MalformedCheckpointError(str(error)) from error
-    for (topic, partition), offset in found.items():
-        if partition < 0 or not 0 <= offset <= OFFSET_MAX:
-            raise MalformedCheckpointError(f"{topic} {partition} {offset} is no offset of a partition")
-    return found
+__all__ = [
+    "CLEANER_CHECKPOINT",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOG_START_CHECKPOINT",
+    "RECOVERY_POINT_CHECKPOINT",
+    "MalformedCheckpointError",
+    "TopicPartition",
+    "decode_checkpoint",
+    "decode_offsets",
+    "encode_checkpoint",
+    "encode_offsets",
+    "read_offsets",
+]
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:

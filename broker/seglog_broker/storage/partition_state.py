@@ -10,8 +10,18 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_protocol.segment_files import PARTITION_STATE_FILE
 
-PARTITION_STATE_FILE: Final = "seglog-partition.json"
+__all__ = [
+    "PARTITION_STATE_FILE",
+    "ROLLS_REMEMBERED_MAX",
+    "ActiveChecksum",
+    "CleanerState",
+    "DamagedRange",
+    "PartitionState",
+    "Roll",
+]
+
 _VERSION: Final = 1
 
 T = TypeVar("T")

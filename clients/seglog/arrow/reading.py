@@ -1,6 +1,7 @@
 """``read_arrow``: a topic, or a range of it, as a stream of Arrow record batches."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 from seglog.arrow.decoding import DecodedRecords, decode_verified
 from seglog.arrow.schema import schema_of
 from seglog.client import Client, connect
+from seglog.directory.topics import LogDirectory
 from seglog.fetching import FetchedBatch, OutOfRange
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.batch_columns import read_batches
@@ -17,6 +19,7 @@ from seglog_protocol.errors import ClientClosedError, SeglogError
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
+    from seglog.directory.consumer import DirectoryConsumer
     from seglog.starting import Place
 
 BATCH_ROWS: Final = 65_536
@@ -27,7 +30,7 @@ enough for the processor's cache. It is also what is fetched of a partition at a
 
 
 def read_arrow(
-    client: Client | str,
+    client: Client | str | Path,
     topic: str,
     *,
     since: "Place | None" = None,
@@ -43,10 +46,11 @@ def read_arrow(
 ) -> "ArrowReader":
     """The records of ``topic`` as a stream of ``pyarrow.RecordBatch``, with the columns of Spark's Kafka source.
 
-    ``client`` is a Client or HOST:PORT. ``since`` and ``until`` are what ``Client.consumer`` takes as ``start`` and
-    ``until``: an offset, {partition: offset}, an aware datetime, or a moment such as "-1h" or "2019-01-01"; ``since``
-    is "earliest". Where to begin and to end is fixed by this call, for every partition, however much is appended
-    meanwhile. Order holds within a partition.
+    ``client`` is a Client, HOST:PORT, or the Path of a log directory, seglog's or Kafka's, whose files are then read
+    without asking a broker; see ``seglog.directory``. ``since`` and ``until`` are what ``Client.consumer`` takes as
+    ``start`` and ``until``: an offset, {partition: offset}, an aware datetime, or a moment such as "-1h" or
+    "2019-01-01"; ``since`` is "earliest". Where to begin and to end is fixed by this call, for every partition, however
+    much is appended meanwhile. Order holds within a partition.
 
     ``columns`` are names of ``SCHEMA``, or "headers", in any order; what is not asked for is not made. With ``headers``
     they come on top. A record batch has at most ``batch_rows`` rows, of one partition; memory stays bounded by a few
@@ -58,8 +62,14 @@ def read_arrow(
     schema = schema_of(columns, headers=headers)
     if batch_rows < 1:
         raise ValueError(f"batch_rows is 1 or more, not {batch_rows}")
-    source = client if isinstance(client, Client) else connect(client)
-    owned = None if source is client else source
+    source: Client | LogDirectory
+    owned = None
+    if isinstance(client, Path):
+        source = LogDirectory(client)
+    elif isinstance(client, Client):
+        source = client
+    else:
+        source = owned = connect(client)
     met: list[ConsumerGap] = []
     try:
         consumer = source.consumer(
@@ -83,8 +93,8 @@ class ArrowReader:
     """A stream of ``pyarrow.RecordBatch``, made by ``read_arrow``; one thread at a time.
 
     Has the methods of ``pyarrow.RecordBatchReader`` and can stand for one wherever Arrow's stream interface is
-    understood: ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection until it
-    has been read to its end, is closed, or the block it guards is left.
+    understood: ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection, or a
+    file, until it has been read to its end, is closed, or the block it guards is left.
 
     Raises CorruptRecordError where records cannot be read, when all before them have been handed out:
     ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` goes on behind them.
@@ -92,7 +102,7 @@ class ArrowReader:
 
     def __init__(
         self,
-        consumer: "Consumer",
+        consumer: "Consumer | DirectoryConsumer",
         owned: Client | None,
         schema: pa.Schema,
         batch_rows: int,
@@ -105,7 +115,7 @@ class ArrowReader:
         """Of every record batch."""
         self.gaps = GapLog()
         """Offsets without a record that were met so far."""
-        self._consumer: Consumer | None = consumer
+        self._consumer: Consumer | DirectoryConsumer | None = consumer
         self._owned = owned  # closed with the reader
         self._batch_rows = batch_rows
         self._size_limit = size_limit
@@ -149,7 +159,7 @@ class ArrowReader:
         """The offset of the next row of every partition, as ``since`` takes it: at the end, for the next run."""
         return dict(self._positions)
 
-    def _read(self, consumer: "Consumer") -> Iterator[pa.RecordBatch]:
+    def _read(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[pa.RecordBatch]:
         try:
             for piece in self._pieces(consumer):
                 yield from self._decoded(piece)
@@ -158,7 +168,7 @@ class ArrowReader:
         finally:
             self._let_go()
 
-    def _pieces(self, consumer: "Consumer") -> Iterator[list[FetchedBatch]]:
+    def _pieces(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[list[FetchedBatch]]:
         """Neighbouring batches of one partition, as many as are decoded at a time."""
         piece: list[FetchedBatch] = []
         size = 0

@@ -62,22 +62,40 @@ class Driver:
         return self._log.read_text(errors="replace")[-50_000:]
 
     def command_lines(self) -> dict[int, str]:
-        """Whatever it started, by process id: its JVMs and Python workers, which are in process groups of their own."""
-        found: dict[int, str] = {}
-        for folder in Path("/proc").iterdir():
-            with suppress(OSError):  # it has just ended, or is no process
-                state, *numbers = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-                if state != "Z" and int(numbers[2]) == self._process.pid:
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-        return found
+        """Whatever it started, by process id."""
+        return _command_lines(self._process.pid)
 
     def kill(self) -> bool:
         """SIGKILL to all of it; whether the driver was running until then."""
-        while running := self.command_lines():
-            for process in running:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-        return self._process.wait() == -signal.SIGKILL
+        return _kill(self._process)
+
+
+def _command_lines(session: int) -> dict[int, str]:
+    """Of a session, by process id: JVMs and Python workers are in process groups of their own."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # it has just ended, or is no process
+            state, *numbers = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state != "Z" and int(numbers[2]) == session:
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def _kill(leader: "subprocess.Popen[bytes]") -> bool:
+    while running := _command_lines(leader.pid):
+        for process in running:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    return leader.wait() == -signal.SIGKILL
+
+
+@contextmanager
+def killed_in_the_end(leader: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that leads a session of its own; gone afterwards, with all that it started."""
+    try:
+        yield leader
+    finally:
+        _kill(leader)
 
 
 @contextmanager

@@ -39,9 +39,10 @@ def test_the_page_names_every_option_and_column() -> None:
     assert options == set(WRITE_NAMES)
 
 
-def blocks(text: str, address: str, folder: Path) -> list[tuple[str, str]]:
-    """Language and program of each block, for the broker at ``address`` and with its data in ``folder``."""
-    text = text.replace("localhost:9192", address).replace("./data/", f"{folder}/")
+def blocks(text: str, running: Daemon, folder: Path) -> list[tuple[str, str]]:
+    """Language and program of each block, for that broker and with its own data in ``folder``."""
+    text = text.replace("localhost:9192", running.address).replace("./data/", f"{folder}/")
+    text = text.replace("/var/lib/seglog", str(running.directory))
     return re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -61,7 +62,7 @@ def test_the_programs_of_the_page_run_in_their_order(
     fill(client)
     there = sum(place.latest for place in client.offsets("commits"))
     names: dict[str, Any] = {}
-    programs = [program for language, program in blocks(BEFORE_JOBS, running.address, tmp_path) if language == "python"]
+    programs = [program for language, program in blocks(BEFORE_JOBS, running, tmp_path) if language == "python"]
     assert len(programs) >= 5
     for program in programs:
         exec(compile(program, "docs/SPARK.md", "exec"), names)
@@ -81,7 +82,7 @@ def test_the_jobs_of_the_page_run_in_their_order(
     fill(client)
     there = sum(place.latest for place in client.offsets("commits"))
     lines: list[str] = []
-    for language, program in blocks(JOBS, running.address, tmp_path):
+    for language, program in blocks(JOBS, running, tmp_path):
         if language == "python":
             exec(compile(program, "docs/SPARK.md", "exec"), {})
             assert capsys.readouterr().out == f"{there}\n"

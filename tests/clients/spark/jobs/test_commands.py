@@ -14,8 +14,8 @@ import pytest
 from seglog.client import Client
 from seglog_spark.jobs import report
 from tests.clients.spark.conftest import require_spark
+from tests.clients.spark.drivers import killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import produce
-from tests.clients.spark.test_kills import killed_in_the_end
 from tests.processes import Daemon, clean_environment, seglog, seglog_command
 from tests.support import REPOSITORY
 

@@ -10,8 +10,8 @@ import pytest
 import seglog
 from seglog.client import Client
 from tests.clients.spark.conftest import require_spark
+from tests.clients.spark.drivers import killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import content, in_files, produce, records, with_offsets
-from tests.clients.spark.test_kills import killed_in_the_end
 from tests.processes import Daemon, clean_environment, seglog_command
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

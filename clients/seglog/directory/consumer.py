@@ -1,0 +1,134 @@
+"""Verified batches from files, by the core that consumers of a broker stand on: here it is answered without one.
+
+So positions, ends, gaps, checksums and what is said of them are the same, whichever way the bytes came.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from seglog.connection import Reply
+from seglog.consuming import ConsumerBase, ConsumerOptions
+from seglog.conversations import Ask, converse
+from seglog.directory.partition import PartitionFiles
+from seglog.directory.topics import LogDirectory
+from seglog.fetching import FetchedBatch
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import (
+    FetchPartition,
+    FetchReply,
+    FetchResult,
+    OffsetsPartition,
+    OffsetsReply,
+    OffsetsRequest,
+    OffsetsResult,
+)
+from seglog_protocol.record_batch import parse_header
+from seglog_protocol.segment_files import OFFSET_MAX
+
+
+class DirectoryConsumer(ConsumerBase):
+    """Reads one topic from a log directory, up to the ends it had at the start; close it. Made by ``consumer``."""
+
+    def __init__(self, directory: LogDirectory, topic: str, options: ConsumerOptions) -> None:
+        self._directory = directory
+        self._files: dict[int, PartitionFiles] = {}
+        super().__init__(topic, options, converse(options.begin(topic), self._answer))
+
+    def batches(self) -> Iterator[FetchedBatch]:
+        """As the consumer of a broker."""
+        while (batch := self._next_batch()) is not None:
+            yield self._whole(batch)
+
+    def _next_batch(self) -> FetchedBatch | None:
+        while True:
+            batch = self._queued()
+            if batch is not None or self._fetcher.is_finished:
+                return batch
+            now = time.monotonic()
+            request = self._fetcher.request(now)
+            if request is None:
+                time.sleep(self._pause_seconds(now))
+                continue
+            # One at a time: what is read ahead of others would only grow cold.
+            alone = replace(request, partitions=request.partitions[:1])
+            result, data = self._fetch(alone.partitions[0])
+            self._fetcher.take(FetchReply([result]), memoryview(data), alone, self._fetcher.generations(), now)
+
+    def _fetch(self, wanted: FetchPartition) -> tuple[FetchResult, bytes]:
+        files = self._partition(wanted.topic, wanted.partition)
+        assert wanted.offset is not None
+        data, error = b"", None
+        try:
+            data = files.read(wanted.offset, wanted.max_bytes)
+        except SeglogError as found:
+            error = found
+        # Looked up after the bytes: compaction is noted before it takes anything.
+        holes = files.holes()
+        first = parse_header(data).base_offset if data else wanted.offset if error else OFFSET_MAX
+        result = FetchResult(
+            self.topic,
+            wanted.partition,
+            size=len(data),
+            offset=wanted.offset,
+            gaps=[
+                gap
+                for gap in holes.known
+                # What is damaged and still there is an error when it is come to, and no gap.
+                if gap.end > wanted.offset and (gap.reason == "missing" or gap.start < first)
+            ],
+            compacted_before=holes.compacted_before,
+            error=error,
+        )
+        return result, data
+
+    def _answer(self, question: Ask) -> Reply:
+        """To where a read begins and ends."""
+        request = question.request
+        assert isinstance(request, OffsetsRequest)
+        asked = [
+            OffsetsPartition(wanted.topic, number, wanted.timestamp)
+            for wanted in request.partitions
+            for number in self._numbers(wanted)
+        ]
+        return Reply(0, OffsetsReply([self._offsets(wanted) for wanted in asked]).to_wire(), memoryview(b""))
+
+    def _numbers(self, wanted: OffsetsPartition) -> list[int]:
+        there = self._directory.partitions(wanted.topic)
+        return there if wanted.partition is None else [wanted.partition]
+
+    def _offsets(self, wanted: OffsetsPartition) -> OffsetsResult:
+        assert wanted.partition is not None
+        files = self._partition(wanted.topic, wanted.partition)
+        ends = files.ends()
+        offset = None if wanted.timestamp is None else files.find_time(wanted.timestamp)
+        return OffsetsResult(
+            wanted.topic,
+            wanted.partition,
+            earliest=ends.earliest,
+            latest=ends.latest,
+            durable=ends.durable,
+            offset=offset,
+            timestamp=wanted.timestamp,
+        )
+
+    def _partition(self, topic: str, number: int) -> PartitionFiles:
+        if number not in self._files:
+            self._files[number] = self._directory.partition(topic, number)
+        return self._files[number]
+
+    def close(self) -> None:
+        """Let go of the files; twice is fine."""
+        self._is_closed = True
+        for files in self._files.values():
+            files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,366 @@
+"""One partition's directory: its ends, its bytes from an offset on, and what is known of its holes.
+
+The end is what is whole: behind the last entry of the last segment's index every batch is held against its checksum,
+and what is still being written, or was torn, lies beyond.
+"""
+
+import json
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from seglog.directory.segment import SegmentFile
+from seglog_protocol import segment_files as names
+from seglog_protocol.checkpoint_files import (
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    MalformedCheckpointError,
+    decode_offsets,
+)
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownPartitionError,
+)
+from seglog_protocol.messages import Gap
+from seglog_protocol.record_batch import HEADER_SIZE, iter_batches, parse_header, why_implausible
+from seglog_protocol.records import decode_records
+
+FoundT = TypeVar("FoundT")
+
+LOOKS_MAX: Final = 20
+"""How often files are looked up anew while their names change."""
+
+_PAUSE_SECONDS: Final = 0.005
+
+
+class Ends(NamedTuple):
+    """[``earliest``, ``latest``) can be read; what lies below ``durable`` survives a power cut."""
+
+    earliest: int
+    latest: int
+    durable: int
+
+
+class SegmentExtent(NamedTuple):
+    """A segment: offsets ``start`` to ``end`` (exclusive) take ``size`` bytes."""
+
+    start: int
+    end: int
+    size: int
+
+
+class Holes(NamedTuple):
+    """What explains offsets without a record: ranges that are known, and where compaction has been at work.
+
+    ``damaged`` are bytes that are known to be no batches: (base offset of the segment, position) and where they end.
+    """
+
+    known: list[Gap]
+    compacted_before: int
+    damaged: dict[tuple[int, int], int]
+
+
+class _Place(NamedTuple):
+    """Where the batches go on that follow ``offset``."""
+
+    segment: SegmentFile
+    position: int
+    offset: int
+
+
+class PartitionFiles:
+    """A partition in a log directory. Holds a descriptor while it is being read; one thread at a time.
+
+    Raises UnknownPartitionError when there is no such directory, and StorageError, which is retriable, when its files
+    change faster than they can be looked at.
+    """
+
+    def __init__(self, log_directory: Path, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._log_directory = log_directory
+        self._directory = log_directory / f"{topic}-{partition}"
+        self._place: _Place | None = None
+        self._tail = (-1, 0, 0)  # base offset of a segment, a position in it, and the offset that follows there
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def ends(self) -> Ends:
+        """Where it begins and ends now."""
+
+        def look(segments: Mapping[int, str]) -> int:
+            if not segments:
+                return 0
+            base = max(segments)
+            with closing(self._open(base, segments)) as segment:
+                return self._end_of(segment)
+
+        segments, latest = self._look(look)
+        earliest = min(self._earliest(segments), latest)
+        durable = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
+        return Ends(earliest, latest, max(earliest, min(durable, latest)))
+
+    def _end_of(self, segment: SegmentFile) -> int:
+        """The offset behind its last whole batch; what was looked at before is not looked at again."""
+        base, position, end = self._tail
+        if base == segment.base_offset and position <= segment.size:
+            self._tail = self._whole_until(segment, position, end)
+            if self._tail[1] > position or segment.size == position:
+                return self._tail[2]
+        # Nothing whole where something is: torn, still being written, or not what was there when its place was noted,
+        # by the index or by us. Then an earlier place tells.
+        for start in (segment.floor(), 0):
+            self._tail = self._whole_until(segment, start, segment.base_offset)
+            if self._tail[1] > start:
+                break
+        return self._tail[2]
+
+    @staticmethod
+    def _whole_until(segment: SegmentFile, position: int, end: int) -> tuple[int, int, int]:
+        for found in segment.walk(position):
+            # Damage with whole batches behind it is no end: who reads it is told.
+            if segment.is_intact(found):
+                position, end = found.end, found.header.next_offset
+        return segment.base_offset, position, end
+
+    def extents(self) -> list[SegmentExtent]:
+        """Its segments with their sizes, in order; the last one ends where the log does."""
+
+        def look(segments: Mapping[int, str]) -> list[int]:
+            return [(self._directory / segments[base]).stat().st_size for base in sorted(segments)]
+
+        latest = self.ends().latest
+        segments, sizes = self._look(look)
+        bases = sorted(segments)
+        edges = zip(bases, [*bases[1:], latest], sizes, strict=True)
+        return [SegmentExtent(start, end, size) for start, end, size in edges if start < end]
+
+    def holes(self) -> Holes:
+        """What seglog or Kafka has noted."""
+        state = self._state()
+        try:
+            noted = state.get("damaged", ())
+            known = [Gap(int(d["start_offset"]), int(d["end_offset"]), str(d["reason"])) for d in noted]
+            damaged = {(int(d["segment"]), int(d["position"])): int(d["end_position"]) for d in noted}
+            compacted_before = int(state.get("compacted_before", 0))
+        except (KeyError, TypeError, ValueError):
+            known, damaged, compacted_before = [], {}, 0
+        known.sort(key=lambda gap: gap.start)
+        return Holes(known, max(compacted_before, self._checkpoint(CLEANER_CHECKPOINT)), damaged)
+
+    def _state(self) -> dict[str, Any]:
+        """What seglog noted; nothing where its file is absent, as in a directory of Kafka's, or makes no sense."""
+        try:
+            state = json.loads((self._directory / names.PARTITION_STATE_FILE).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
+    def _checkpoint(self, name: str) -> int:
+        """What a checkpoint of the log directory says of this partition, else 0; a malformed one says nothing."""
+        try:
+            return decode_offsets((self._log_directory / name).read_bytes()).get((self.topic, self.partition), 0)
+        except (FileNotFoundError, MalformedCheckpointError):
+            return 0
+
+    def _earliest(self, segments: Mapping[int, str]) -> int:
+        return max(min(segments, default=0), self._checkpoint(LOG_START_CHECKPOINT))
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds or follows ``offset``, at least one of them; nothing at the end.
+
+        Checksums are not looked at. OffsetOutOfRangeError below the first offset there is; CorruptRecordError with the
+        range where the bytes are no batches.
+        """
+        place = self._place
+        if place is None or place.offset != offset:
+            place = self._seek(offset)
+        for _ in range(LOOKS_MAX):
+            if place is None:
+                return b""
+            data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
+            size, following = _whole(data)
+            if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
+                data = place.segment.pread(header.size, place.position)  # one that is larger than the limit
+                size, following = _whole(data)
+            if size:
+                self._place = _Place(place.segment, place.position + size, following)
+                return data[:size]
+            place = self._seek(offset)  # behind the segment's end, or in front of damage: told by who looks for it
+        raise self._restless()
+
+    def _seek(self, offset: int) -> _Place | None:
+        """The batch that holds or follows ``offset``; None at the end."""
+        self.close()
+
+        def look(segments: Mapping[int, str]) -> _Place | None:
+            earliest = self._earliest(segments)
+            if offset < earliest:
+                raise self._out_of_range(offset, earliest)
+            bases = sorted(segments)
+            for number in range(max(0, bisect_right(bases, offset) - 1), len(bases)):
+                segment = self._open(bases[number], segments)
+                try:
+                    place = self._find(segment, offset, bases[number + 1 :])
+                except BaseException:
+                    segment.close()
+                    raise
+                if place is not None:
+                    self._place = place
+                    return place
+                segment.close()
+            return None
+
+        return self._look(look)[1]
+
+    def _find(self, segment: SegmentFile, offset: int, later: list[int]) -> _Place | None:
+        """As ``_seek``, in one segment; ``later`` are the bases of those behind it."""
+        end = 0
+        for found in segment.walk(segment.floor(offset)):
+            end = found.end
+            base = found.header.base_offset
+            if found.header.last_offset < offset:
+                continue
+            if found.behind_damage and base > offset:
+                raise self._damaged(segment, found.position, offset, base)
+            return _Place(segment, found.position, offset)
+        if later and end < segment.size:
+            raise self._damaged(segment, end, offset, max(offset + 1, later[0]))
+        return None
+
+    def find_time(self, timestamp: int) -> int | None:
+        """The offset of the first record that can be read whose timestamp (ms) is at or after this one."""
+        ends = self.ends()
+
+        def look(segments: Mapping[int, str]) -> int | None:
+            bases = sorted(segments)
+            first = max(0, bisect_right(bases, ends.earliest) - 1)
+            for number in range(first, len(bases)):
+                base = bases[number]
+                with closing(self._open(base, segments)) as segment:
+                    found = self._first_at(segment, timestamp, ends, is_last=number == len(bases) - 1)
+                    if found is not None:
+                        return found
+            return None
+
+        return self._look(look)[1]
+
+    def _first_at(self, segment: SegmentFile, timestamp: int, ends: Ends, *, is_last: bool) -> int | None:
+        times = segment.times()
+        if not is_last and times.largest is not None and times.largest < timestamp:
+            return None  # it was closed with an entry for its largest
+        for found in segment.walk(segment.floor(max(times.floor(timestamp), ends.earliest))):
+            header = found.header
+            if header.max_timestamp < timestamp or header.last_offset < ends.earliest:
+                continue
+            if header.base_offset >= ends.latest:
+                return None
+            if not segment.is_intact(found):
+                continue  # who reads it is told
+            for record in decode_records(header, segment.pread(header.size, found.position)):
+                if record.timestamp >= timestamp and record.offset >= ends.earliest:
+                    return record.offset
+        return None
+
+    def close(self) -> None:
+        """Let go of the file that is being read; reading may go on."""
+        place, self._place = self._place, None
+        if place is not None:
+            place.segment.close()
+
+    # --- Names --------------------------------------------------------------------------------------------------------
+
+    def _segments(self) -> dict[int, str]:
+        """The ``.log`` of every segment by its base offset. A compacted one counts before it has its final name."""
+        try:
+            found = [entry.name for entry in self._directory.iterdir()]
+        except FileNotFoundError:
+            raise UnknownPartitionError(
+                f"{self.topic}-{self.partition} has no directory in {self._log_directory}",
+                topic=self.topic,
+                partition=self.partition,
+            ) from None
+        segments: dict[int, str] = {}
+        for name in sorted(found, reverse=True):  # .log.swap before .log, which is stronger
+            parsed = names.parse_segment_file_name(name)
+            if parsed is not None and parsed[1] in {names.LOG_SUFFIX, f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"}:
+                segments[parsed[0]] = name
+        return segments
+
+    def _open(self, base: int, segments: Mapping[int, str]) -> SegmentFile:
+        damaged = {position: end for (segment, position), end in self.holes().damaged.items() if segment == base}
+        return SegmentFile(self._directory / segments[base], base, damaged)
+
+    def _look(self, look: Callable[[Mapping[int, str]], FoundT]) -> tuple[dict[int, str], FoundT]:
+        """What ``look`` finds among the segments, and these; again whenever their names have changed under it.
+
+        A listing that is taken while a compacted segment is put in its place may miss both the old and the new one.
+        """
+        for number in range(LOOKS_MAX):
+            time.sleep(number * _PAUSE_SECONDS)
+            segments = self._segments()
+            try:
+                found = look(segments)
+            except FileNotFoundError:
+                continue
+            except (OffsetOutOfRangeError, CorruptRecordError):
+                if self._stood_still(segments):
+                    raise
+                continue
+            if self._stood_still(segments):
+                return segments, found
+            self.close()
+        raise self._restless()
+
+    def _stood_still(self, segments: Mapping[int, str]) -> bool:
+        """Whether all that were seen are still there and none has come between them; new ones at the end are fine."""
+        last = max(segments, default=-1)
+        return segments == {base: name for base, name in self._segments().items() if base <= last}
+
+    # --- Errors -------------------------------------------------------------------------------------------------------
+
+    def _restless(self) -> StorageError:
+        error = StorageError(f"the files in {self._directory} change faster than they can be looked at")
+        error.retriable = True
+        return error
+
+    def _out_of_range(self, offset: int, earliest: int) -> OffsetOutOfRangeError:
+        reason = self._state().get("log_start_reason")
+        return OffsetOutOfRangeError(
+            f"offset {offset} of {self.topic}-{self.partition} is gone: the log begins at {earliest}",
+            topic=self.topic,
+            partition=self.partition,
+            requested=offset,
+            earliest=earliest,
+            latest=self.ends().latest,
+            reason="truncated" if reason == "truncated" else "expired",
+        )
+
+    def _damaged(self, segment: SegmentFile, position: int, offset: int, following: int) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"offsets {offset} to {following - 1} of {self.topic}-{self.partition} cannot be read: {segment.path} is "
+            f"damaged before position {position}",
+            topic=self.topic,
+            partition=self.partition,
+            path=segment.path,
+            position=position,
+            start_offset=offset,
+            next_offset=following,
+        )
+
+
+def _whole(data: bytes) -> tuple[int, int]:
+    """The bytes of the whole batches at the beginning of ``data``, and the offset that follows them."""
+    size = following = 0
+    with suppress(CorruptRecordError):  # whoever asks for what lies there is told
+        for header, batch in iter_batches(data):
+            size, following = size + len(batch), header.next_offset
+    return size, following

@@ -1,0 +1,83 @@
+"""A log directory: which topics there are, and the way to their partitions and consumers."""
+
+import os
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from seglog.consuming import ConsumerOptions
+from seglog.directory.partition import PartitionFiles
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+from seglog_protocol.errors import LogDirectoryError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from seglog.directory.consumer import DirectoryConsumer
+    from seglog.fetching import OutOfRange
+    from seglog.gaps import ConsumerGap
+    from seglog.starting import Place
+
+_NO_TOPICS: Final = frozenset({"__cluster_metadata"})
+"""Directories of Kafka's own that look like a topic's."""
+
+
+class LogDirectory:
+    """The directory in which a broker keeps its topics, here or on storage that is shared with it.
+
+    LogDirectoryError when there is no such directory on this machine.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        if not self.path.is_dir():
+            raise LogDirectoryError(f"{self.path} is no directory on this machine", path=str(self.path))
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topics by name, each with the partitions that are here, ascending."""
+        found: dict[str, list[int]] = {}
+        for entry in os.scandir(self.path):
+            topic, _, number = entry.name.rpartition("-")  # what is to be deleted ends in a word, not in a number
+            if topic and topic not in _NO_TOPICS and number.isascii() and number.isdecimal() and entry.is_dir():
+                found.setdefault(topic, []).append(int(number))
+        return {topic: sorted(found[topic]) for topic in sorted(found)}
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic that are here. UnknownTopicError names the most similar one there is."""
+        topics = self.topics()
+        if topic not in topics:
+            nearest = next(iter(get_close_matches(topic, topics, 1)), "")
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            raise UnknownTopicError(f"no topic {topic!r} in {self.path}{hint}", topic=topic, nearest=nearest)
+        return topics[topic]
+
+    def partition(self, topic: str, number: int) -> PartitionFiles:
+        """One partition; whether it is there, its methods find out."""
+        return PartitionFiles(self.path, topic, number)
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: "Place | None" = None,
+        until: "Place | None" = None,
+        durable_only: bool = False,
+        on_out_of_range: "OutOfRange" = "error",
+        on_gap: "Callable[[ConsumerGap], None] | None" = None,
+        partition_bytes: int,
+        decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    ) -> "DirectoryConsumer":
+        """As ``Client.consumer`` that does not follow. ``durable_only``: up to the recovery point on the disk."""
+        from seglog.directory.consumer import DirectoryConsumer  # noqa: PLC0415 - it knows this module
+
+        options = ConsumerOptions(
+            partitions=partitions,
+            start=start,
+            until=until,
+            durable_only=durable_only,
+            on_out_of_range=on_out_of_range,
+            on_gap=on_gap,
+            decompressed_batch_bytes_max=decompressed_batch_bytes_max,
+            partition_bytes=partition_bytes,
+        )
+        return DirectoryConsumer(self, topic, options)

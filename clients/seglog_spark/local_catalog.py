@@ -1,0 +1,57 @@
+"""What a log directory says of topics, offsets and sizes, asked for planning: ``catalog`` without a broker."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from seglog.directory.partition import PartitionFiles
+from seglog.directory.topics import LogDirectory
+from seglog_spark.catalog import selected
+from seglog_spark.extents import Extent
+from seglog_spark.offsets import Offsets, TopicPartition
+from seglog_spark.options import Selection
+from seglog_spark.planning import Ends
+
+
+class LocalCatalog:
+    """The log directory at ``path``. With ``durable_only`` logs end at their recovery points on the disk.
+
+    Raises LogDirectoryError when there is no such directory here.
+    """
+
+    def __init__(self, path: Path, *, durable_only: bool = False) -> None:
+        self._directory = LogDirectory(path)
+        self._durable_only = durable_only
+        self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
+
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """As in ``Log``; what is here of a topic, which of a cluster's may be some of its partitions."""
+        return selected(selection, self._directory.partitions, self._directory.topics)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """As in ``Log``."""
+        found: dict[TopicPartition, Ends] = {}
+        for partition in partitions:
+            earliest, latest, durable = self._of(partition).ends()
+            found[partition] = Ends(earliest, durable if self._durable_only else latest)
+        return found
+
+    def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
+        """As in ``Log``."""
+        return {partition: self._of(partition).find_time(time_ms) for partition, time_ms in times.items()}
+
+    def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
+        """Segment by segment, which takes no more than a look at their names and sizes."""
+        return {partition: self.segments(partition, found) for partition, found in ends.items()}
+
+    def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
+        """As in ``Log``."""
+        return [
+            Extent(start, end, size)
+            for start, end, size in self._of(partition).extents()
+            if max(start, ends.earliest) < end
+        ]
+
+    def _of(self, partition: TopicPartition) -> PartitionFiles:
+        if partition not in self._files:
+            self._files[partition] = self._directory.partition(*partition)
+        return self._files[partition]

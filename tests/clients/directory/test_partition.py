@@ -1,0 +1,276 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.directory.partition import PartitionFiles
+from seglog.directory.topics import LogDirectory
+from seglog.gaps import ConsumerGap
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.partition_state import PartitionState
+from seglog_broker.storage.swap import SegmentSwap
+from seglog_protocol.checkpoint_files import (
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    encode_offsets,
+)
+from seglog_protocol.errors import (
+    CorruptRecordError,
+    LogDirectoryError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, PARTITION_STATE_FILE, SWAP_SUFFIX
+from tests.clients.directory.files import SECOND_MS, batch_at, make_partition, offsets_read, write_segment
+
+FOUR = [batch_at(0), batch_at(1), batch_at(2), batch_at(3)]
+
+
+def note(directory: Path, **state: object) -> None:
+    (directory / PARTITION_STATE_FILE).write_text(json.dumps({"version": 1} | state))
+
+
+# --- The end ----------------------------------------------------------------------------------------------------------
+
+
+@given(cut=st.integers(1, len(FOUR[3])), junk=st.binary(max_size=80), zeros=st.integers(0, 200))
+def test_a_log_ends_where_its_batches_are_whole_whatever_follows(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, junk: bytes, zeros: int
+) -> None:
+    base = tmp_path_factory.mktemp("torn")
+    path = write_segment(make_partition(base), FOUR, 0, indexed=[2])
+    torn = path.read_bytes()[:-cut] + junk + bytes(zeros)
+    if torn.startswith(b"".join(FOUR)):
+        return  # the junk is what was cut off
+    path.write_bytes(torn)
+    assert LogDirectory(base).partition("t", 0).ends()[:2] == (0, 3)
+    assert offsets_read(base) == [0, 1, 2]
+
+
+def test_an_end_is_looked_for_behind_the_last_one_and_found_anew_when_that_is_not_there_any_more(
+    tmp_path: Path,
+) -> None:
+    path = write_segment(make_partition(tmp_path), FOUR[:1], 0)
+    files = LogDirectory(tmp_path).partition("t", 0)
+    assert files.ends().latest == 1
+    path.write_bytes(b"".join(FOUR[:2]) + FOUR[2][:-1])
+    assert files.ends().latest == 2
+    path.write_bytes(b"".join(FOUR))
+    assert files.ends().latest == 4
+    path.write_bytes(FOUR[0] + batch_at(1, 5))  # a broker lost power, and went on from what was left
+    assert files.ends().latest == 6
+    path.write_bytes(b"")
+    assert files.ends().latest == 0
+
+
+def test_damage_with_whole_batches_behind_it_is_no_end_and_told_when_it_is_read(tmp_path: Path) -> None:
+    broken = bytearray(FOUR[2])
+    broken[-1] ^= 1
+    write_segment(make_partition(tmp_path), [*FOUR[:2], bytes(broken), FOUR[3]], 0)
+    assert LogDirectory(tmp_path).partition("t", 0).ends().latest == 4
+    with pytest.raises(CorruptRecordError) as caught:
+        offsets_read(tmp_path)
+    assert (caught.value.start_offset, caught.value.next_offset) == (2, 3)
+    assert offsets_read(tmp_path, 3) == [3]
+
+
+def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    broken = FOUR[1][:8] + bytes(4) + FOUR[1][12:]
+    write_segment(directory, [FOUR[0], broken, FOUR[2], FOUR[3]], 0, indexed=[2])
+    write_segment(directory, [batch_at(4)], 4)
+    with pytest.raises(CorruptRecordError, match="offsets 1 to 1 of t-0 cannot be read") as caught:
+        offsets_read(tmp_path)
+    assert offsets_read(tmp_path, caught.value.next_offset) == [2, 3, 4]
+    (directory / "00000000000000000000.index").unlink()
+    with pytest.raises(CorruptRecordError, match="offsets 1 to 3 of t-0 cannot be read"):
+        offsets_read(tmp_path)
+    note(directory, damaged=[damage(1, 2, len(FOUR[0]), len(FOUR[0]) + len(broken))])
+    with pytest.raises(CorruptRecordError, match="offsets 1 to 1 of t-0 cannot be read"):
+        offsets_read(tmp_path)
+    assert offsets_read(tmp_path, 2) == [2, 3, 4]
+
+
+def damage(start: int, end: int, position: int, end_position: int) -> dict[str, object]:
+    places = {"segment": 0, "position": position, "end_position": end_position}
+    return {"start_offset": start, "end_offset": end, "reason": "damaged"} | places
+
+
+def test_an_index_that_lies_costs_a_walk_and_no_record(tmp_path: Path) -> None:
+    path = write_segment(make_partition(tmp_path), FOUR, 0, indexed=[1, 3])
+    index = path.with_suffix(".index")
+    entries = index.read_bytes()
+    for wrong in (entries[:-3], entries[8:] + entries[:8], entries[:4] + b"\0\0\0\7" + entries[8:], bytes(16)):
+        index.write_bytes(wrong)
+        assert offsets_read(tmp_path) == [0, 1, 2, 3]
+    index.write_bytes(entries + bytes(4096))  # of a Kafka that is running
+    assert offsets_read(tmp_path, 2) == [2, 3]
+
+
+# --- Both ends, and what is durable -----------------------------------------------------------------------------------
+
+
+def test_checkpoints_say_where_a_log_begins_and_what_is_durable(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR[1:], 1)
+    files = LogDirectory(tmp_path).partition("t", 0)
+    assert files.ends() == (1, 4, 1)
+    (tmp_path / LOG_START_CHECKPOINT).write_bytes(encode_offsets({("t", 0): 2, ("other", 0): 9}))
+    (tmp_path / RECOVERY_POINT_CHECKPOINT).write_bytes(encode_offsets({("t", 0): 3}))
+    assert files.ends() == (2, 4, 3)
+    note(directory, log_start_reason="truncated")
+    with pytest.raises(OffsetOutOfRangeError, match="the log begins at 2") as caught:
+        offsets_read(tmp_path, 1)
+    assert (caught.value.earliest, caught.value.latest, caught.value.reason) == (2, 4, "truncated")
+    (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"no checkpoint")
+    assert files.ends().earliest == 1
+
+
+def test_a_time_leads_to_the_first_record_at_or_after_it(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, [batch_at(0, 3), batch_at(3, 3)], 0)
+    write_segment(directory, [batch_at(6, 3)], 6)
+    files = LogDirectory(tmp_path).partition("t", 0)
+    for offset in range(9):
+        assert files.find_time(offset * SECOND_MS) == files.find_time(offset * SECOND_MS - 1) == offset
+    assert files.find_time(9 * SECOND_MS) is None
+
+
+# --- Holes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noted", ["seglog", "kafka", "nobody"])
+def test_a_hole_is_compacted_where_compaction_is_known_to_have_been_and_else_missing(
+    tmp_path: Path, noted: str
+) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, [batch_at(0), batch_at(2)], 0)
+    write_segment(directory, [batch_at(5)], 5)
+    if noted == "seglog":
+        note(directory, compacted_before=4)
+    elif noted == "kafka":
+        (tmp_path / CLEANER_CHECKPOINT).write_bytes(encode_offsets({("t", 0): 4}))
+    gaps: list[ConsumerGap] = []
+    assert offsets_read(tmp_path, gaps=gaps) == [0, 2, 5]
+    told = [(gap.start, gap.end, gap.reason) for gap in gaps]
+    if noted == "nobody":
+        assert told == [(1, 2, "missing"), (3, 5, "missing")]
+    else:
+        assert told == [(1, 2, "compacted"), (3, 4, "compacted"), (4, 5, "missing")]
+
+
+# --- While a broker is at work ----------------------------------------------------------------------------------------
+
+
+def test_what_is_open_is_read_to_its_end_and_what_expired_meanwhile_is_told(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    paths = [write_segment(directory, [batch_at(base), batch_at(base + 1)], base) for base in (0, 2, 4, 6)]
+    with LogDirectory(tmp_path).consumer("t", partition_bytes=1) as consumer:
+        batches = consumer.batches()
+        assert next(batches).header.base_offset == 0
+        for path in paths[:3]:
+            path.rename(path.with_name(path.name + DELETED_SUFFIX))
+        assert next(batches).header.base_offset == 1
+        with pytest.raises(OffsetOutOfRangeError, match="the log begins at 6"):
+            next(batches)
+
+
+def test_a_partition_that_is_deleted_under_its_reader_is_told(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR[:2], 0)
+    write_segment(directory, FOUR[2:], 2)
+    with LogDirectory(tmp_path).consumer("t", partition_bytes=1) as consumer:
+        batches = consumer.batches()
+        next(batches)
+        directory.rename(tmp_path / "t-0.0123-delete")
+        assert next(batches).header.base_offset == 1
+        with pytest.raises(UnknownPartitionError, match="t-0 has no directory"):
+            next(batches)
+    with pytest.raises(UnknownTopicError):
+        offsets_read(tmp_path)
+
+
+@pytest.mark.parametrize("first_step", range(4))
+@pytest.mark.parametrize("start", [0, 2, 3])
+def test_a_compacted_segment_is_put_in_its_place_between_any_two_looks_and_nothing_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_step: int, start: int
+) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR[:2], 0)
+    write_segment(directory, FOUR[2:], 2)
+    write_segment(directory, [batch_at(4)], 4)
+    left = directory / f"00000000000000000000.log{CLEANED_SUFFIX}"
+    left.write_bytes(FOUR[1] + FOUR[3])
+    note(directory, compacted_before=4)
+    swap = SegmentSwap(PosixFileSystem(), str(directory), (0, 2))
+    swap.promote()
+    steps = list(_renames(swap))
+    listed = PartitionFiles._segments
+    looks = 0
+
+    def look(files: PartitionFiles) -> dict[int, str]:
+        nonlocal looks
+        looks += 1
+        if looks > first_step and steps:
+            old, new = steps.pop(0)
+            Path(old).rename(new)
+        return listed(files)
+
+    monkeypatch.setattr(PartitionFiles, "_segments", look)
+    gaps: list[ConsumerGap] = []
+    read = offsets_read(tmp_path, start, gaps=gaps)
+    assert [offset for offset in read if offset in {1, 3, 4}] == [offset for offset in (1, 3, 4) if offset >= start]
+    assert {gap.reason for gap in gaps} <= {"compacted"}
+
+
+def _renames(swap: SegmentSwap) -> list[tuple[str, str]]:
+    """What ``install`` does, one step at a time."""
+    moves: list[tuple[str, str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PosixFileSystem, "rename", lambda _, old, new: moves.append((old, new)))
+        swap.install()
+    return moves
+
+
+def test_names_that_never_rest_end_in_an_error_that_invites_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR, 0)
+    monkeypatch.setattr("seglog.directory.partition.time.sleep", lambda _: None)
+    monkeypatch.setattr(PartitionFiles, "_segments", lambda _: {0: "00000000000000000000.log" + SWAP_SUFFIX})
+    with pytest.raises(StorageError, match="change faster than they can be looked at") as caught:
+        LogDirectory(tmp_path).partition("t", 0).ends()
+    assert caught.value.retriable
+
+
+# --- The directory ----------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_told_from_the_names_of_directories(tmp_path: Path) -> None:
+    for name in ("a-b-1", "a-b-0", "c-10", "t-0.f00-delete", "__cluster_metadata-0", "-3", "plain"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file-0").touch()
+    logs = LogDirectory(tmp_path)
+    assert logs.topics() == {"a-b": [0, 1], "c": [10]}
+    with pytest.raises(UnknownTopicError, match=r"no topic 'a-c' in .*; did you mean 'a-b'"):
+        logs.partitions("a-c")
+    with pytest.raises(LogDirectoryError, match="is no directory on this machine"):
+        LogDirectory(tmp_path / "nowhere")
+
+
+def test_the_state_file_is_read_as_the_broker_writes_it(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR, 0)
+    state = PartitionState(compacted_before=7, log_start_reason="expired")
+    (directory / PARTITION_STATE_FILE).write_bytes(state.encode())
+    files = LogDirectory(tmp_path).partition("t", 0)
+    assert files.holes().compacted_before == 7
+    for nonsense in (b"", b"[]", b'{"compacted_before": "x"}', b'{"damaged": [{}]}'):
+        (directory / PARTITION_STATE_FILE).write_bytes(nonsense)
+        assert files.holes() == ([], 0, {})
