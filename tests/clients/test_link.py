@@ -21,6 +21,7 @@ from seglog_protocol.errors import (
     RemoteProtocolError,
 )
 from seglog_protocol.messages import (
+    API_VERSIONS,
     HelloReply,
     HelloRequest,
     Message,
@@ -211,6 +212,18 @@ def test_connecting_tries_again_until_the_broker_is_there() -> None:
         with pytest.raises(NotReachableError, match="does not answer"):
             dialer.dial_once(0.05)
         dialer.dial(10).close()
+
+
+def test_where_a_broker_was_one_that_hangs_up_without_a_word_was_killed_just_now_and_is_tried_again() -> None:
+    with fake_broker() as broker:
+        hello = HelloReply("seglog", "fake/1", dict(API_VERSIONS), {}, cluster_id="same")
+        answers: list[Answer] = [hello, CLOSE, CLOSE, hello]
+        broker.script = lambda request, _: answers.pop(0) if isinstance(request, HelloRequest) else None
+        dialer = Dialer(parse_address(broker.address), "test")
+        link = dialer.dial(10)
+        dialer.bound_to(link).dial(10).close()
+        link.close()
+        assert answers == []
 
 
 def test_nobody_there_is_said_with_the_address_and_what_to_do() -> None:
