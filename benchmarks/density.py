@@ -21,7 +21,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.clock import SystemClock
 from seglog_broker.storage.filesystem import File, PosixFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog, make_partition
+from seglog_broker.storage.partition_files import make_partition
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_protocol.record_batch import parse_header
 
 _TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -8,7 +8,9 @@ from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import Appended, OpenReport, PartitionLog, make_partition
+from seglog_broker.storage.log_appending import Appended
+from seglog_broker.storage.partition_files import make_partition
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog
 from seglog_broker.storage.segment import Segment
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError

@@ -8,7 +8,8 @@ which costs each of them one system call instead of three, a large one with leas
 from types import TracebackType
 from typing import Final, Self
 
-from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.log_slice import LogSlice
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.tail import TailRange
 from seglog_protocol.messages import FetchReply, FetchRequest
 

@@ -6,7 +6,8 @@ to name the hole.
 
 from typing import Final
 
-from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.log_slice import LogSlice
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_protocol.holes import name_hole
 from seglog_protocol.messages import Gap
 

@@ -17,7 +17,8 @@ from seglog_broker.recoverer_process import recoverer_process
 from seglog_broker.storage.clock import SystemClock
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog, make_partition
+from seglog_broker.storage.partition_files import make_partition
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.recovery_job import RecoveryJob, recover_partition, unread_tail
 from seglog_broker.worker import WorkerError
 from seglog_protocol.record_batch import parse_header

@@ -30,7 +30,8 @@ from seglog_broker.storage.flushes import Flush, run_flushes
 from seglog_broker.storage.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.log_slice import LogSlice
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_protocol.batch_builder import encode_batch

@@ -16,7 +16,8 @@ from seglog_broker.storage.failures import storage_error
 from seglog_broker.storage.filesystem import FileSystem, Hold, Lock, parent, read_file, write_file_atomically
 from seglog_broker.storage.free_space import FreeSpace
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import OpenReport, PartitionLog, make_is_incomplete, make_partition
+from seglog_broker.storage.partition_files import make_is_incomplete, make_partition
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog
 from seglog_broker.storage.producer_ids import ProducerIds
 from seglog_broker.storage.properties import decode_properties
 from seglog_broker.storage.recovery import TailUnreadError

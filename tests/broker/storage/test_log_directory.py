@@ -12,8 +12,9 @@ from seglog_broker.storage import filesystem
 from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.storage.log_appending import Appended
 from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import Appended, PartitionLog
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_protocol.errors import (
     InvalidPartitionsError,
     InvalidTopicError,

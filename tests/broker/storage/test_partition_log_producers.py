@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_log import Appended
+from seglog_broker.storage.log_appending import Appended
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.log_slice import LogSlice
 from seglog_broker.storage.offset_index import OffsetIndex
-from seglog_broker.storage.partition_log import LogSlice, PartitionLog
+from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.tail import BATCHES_MIN, Tail, TailRange
 from seglog_protocol.errors import CorruptRecordError, StorageError

@@ -1,0 +1,94 @@
+"""What every part of a partition's log shares: its segments, its offsets, and what of it is not on the disk yet."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.doomed import DoomedSegments
+from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.leader_epochs import LeaderEpochs
+from seglog_broker.storage.partition_state import PartitionState, StateWrite
+from seglog_broker.storage.producer_snapshots import ProducerSnapshots
+from seglog_broker.storage.producer_state import ProducerState
+from seglog_broker.storage.rolling import RollReason
+from seglog_broker.storage.segment import Segment
+from seglog_protocol.errors import StorageError
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""The default of ``producer.id.expiration.ms``."""
+
+
+class LogCore:
+    """Segments in offset order, the last one active. The parts build on this; ``PartitionLog`` is the whole."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        handles: HandlePool,
+        clock: Clock,
+        directory: str,
+        config: TopicConfig,
+        *,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        random: Random | None = None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = LeaderEpochs(fs, directory)
+        self.leader_epoch = 0
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.durable_end_offset = 0
+        self.first_dirty_offset: int | None = None  # where the last round of compaction ended, None before the first
+        self.state = PartitionState()
+        self.producers = ProducerState(expiration_ms=producer_expiration_ms)
+        self._snapshots = ProducerSnapshots(fs, directory, self.producers)
+        self._fs = fs
+        self._handles = handles
+        self._clock = clock
+        self._random = random or Random()  # noqa: S311 - spreads rolls, protects nothing
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._segment_ms_max = 0
+        self._directory_is_dirty = False
+        self._is_flushing = False
+        self._unfinished_roll: RollReason | None = None  # its files are there in part; nothing more goes before them
+        self._state_unsaved = False  # something in ``state`` is newer than its file; the next checkpoint writes it
+        self._state_is_urgent = False  # and is not to wait that long
+        self._state_being_saved: StateWrite | None = None
+        self._leaving: list[DoomedSegments] = []  # out of the log; some may still be found by a start
+        self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In offset order; the last one is active."""
+        return self._segments
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    def _segment(self, base_offset: int, existing: Sequence[str]) -> Segment:
+        return Segment(
+            self._fs,
+            self._handles,
+            self.directory,
+            base_offset,
+            index_bytes_max=self.config.segment_index_bytes,
+            index_interval=self.config.index_interval_bytes,
+            existing=existing,
+        )
+
+    @staticmethod
+    def _unreadable(segment: Segment, error: OSError) -> StorageError:
+        return storage_error(f"{segment.log_path} could not be read: {error}", error)
