@@ -31,10 +31,11 @@ from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
-from seglog_broker.storage.log_directory import LogDirectory, TopicCreation
+from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.log_slice import LogSlice
 from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.recovery_job import RecoveryOutcome
+from seglog_broker.storage.topic_creation import TopicCreation
 from seglog_broker.storage.topics import Topic
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, Deletions

@@ -1,0 +1,123 @@
+"""What every part of the log directory shares: its logs, what is known of those it has not, and the checkpoints."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.storage import checkpoints, filenames
+from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.filesystem import FileSystem, Hold, Lock, read_file
+from seglog_broker.storage.free_space import FreeSpace
+from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.producer_ids import ProducerIds
+from seglog_broker.storage.recovery_job import RecoveryJob
+from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_protocol.errors import InvalidConfigError
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What opening the log directory found; for the broker's log and for ``ping``."""
+
+    clean: bool = True
+    adopted: list[str] = field(default_factory=list)
+    opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
+    offline: dict[TopicPartition, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    doomed: list[str] = field(default_factory=list)  # directories of deleted topics, still to be removed
+
+
+class DirectoryCore:
+    """The logs of one directory by topic and partition. The parts build on this; ``LogDirectory`` is the whole."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        config: BrokerConfig,
+        path: str,
+        *,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self.path = path
+        self.cluster_id = ""
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.recovering: dict[TopicPartition, RecoveryJob] = {}
+        """What is to be read before a partition can be served, the largest first; see ``finish_recovery``."""
+        self.report = LoadReport()
+        self._fs = fs
+        self._clock = clock
+        self._config = config
+        self._new_uuid = new_uuid
+        self.handles = HandlePool(fs, config.seglog_handles_max)
+        self.space = FreeSpace(fs, path, config)
+        self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
+        self._lock: Lock | None = None
+        self._hold: Hold | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}  # of partitions that have no log here, offline or recovering
+        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
+        self._has_cleaned = False  # there is such a file, so it must be kept true
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The configuration of a topic, open or not; the broker's defaults where nobody understands it."""
+        try:
+            return self._config.topic_config(topic.config)
+        except InvalidConfigError:
+            return self._config.topic_config({})
+
+    def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+        return PartitionLog(
+            self._fs,
+            self.handles,
+            self._clock,
+            self._file(filenames.partition_directory_name(*key)),
+            config,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+
+    def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Everything below ``offset`` is on the disk, indexes included: a start need not read it.
+
+        What was known to be there before, as after a clean stop, stays known.
+        """
+        known = min(self._recovery_points.get(key, 0), self.logs[key].log_end_offset)
+        self._recovery_points[key] = max(known, offset)
+
+    def checkpoints(self) -> list[tuple[str, bytes]]:
+        """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        known = self.logs.keys() | self.report.offline.keys() | self.recovering.keys()
+        points = {key: offset for key, offset in self._recovery_points.items() if key in known}
+        starts = dict(self._log_starts)
+        for key, log in self.logs.items():
+            if log.log_start_offset > log.first_base_on_disk:  # the others follow from the files
+                starts[key] = log.log_start_offset
+        cleaned = dict(self._cleaned)
+        cleaned |= {k: log.first_dirty_offset for k, log in self.logs.items() if log.first_dirty_offset is not None}
+        wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
+        if cleaned or self._has_cleaned:
+            self._has_cleaned = True
+            wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
+        return [(self._file(name), checkpoints.encode_offsets(offsets)) for name, offsets in wanted]
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._fs, self._file(name))
+        except checkpoints.MalformedCheckpointError as error:
+            self.report.problems.append(f"{name} is taken as empty: {error}")
+            return {}
+
+    def _adopted_id(self, directory: str) -> str | None:
+        path = f"{self._file(directory)}/{filenames.PARTITION_METADATA_FILE}"
+        try:
+            return filenames.decode_partition_metadata(read_file(self._fs, path))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"

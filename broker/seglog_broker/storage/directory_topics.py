@@ -1,0 +1,163 @@
+"""The topics of the log directory: created, altered, deleted, each so that a crash leaves all of it or nothing."""
+
+import contextlib
+from dataclasses import replace
+from typing import Final
+
+from seglog_broker.storage import filenames
+from seglog_broker.storage.directory_core import DirectoryCore, TopicPartition
+from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.topic_creation import TopicCreation
+from seglog_broker.storage.topics import Topic
+from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, StorageError, TopicExistsError
+
+PARTITIONS_MAX: Final = 10_000
+"""Of one topic: each costs a directory, three open files and their fsyncs at creation."""
+
+
+class DirectoryTopics(DirectoryCore):
+    """A directory whose topics come and go."""
+
+    def plan_topic(self, name: str, partitions: int, config: dict[str, str]) -> TopicCreation:
+        """Check that a topic can be created and return the work to do, none of which has begun.
+
+        Call the result's ``run`` (many fsyncs: in a thread, if there is a loop to be kept running), then
+        ``finish_topic``; nothing else may create or delete topics meanwhile. Raises InvalidTopicError,
+        TopicExistsError or InvalidPartitionsError.
+        """
+        problem = filenames.why_invalid_topic(name)
+        if problem is not None:
+            raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
+        if name in self.registry.topics:
+            raise TopicExistsError(f"topic {name} exists already", topic=name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        return self._planned(Topic(name, filenames.new_id(self._new_uuid()), partitions, config), 0)
+
+    def _planned(self, topic: Topic, first_partition: int) -> TopicCreation:
+        registry = self.registry.content(adding=topic)
+        return TopicCreation(self._fs, self.path, topic, first_partition, self.registry.path, registry)
+
+    def finish_topic(self, creation: TopicCreation, error: OSError | None) -> Topic:
+        """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
+        topic = creation.topic
+        try:
+            logs = self._opened(creation, error)
+        except OSError as failure:
+            self._take_back(topic)
+            raise storage_error(f"topic {topic.name} could not be created: {failure}", failure) from failure
+        self.registry.topics[topic.name] = topic
+        self.logs |= logs
+        return topic
+
+    def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
+        """The logs of the partitions that were made; ``error`` if that failed, or what opening them raised."""
+        if error is not None:
+            raise error
+        topic = creation.topic
+        config = self._config.topic_config(topic.config)
+        made = range(creation.first_partition, topic.partitions)
+        logs = {(topic.name, partition): self._log((topic.name, partition), config) for partition in made}
+        try:
+            for log in logs.values():
+                log.open(clean=True)
+        except OSError:
+            for log in logs.values():
+                log.release()
+            raise
+        return logs
+
+    def plan_alteration(self, topic: Topic, partitions: int, config: dict[str, str]) -> TopicCreation:
+        """The work of giving a topic another configuration and more partitions; then ``finish_alteration``.
+
+        Same rules as for ``plan_topic``. Raises InvalidPartitionsError when there would be fewer.
+        """
+        if not topic.partitions <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitionsError(
+                f"topic {topic.name} has {topic.partitions} partitions and can have up to {PARTITIONS_MAX}, not "
+                f"{partitions}: partitions are never taken away"
+            )
+        return self._planned(replace(topic, partitions=partitions, config=config), topic.partitions)
+
+    def finish_alteration(self, before: Topic, alteration: TopicCreation, error: OSError | None) -> Topic:
+        """Put an alteration in force; StorageError, and everything as it was before, when it could not be written."""
+        altered = alteration.topic
+        try:
+            logs = self._opened(alteration, error)
+        except OSError as failure:
+            self._take_back_partitions(altered, alteration.first_partition)
+            raise storage_error(f"topic {before.name} could not be altered: {failure}", failure) from failure
+        self.registry.topics[altered.name] = altered
+        self.logs |= logs
+        config = self._config.topic_config(altered.config)
+        for partition in range(before.partitions):
+            log = self.logs.get((altered.name, partition))
+            if log is not None:
+                log.reconfigure(config)
+        return altered
+
+    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
+        """``plan_topic`` and what follows from it, in line."""
+        creation = self.plan_topic(name, partitions, config)
+        try:
+            creation.run()
+        except OSError as error:
+            return self.finish_topic(creation, error)
+        return self.finish_topic(creation, None)
+
+    def _take_back(self, topic: Topic) -> None:
+        """A topic that could not be made whole must not come back half made at the next start."""
+        self.registry.deleting.append(topic.id)
+        self._take_back_partitions(topic, 0)
+
+    def _take_back_partitions(self, topic: Topic, first: int) -> None:
+        """Remove the directories from partition ``first`` on, then write the registry as it was.
+
+        In this order a crash in between leaves directories to be completed, none that nobody knows of, and on a full
+        disk there is room for the registry. Where either fails, the next start does as the registry on disk says.
+        """
+        for partition in range(first, topic.partitions):
+            path = self._file(filenames.partition_directory_name(topic.name, partition))
+            self.handles.forget_below(path)
+            with contextlib.suppress(OSError):
+                if self._fs.exists(path):
+                    self._fs.remove_tree(path)
+        with contextlib.suppress(OSError):
+            self.registry.save()
+
+    def delete_topic(self, topic: Topic) -> list[str]:
+        """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
+
+        The registry is written first: after a crash, or where a directory could not be renamed, the next start removes
+        what is left. Whoever still reads from the topic's files holds a lease and finishes undisturbed.
+        """
+        del self.registry.topics[topic.name]
+        self.registry.deleting.append(topic.id)
+        try:
+            self.registry.save()
+        except OSError as error:
+            self.registry.topics[topic.name] = topic
+            self.registry.deleting.remove(topic.id)
+            with contextlib.suppress(OSError):
+                self.registry.save()  # the new one may be in its place already, and only not be synced
+            raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
+        doomed = []
+        for partition in range(topic.partitions):
+            log = self.logs.pop((topic.name, partition), None)
+            if log is not None:
+                log.release()
+            self._recovery_points.pop((topic.name, partition), None)
+            self._log_starts.pop((topic.name, partition), None)
+            self._cleaned.pop((topic.name, partition), None)
+            self.report.offline.pop((topic.name, partition), None)
+            self.recovering.pop((topic.name, partition), None)
+            path = self._file(filenames.partition_directory_name(topic.name, partition))
+            name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
+            marked = self._file(name)
+            with contextlib.suppress(OSError):
+                self._fs.rename(path, marked)
+                doomed.append(marked)
+        with contextlib.suppress(OSError):
+            self._fs.sync_directory(self.path)
+        return doomed
