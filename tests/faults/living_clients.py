@@ -198,16 +198,13 @@ class Writer(LivingThread):
                     delivery = producer.send(value, key=entry.key, partition=partition, headers={"name": name})
                     self._on_the_way[partition].append((entry, delivery))
 
-    def take_acks(self) -> int:
-        """Put into the ledger what was acked since the last call; how many records. A failed one is a failure."""
+    def take_acks(self) -> None:
+        """Put into the ledger what was acked since the last call. A failed one is a failure."""
         self.check()
-        count = 0
         for partition, waiting in self._on_the_way.items():
             while waiting and waiting[0][1].done():
                 entry, delivery = waiting.popleft()
                 self._ledgers[partition].note_ack(entry, delivery.result().offset)
-                count += 1
-        return count
 
     def stop(self) -> None:
         """Send nothing new; it ends when all it sent is acknowledged."""
