@@ -28,6 +28,7 @@ from seglog_broker.partition import Partition
 from seglog_broker.recoveries import Recoveries
 from seglog_broker.request_memory import RequestMemory
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.failures import storage_error
 from seglog_broker.storage.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import ColdReadError
@@ -168,7 +169,7 @@ class Broker:
         self.directory = directory
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.metrics = Metrics()
-        self.commits = GroupCommit(fs, offload, self.metrics)
+        self.commits = GroupCommit(fs, offload, self.metrics, lambda: directory.is_in_place)
         self._started_ms = clock.now_ms()
         self.waiting_room = WaitingRoom()
         self._topics_lock = trio.Lock()
@@ -208,7 +209,13 @@ class Broker:
         return cls(config, directory, fs, clock, offload)
 
     def close(self) -> None:
-        """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended."""
+        """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended.
+
+        Where something else is in the directory's place nothing is written.
+        """
+        if not self.directory.is_in_place:
+            self.directory.abandon()
+            return
         for problem in self.directory.close():
             log.error("stop_not_clean", problem=problem)
 
@@ -398,7 +405,9 @@ class Broker:
                     try:
                         await self.offload.maintenance(block.run)
                     except OSError as error:
-                        raise StorageError(f"no producer id could be made sure of: {error}; ask again") from error
+                        raise storage_error(
+                            f"no producer id could be made sure of: {error}; ask again", error
+                        ) from error
                 ids.add(block)
                 producer_id = ids.take()
         return InitProducerReply(producer_id, 0)
@@ -745,7 +754,7 @@ class Broker:
         try:
             earliest = partition_log.truncate_before(offset)
         except OSError as error:
-            raise StorageError(f"the new log start could not be written: {error}; ask again") from error
+            raise storage_error(f"the new log start could not be written: {error}; ask again", error) from error
         log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)
 

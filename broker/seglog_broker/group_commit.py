@@ -15,7 +15,7 @@ import trio
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
 from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.flushes import Flush, run_flushes
+from seglog_broker.storage.flushes import Flush, LogDirectoryGoneError, run_flushes
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -51,10 +51,14 @@ class Round:
 class GroupCommit:
     """The rounds of one broker."""
 
-    def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics) -> None:
+    def __init__(
+        self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool] = lambda: True
+    ) -> None:
+        """``is_in_place`` tells, after files were synced, whether they are still to be found where they belong."""
         self._fs = fs
         self._offload = offload
         self._metrics = metrics
+        self._is_in_place = is_in_place
         self._next = Round()
         self._under_way: Round | None = None
 
@@ -95,6 +99,8 @@ class GroupCommit:
                 began = trio.current_time()
                 errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
                 self._metrics.note_flushes(len(flushes), trio.current_time() - began)
+                if not self._is_in_place():
+                    errors = [LogDirectoryGoneError() for _ in flushes]
         finally:
             for number, (partition, flush) in enumerate(flushes):
                 failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])

@@ -21,6 +21,7 @@ from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
+from seglog_broker.tasks.presence import run_presence
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.recovery import run_recovery
 from seglog_broker.tasks.resting import run_resting
@@ -38,6 +39,7 @@ TASKS: Final = (
     run_deletions,
     run_flushes,
     run_free_space,
+    run_presence,
     run_resting,
     run_scrubs,
     run_producer_expiry,

@@ -1,4 +1,4 @@
-"""A log directory that is emptied while its broker is down: clients that lived through it say so, and do not go on.
+"""A log directory that is emptied while its broker is down, or goes under it: who lives through it says so and stops.
 
 Offsets and sequences mean something else in another log. A producer that went on might be taken for one of the new log
 with the same id, and its records for repetitions; a consumer would skip what lies below its old position.
@@ -107,3 +107,24 @@ def test_write_arrow_says_so_too(running: Daemon) -> None:
     assert isinstance(caught.value.__cause__, seglog.InconsistentClusterIdError)
     with seglog.connect(running.address) as client:
         assert values(client) == NEW
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_broker_whose_directory_goes_stops_and_acks_nothing_more_at_disk(running: Daemon, how: str) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic("t")
+        producer = client.producer("t", delivery_timeout=10)
+        producer.send(b"there").result()
+        if how == "removed":
+            shutil.rmtree(running.directory)
+        else:
+            running.directory.rename(running.directory.with_name("moved"))
+            if how == "replaced":
+                running.directory.mkdir()
+        with pytest.raises(seglog.SeglogError):
+            producer.send(b"lost").result()
+        producer.abort(timeout=0)
+    assert running.process is not None
+    assert running.process.wait(60) == 1
+    assert "was removed or replaced while the broker was running" in running.log_text()
+    assert not running.directory.exists() or list(running.directory.iterdir()) == []

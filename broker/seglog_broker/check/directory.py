@@ -29,6 +29,9 @@ _OFFSET_CHECKPOINTS: Final = (
     checkpoints.HIGH_WATERMARK_CHECKPOINT,
     checkpoints.CLEANER_CHECKPOINT,
 )
+_OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
+"""That may be there and say nothing."""
+
 _REPLACED_FILES: Final = frozenset(
     {
         *_OFFSET_CHECKPOINTS,
@@ -132,7 +135,7 @@ class _DirectoryCheck:
 
     def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
         for name in found:
-            if name in directories or name in _REPLACED_FILES or name == filenames.LOCK_FILE:
+            if name in directories or name in _REPLACED_FILES or name in _OTHER_FILES:
                 continue
             if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
                 # Before anything is replaced, which goes by way of such a file.

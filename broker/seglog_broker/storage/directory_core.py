@@ -64,6 +64,11 @@ class DirectoryCore:
         self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
         self._has_cleaned = False  # there is such a file, so it must be kept true
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is still the directory that was opened, and not removed or replaced by somebody."""
+        return self._lock is None or self._lock.is_in_place()
+
     def config_of(self, topic: Topic) -> TopicConfig:
         """The configuration of a topic, open or not; the broker's defaults where nobody understands it."""
         try:

@@ -125,6 +125,10 @@ class Map(Protocol):
 class Lock(Protocol):
     """A held lock; the process that holds it is the only broker on the directory."""
 
+    def is_in_place(self) -> bool:
+        """Whether the file is still found under its path; if not, its directory was removed or replaced."""
+        ...
+
     def release(self) -> None:
         """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
         ...
@@ -358,9 +362,19 @@ _locked_directories: set[tuple[int, int]] = set()
 
 
 class _PosixLock:
-    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
+        self._path = path
         self._descriptor = descriptor
         self._identity = identity
+
+    def is_in_place(self) -> bool:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # that says nothing about it
+        return (found.st_dev, found.st_ino) == self._identity
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -474,7 +488,7 @@ class PosixFileSystem:
             raise
         identity = (held.st_dev, held.st_ino)
         _locked_directories.add(identity)
-        return _PosixLock(descriptor, identity)
+        return _PosixLock(path, descriptor, identity)
 
     def hold(self, directory: str) -> Hold:
         """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""

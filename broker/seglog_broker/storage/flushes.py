@@ -1,10 +1,18 @@
 """Flushes: the system calls that make a log durable, made ready on the loop, run in a thread."""
 
+import errno
 from collections.abc import Sequence
 from itertools import islice
 
 from seglog_broker.storage.filesystem import File, FileSystem
 from seglog_broker.storage.handles import Lease
+
+
+class LogDirectoryGoneError(OSError):
+    """What was written and synced is found under no name any more."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOENT, "the log directory was removed or replaced while the broker was running")
 
 
 class Flush:

@@ -225,9 +225,16 @@ class ForgetfulFileSystem(Script):
         if inode in self._locked:
             raise BlockingIOError(errno.EAGAIN, "already locked on this file system", path)
         self._locked.add(inode)
-        lock = _ForgetfulLock(self, inode, self._locked)
+        lock = _ForgetfulLock(self, path, inode, self._locked)
         self.handles[lock] = path
         return lock
+
+    def leads_to(self, path: str, inode: Inode) -> bool:
+        """Whether that very file is found there."""
+        try:
+            return self._find(path) is inode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def hold(self, directory: str) -> Hold:
         """A look; nobody here has children."""
@@ -398,10 +405,14 @@ class _ForgetfulMap:
 
 
 class _ForgetfulLock:
-    def __init__(self, fs: ForgetfulFileSystem, inode: Inode, locked: set[Inode]) -> None:
+    def __init__(self, fs: ForgetfulFileSystem, path: str, inode: Inode, locked: set[Inode]) -> None:
         self._fs = fs
+        self._path = path
         self._inode = inode
         self._locked = locked
+
+    def is_in_place(self) -> bool:
+        return self._fs.leads_to(self._path, self._inode)
 
     def release(self) -> None:
         if self in self._fs.handles:

@@ -118,9 +118,12 @@ class FreeSpace:
 
     def refusal(self, what: str) -> DiskFullError:
         """The error that says so, and how it stands; ``what`` begins the sentence."""
+        marks = (
+            f"; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is written until {self.marks.soft:,} "
+            "are free (seglog.disk.free.soft.bytes)"
+        )
         return DiskFullError(
-            f"{what}: {self.free:,} bytes are free; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is "
-            f"written until {self.marks.soft:,} are free (seglog.disk.free.soft.bytes)",
+            f"{what}: {self.free:,} bytes are free{marks if self.marks.hard else ''}",
             free=self.free,
             hard=self.marks.hard,
             soft=self.marks.soft,

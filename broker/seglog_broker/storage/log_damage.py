@@ -50,7 +50,7 @@ class LogWithDamage(LogWithState):
         path = f"{self.directory}/{names.segment_file_name(damage.segment, names.LOG_SUFFIX)}"
         return CorruptRecordError(
             f"offsets {damage.start_offset} to {damage.end_offset - 1} are damaged on disk ({path}, bytes "
-            f"{damage.position} to {damage.end_position}); reading can go on at offset {damage.end_offset}",
+            f"{damage.position} to {damage.end_position - 1}); reading can go on at offset {damage.end_offset}",
             path=path,
             position=damage.position,
             start_offset=damage.start_offset,

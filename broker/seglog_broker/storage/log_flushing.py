@@ -5,7 +5,7 @@ from typing import Final
 
 from seglog_broker.storage.failures import NO_RESOURCES, storage_error
 from seglog_broker.storage.filesystem import File
-from seglog_broker.storage.flushes import Flush
+from seglog_broker.storage.flushes import Flush, LogDirectoryGoneError
 from seglog_broker.storage.handles import Lease
 from seglog_broker.storage.log_state import LogWithState
 from seglog_broker.storage.segment import DerivedFile, Segment
@@ -42,7 +42,8 @@ class LogFlushing(LogWithState):
             # Only opening the directory takes a descriptor. That is tried again.
             self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
         elif error is not None:
-            self.mark_read_only(f"an fsync failed: {error}")
+            # The file of the mark would go to whoever is in the directory's place now.
+            self.mark_read_only(f"an fsync failed: {error}", to_disk=not isinstance(error, LogDirectoryGoneError))
         elif self.state.read_only is None:  # after a failure a success proves nothing
             self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
             self.active.rest()

@@ -1,5 +1,6 @@
 """What a log remembers beside its records: taken up at a start, kept true, brought to the disk."""
 
+from contextlib import suppress
 from typing import Final
 
 from seglog_broker.storage.filenames import PARTITION_METADATA_FILE
@@ -18,14 +19,14 @@ log anyway adds up the rest."""
 class LogWithState(LogCore):
     """A log whose ``state`` gets to its file, now or with the next checkpoint."""
 
-    def mark_read_only(self, reason: str) -> None:
-        """Take no more appends, now and after a restart: what the disk holds is no longer known."""
+    def mark_read_only(self, reason: str, *, to_disk: bool = True) -> None:
+        """Take no more appends, now and, with ``to_disk``, after a restart: what the disk holds is no longer known."""
         if self.state.read_only is None:
             self.state.read_only = reason
-            try:
-                self._save_state()
-            except OSError:
-                return  # the disk that failed does not take the mark either; this process knows
+            # A disk that failed may not take the mark either; this process knows.
+            with suppress(OSError):
+                if to_disk:
+                    self._save_state()
 
     def prepare_state(self) -> StateWrite | None:
         """The write that brings ``state`` to the disk, None when nothing in it is new.

@@ -22,6 +22,9 @@ LOOK_SECONDS: Final = 5.0
 LOOK_SECONDS_LOW: Final = 1.0
 """The same while there is little room, or none: what was freed is to be used soon."""
 
+BALLAST_SECONDS_MAX: Final = 3.0
+"""After a start, until the ballast is made."""
+
 BALLAST_RETRY_SECONDS: Final = 60.0
 """After which a ballast that could not be made is tried again."""
 
@@ -30,7 +33,8 @@ async def run_free_space(broker: "Broker") -> None:
     """Look at the disk every few seconds, without end."""
     space = broker.directory.space
     told = SpaceLevel.ENOUGH
-    next_ballast = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
+    # Soon, for it is needed when the disk fills up; but a start has better things to do.
+    next_ballast = trio.current_time() + min(BALLAST_SECONDS_MAX, broker.config.log_initial_task_delay_ms / 1000)
     while True:
         try:
             space.note(await broker.offload.maintenance(broker.fs.free_bytes, space.path))
@@ -46,7 +50,9 @@ async def run_free_space(broker: "Broker") -> None:
             is_due = space.lacks_ballast and trio.current_time() >= next_ballast
             if is_due and not await _make_ballast(broker):
                 next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
-        await trio.sleep(LOOK_SECONDS if space.level is SpaceLevel.ENOUGH else LOOK_SECONDS_LOW)
+        look = LOOK_SECONDS if space.level is SpaceLevel.ENOUGH else LOOK_SECONDS_LOW
+        ballast_due = next_ballast - trio.current_time()
+        await trio.sleep(min(look, ballast_due) if space.lacks_ballast and ballast_due > 0 else look)
 
 
 def _tell(space: FreeSpace) -> None:

@@ -116,7 +116,7 @@ def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcome) -> 
 
 
 def _give_up(broker: "Broker", recovery: "Recovery", reason: str) -> None:
-    reason = f"it could not be recovered: {reason}"
+    reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, `seglogd check` tells more"
     broker.directory.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)
     log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)

@@ -202,6 +202,8 @@ def _timestamps(column: pa.Array) -> Int64s:
         column = column.cast(pa.timestamp("ms", tz=kind.tz))
     ticks = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     timestamps: Int64s = ticks // _UNITS_PER_MS.get(kind.unit, 1)
+    if len(timestamps) and int(timestamps.min()) < 0:
+        raise ValueError(f"the column timestamp has a moment {-timestamps.min()} ms before 1970, which no log can hold")
     return _with_nulls(column, timestamps, "timestamp", NO_TIMESTAMP)
 
 

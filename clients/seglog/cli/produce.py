@@ -69,7 +69,9 @@ def run(options: Options) -> int:
         except DeliveryFailed as error:
             stored = tally.sent - sum(count for _, _, count, _ in error.failures)
             sent = count_of(tally.sent, "record")
-            error.add_note(f"acknowledged: {stored:,} of {sent}; one bad record fails the batch it is in")
+            is_refused = any(not getattr(reason, "retriable", False) for _, _, _, reason in error.failures)
+            why = "; one bad record fails the batch it is in" if is_refused else ""
+            error.add_note(f"acknowledged: {stored:,} of {sent}{why}")
             raise
     _report(options, topic, tally, time.monotonic() - started)
     if bad is not None:

@@ -31,8 +31,8 @@ class _Template(NamedTuple):
 class BatchMaker:
     """Makes batches of ``record_size`` bytes of value a record, up to ``records_max`` of them.
 
-    ``stamp_id`` (8 bytes) makes every record begin with it and its time, see ``stamp_of``. Without ``batch_records`` a
-    batch holds what ``batch_bytes`` hold, and at least one record.
+    ``stamp_id`` (8 bytes) makes every record begin with it and its time, see ``stamp_of``. A batch holds
+    ``batch_records``, or as many as ``batch_bytes`` hold, whichever is less, and at least one record.
     """
 
     def __init__(
@@ -78,8 +78,7 @@ class BatchMaker:
             if records is None:
                 text, start = b64encode(self._random.randbytes(self.record_size + 1)), 0
             value = text[start : start + self.record_size]
-            size_max = self._batch_bytes if records is None else 2**31 - 1
-            if not builder.try_append(0, None, value, size_max=size_max):
+            if not builder.try_append(0, None, value, size_max=self._batch_bytes):
                 break
             stamps.append(builder.size - HEADER_SIZE - _NO_HEADERS_SIZE - self.record_size)
         plain = builder.build()

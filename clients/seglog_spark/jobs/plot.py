@@ -171,23 +171,29 @@ def _dates(axes: Any, bars: Bars) -> None:
 
 
 def _spread(axes: Any, partitions: Mapping[int, ReportRow], lags: Sequence[Lag], colours: Mapping[str, str]) -> None:
-    """Records of each partition, with its share and how far a reader is behind; it tells what colours mean, too."""
+    """Records of each partition, with its share and how far a reader is behind; it tells what colours mean, too.
+
+    Without counts of partitions it is only how far a reader is behind.
+    """
     behind = {found.partition: found.lag for found in lags}
     numbers = sorted(partitions.keys() | behind.keys(), key=lambda p: -partitions[p].records if p in partitions else 0)
     shown = sorted(numbers[:_SPREAD_MAX])
-    counts = [partitions[p].records if p in partitions else 0 for p in shown]
+    counts = [behind[p] if not partitions else partitions[p].records if p in partitions else 0 for p in shown]
     total = sum(row.records for row in partitions.values())
     places = range(len(shown))
     axes.barh(places, counts, color=[colours.get(f"partition {p}", _OTHERS) for p in shown], height=0.62)
     for place, partition, records in zip(places, shown, counts, strict=True):
-        words = f" {records / total:.1%}" + (f", lag {behind[partition]:,}" if partition in behind else "")
+        parts = [f"{records / total:.1%}"] if total else []
+        parts += [f"lag {behind[partition]:,}"] if partition in behind else []
+        words = " " + ", ".join(parts)
         axes.annotate(words, (records, place), va="center", fontsize=9, color=_GREY, annotation_clip=False)
     axes.set_yticks(places, [f"partition {p}" for p in shown])
     axes.set_ylim(max(len(shown), _SPREAD_MIN) - 0.4, -0.6)  # the first on top, and a few are no blocks
-    axes.set_xlim(0, max(counts) * (1.75 if behind else 1.35))
+    axes.set_xlim(0, max(1, *counts) * (1.75 if behind else 1.35))
     axes.set_xticks([])
     is_part = len(shown) < len(numbers)
-    title = f"largest {len(shown)} of {len(numbers)} partitions" if is_part else "records per partition"
+    what = "records" if partitions else "lag"
+    title = f"largest {len(shown)} of {len(numbers)} partitions" if is_part else f"{what} per partition"
     axes.set_title(title, loc="left", fontsize=10, color=_GREY)
     for side in ("top", "right", "bottom", "left"):
         axes.spines[side].set_visible(False)

@@ -203,9 +203,11 @@ def test_times_that_mean_no_moment_are_refused() -> None:
         _one(value=value, timestamp=pa.array([5], pa.timestamp("us")))
     with pytest.raises(TypeError, match="timestamp is string"):
         _one(value=value, timestamp=pa.array(["2024-07-01"]))
-    for column in (pa.array([-2]), pa.array([-2_000_000], pa.timestamp("us", "UTC"))):
-        with pytest.raises(ValueError, match="none is below 0"):
-            _one(value=value, timestamp=column)
+    with pytest.raises(ValueError, match="none is below 0"):
+        _one(value=value, timestamp=pa.array([-2]))
+    for moment in (-2_000_000, -1):  # the latter would be -1 ms, which means none
+        with pytest.raises(ValueError, match="before 1970"):
+            _one(value=value, timestamp=pa.array([moment], pa.timestamp("us", "UTC")))
 
 
 def test_without_the_columns_records_have_the_time_of_the_call_and_nulls() -> None:

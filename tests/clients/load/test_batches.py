@@ -35,10 +35,16 @@ def test_a_batch_is_as_full_as_its_bytes_allow_and_holds_at_least_one_record() -
 
 @pytest.mark.parametrize("records", [1, 2, 333])
 def test_records_are_counted_where_that_is_asked_for(records: int) -> None:
-    maker = BatchMaker(record_size=16, batch_bytes=10, batch_records=records)
+    maker = BatchMaker(record_size=16, batch_bytes=20_000, batch_records=records)
     assert maker.records_max == records
     assert parse_header(maker.make(0, records, 0)).record_count == records
     assert parse_header(maker.make(1, 1, 0)).record_count == 1
+
+
+def test_no_more_records_are_in_a_batch_than_its_bytes_allow() -> None:
+    maker = BatchMaker(record_size=16, batch_bytes=2_000, batch_records=333)
+    assert 1 < maker.records_max < 333
+    assert len(maker.make(0, maker.records_max, 0)) <= 2_000
 
 
 def test_a_seed_makes_the_same_records_and_another_one_others() -> None:

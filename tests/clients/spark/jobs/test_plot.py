@@ -81,3 +81,11 @@ def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
     timeless = [ReportRow(0, None, 1, 1, 0, 0, None, None, 0, 0)]
     draw(tmp_path / "one.svg", "commits", [*timeless, *rows[:1]], "hour")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".png", ".svg", ".svg", ".svg"]
+
+
+def test_a_reader_far_behind_is_drawn_also_where_partitions_were_not_counted(tmp_path: Path) -> None:
+    start = to_epoch_ms(datetime(2024, 1, 1, tzinfo=UTC))
+    rows = [ReportRow(None, start, 10, 70, 0, 9, start, start, 0, 0)]
+    path = tmp_path / "lag.png"
+    draw(path, "t", rows, "year", [Lag(0, 5, 10), Lag(1, 10, 10)])
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,50 @@
+"""A log directory that somebody removes or replaces under a running broker."""
+
+import pytest
+import trio
+
+from seglog_broker.server import TASKS
+from seglog_broker.storage.filenames import LOCK_FILE
+from seglog_broker.tasks.presence import LOOK_SECONDS
+from seglog_protocol.errors import LogDirectoryError, PartitionReadOnlyError
+from seglog_protocol.messages import AppendPartition, AppendRequest
+from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
+from tests.logs import batch
+
+LOCK = f"/data/{LOCK_FILE}"
+
+
+def replace(fs: TimedDisk) -> None:
+    """Another directory in its place, as far as a broker looks: a lock file that is not the one it holds."""
+    fs.unlink(LOCK)
+    fs.load({LOCK: b""})
+
+
+async def test_nothing_is_acked_at_disk_from_then_on_and_nothing_written_to_what_is_there_now(
+    clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, tasks=()) as broker:
+        await with_topic(broker)
+        append(broker, 3)
+        replace(fs)
+        before = fs.snapshot()
+        encoded = batch(b"late")
+        pending = broker.append(
+            AppendRequest([AppendPartition("t", 0, len(encoded))], "disk"), memoryview(bytearray(encoded))
+        )
+        [result] = (await pending.wait()).partitions
+        assert isinstance(result.error, PartitionReadOnlyError)
+        assert "removed or replaced" in result.error.message
+    changed = {path for path, content in fs.snapshot().items() if before.get(path) != content}
+    assert changed <= {"/data/t-0/00000000000000000000.log"}, "no checkpoint, no mark, no sign of a clean stop"
+
+
+async def test_the_broker_stops_and_says_why(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    with pytest.RaisesGroup(LogDirectoryError, flatten_subgroups=True) as caught:
+        async with living(fs, clock, tasks=TASKS) as broker:
+            await with_topic(broker)
+            await trio.sleep(10 * LOOK_SECONDS)
+            assert broker.directory.is_in_place
+            replace(fs)
+            await trio.sleep(2 * LOOK_SECONDS)
+    assert "was removed or replaced" in str(caught.value.exceptions)
