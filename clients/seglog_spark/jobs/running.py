@@ -59,7 +59,8 @@ def _spark(options: Options) -> Iterator[Any]:
         except Exception as error:
             if not is_sparks(error):
                 raise
-            raise InputError(f"Spark does not start: {sentence_of(error) or said()}") from error
+            master = "" if options.master is None else f" with --master {options.master}"
+            raise InputError(f"Spark does not start{master}: {sentence_of(error) or said()}") from error
     if not options.spark_log:
         logging.getLogger().addHandler(logging.NullHandler())  # py4j logs how an interrupt breaks off its reading
     # Spark's handler asks the JVM to cancel its jobs while an answer of the JVM is being read; stop() does that too.
