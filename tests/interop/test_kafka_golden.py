@@ -263,17 +263,16 @@ def _partition_files(directory: Path) -> dict[str, bytes]:
 
 
 def _without_passed_snapshots(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Without those that tell only of what has expired, which a start removes unless nothing else is there."""
+    """Without those below the start of their log, which tell only of what has expired: a start removes them."""
     bases: dict[str, int] = {}
-    for path, content in files.items():
+    for path in files:
         directory, _, name = path.rpartition("/")
         if name.endswith(".log"):
-            first = int(Path(name).stem) - (not content)  # one at the end of a log that is empty stays
-            bases[directory] = min(bases.get(directory, 2**63), first)
+            bases[directory] = min(bases.get(directory, 2**63), int(Path(name).stem))
     return {
         path: content
         for path, content in files.items()
-        if not path.endswith(SNAPSHOT_SUFFIX) or int(Path(path).stem) > bases[path.rpartition("/")[0]]
+        if not path.endswith(SNAPSHOT_SUFFIX) or int(Path(path).stem) >= bases[path.rpartition("/")[0]]
     }
 
 
