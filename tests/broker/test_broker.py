@@ -492,6 +492,18 @@ async def test_offset_and_epoch_are_written_into_the_stored_batch(broker: Broker
     assert broker.fs.snapshot()["/data/t-0/00000000000000000000.log"].endswith(stored)
 
 
+async def test_a_stop_is_clean_also_when_more_segments_were_begun_than_files_may_be_open() -> None:
+    fs = ForgetfulFileSystem()
+    broker = open_broker(fs, "seglog.handles.max=150")
+    await with_topic(broker, segment_bytes=1024)
+    for _ in range(400):
+        [result] = await append(broker, batch(bytes(600)))
+        assert result.error is None
+    assert len(broker.partitions["t", 0].log.segments) > 150
+    broker.close()
+    assert "/data/.kafka_cleanshutdown" in fs.snapshot()
+
+
 # --- One answer for many ----------------------------------------------------------------------------------------------
 
 

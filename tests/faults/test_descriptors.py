@@ -106,6 +106,7 @@ def _read_all(running: Daemon, wire: Wire, count: int) -> None:
     for first in range(0, count, 50):
         offsets = range(first, first + 50)
         found = wire.ask([(FetchRequest([FetchPartition("t", 0, n, max_bytes=1)]), b"") for n in offsets])
+        assert [frame.header["partitions"][0].get("error") for frame in found] == [None] * 50
         assert [frame.header["partitions"][0]["offset"] for frame in found] == list(offsets)
         assert all(len(frame.payload) > 600 for frame in found)
         moments = [OffsetsPartition("t", 0, 1_600_000_000_000 + n) for n in offsets]

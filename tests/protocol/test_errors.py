@@ -20,6 +20,7 @@ from seglog_protocol.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,
     OutOfResourcesError,
+    PartitionRecoveringError,
     PolicyViolationError,
     ProtocolError,
     RemoteProtocolError,
@@ -139,6 +140,7 @@ def test_the_kinds_that_are_worth_another_try() -> None:
         BrokerStoppingError,
         DiskFullError,
         OutOfResourcesError,
+        PartitionRecoveringError,
     }
 
 

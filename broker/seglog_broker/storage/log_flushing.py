@@ -78,11 +78,16 @@ class LogFlushing(LogWithState):
                     segment.checksum.save()
             self._indexes_unsaved = False
         unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
-        snapshots = self._snapshots.unsynced
-        flush = self._flush_of(*_first_of(unsynced, end_offset), with_derived=True, others=snapshots)
-        for path in snapshots:
+        unsynced, end_offset = _first_of(unsynced, end_offset)
+        snapshots = [offset for offset in self._snapshots.unsynced if offset <= end_offset]
+        if len(snapshots) > SEGMENTS_PER_FLUSH_MAX:
+            end_offset = snapshots[SEGMENTS_PER_FLUSH_MAX]
+            del snapshots[SEGMENTS_PER_FLUSH_MAX:]
+        paths = self._snapshots.paths(snapshots)
+        flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
+        for path in paths:
             self._handles.forget(path)  # nobody else opens it, and it may be removed
-        self._snapshots.note_synced()
+        self._snapshots.note_synced(snapshots)
         return flush
 
     def _flush_of(

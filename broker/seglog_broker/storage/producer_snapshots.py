@@ -134,13 +134,18 @@ class ProducerSnapshots:
             self._unsynced[end_offset] = None
 
     @property
-    def unsynced(self) -> list[str]:
-        """Paths of the snapshots that were taken without ``sync``."""
-        return [self._path(offset) for offset in self._unsynced]
+    def unsynced(self) -> list[int]:
+        """Offsets of the snapshots that were taken without ``sync``, ascending."""
+        return sorted(self._unsynced)
 
-    def note_synced(self) -> None:
-        """The caller sees to it that all of them are synced from now on."""
-        self._unsynced.clear()
+    def paths(self, offsets: Iterable[int]) -> list[str]:
+        """Of the snapshots at these offsets."""
+        return [self._path(offset) for offset in offsets]
+
+    def note_synced(self, offsets: Iterable[int]) -> None:
+        """The caller sees to it that these are synced from now on."""
+        for offset in offsets:
+            self._unsynced.pop(offset, None)
 
     def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
         """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
