@@ -121,3 +121,10 @@ def seglog_json(server: str, *arguments: str) -> Any:
     done = seglog(server, *arguments, "--json")
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
+
+
+def workers(module: str, parent: int | None = None) -> list[int]:
+    """Process ids of the children of a process, this one unless another is named, that run a module of the broker."""
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.{module}" in line]

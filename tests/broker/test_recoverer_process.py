@@ -23,7 +23,7 @@ from seglog_broker.storage.recovery_job import RecoveryJob, recover_partition, u
 from seglog_broker.worker import WorkerError
 from seglog_protocol.record_batch import parse_header
 from tests.logs import TOPIC_ID, batch_of_size
-from tests.processes import clean_environment
+from tests.processes import clean_environment, workers
 
 _FS = PosixFileSystem()
 _BATCHES = 100
@@ -58,17 +58,11 @@ def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_process_left() -> Iterator[None]:
     yield
-    assert not _children()
+    assert not workers("recoverer")
 
 
-def _children() -> list[int]:
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.recoverer" in line]
-
-
-def _kill_children() -> None:
-    for child in _children():
+def _kill_workers() -> None:
+    for child in workers("recoverer"):
         os.kill(child, signal.SIGKILL)
 
 
@@ -96,7 +90,7 @@ async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(
 async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directory: str) -> None:
     async with recoverer_process(()) as recoverer:
         with pytest.raises(WorkerError, match="-9") as caught:
-            await recoverer.recover(job(directory), lambda _: _kill_children())
+            await recoverer.recover(job(directory), lambda _: _kill_workers())
         assert caught.value.kind == "died"
         assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
 
@@ -106,7 +100,7 @@ async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(dire
         with trio.CancelScope() as scope:
             await recoverer.recover(job(directory), lambda _: scope.cancel())
         assert scope.cancelled_caught
-        assert not _children()
+        assert not workers("recoverer")
         assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
 
 

@@ -19,7 +19,7 @@ from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
-from tests.processes import clean_environment
+from tests.processes import clean_environment, workers
 
 
 @pytest.fixture
@@ -43,13 +43,7 @@ def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_process_left() -> Iterator[None]:
     yield
-    assert not _children()
-
-
-def _children() -> list[int]:
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.scrubber" in line]
+    assert not workers("scrubber")
 
 
 async def test_a_process_judges_as_the_function_does_one_segment_after_the_other(log: Log) -> None:
@@ -58,7 +52,7 @@ async def test_a_process_judges_as_the_function_does_one_segment_after_the_other
             expected = scrub_segment(log.fs, job(log, number), Throttle(None, lambda: 0.0, lambda _: None))
             assert await scrubber.scrub(job(log, number)) == expected
             assert expected.batches == 1
-            assert len(_children()) == 1
+            assert len(workers("scrubber")) == 1
 
 
 def test_a_verdict_and_a_job_survive_the_way_between_processes(log: Log) -> None:
@@ -78,7 +72,7 @@ async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(
 async def test_a_killed_process_is_an_error_and_another_one_does_the_next_job(log: Log) -> None:
     async with scrubber_process() as scrubber:
         await scrubber.scrub(job(log))
-        (child,) = _children()
+        (child,) = workers("scrubber")
         os.kill(child, signal.SIGKILL)
         with pytest.raises(ScrubberError, match="-9") as caught:
             await scrubber.scrub(job(log))
@@ -91,10 +85,10 @@ async def test_cancellation_leaves_no_process(log: Log) -> None:
     log.fs.rename(f"{log.directory}/stuck.log", log.path(0))  # opening it waits for somebody to write to it
     async with scrubber_process() as scrubber, trio.open_nursery() as nursery:
         nursery.start_soon(scrubber.scrub, job(log))
-        while not _children():  # noqa: ASYNC110 - a process tells nobody that it began
+        while not workers("scrubber"):  # noqa: ASYNC110 - a process tells nobody that it began
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
-    assert not _children()
+    assert not workers("scrubber")
 
 
 def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:

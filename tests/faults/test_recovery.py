@@ -18,7 +18,7 @@ import seglog
 import seglog.trio
 from seglog_protocol.errors import PartitionOfflineError, PartitionRecoveringError
 from tests.faults.test_retention import wait_until
-from tests.processes import Daemon, daemon, seglog_json
+from tests.processes import Daemon, daemon, seglog_json, workers
 from tests.processes import seglog as seglog_cli
 
 _VALUE = bytes(100_000)
@@ -81,9 +81,7 @@ class _HeldUp:
 
 def _workers(running: Daemon) -> list[int]:
     assert running.process is not None
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(running.process.pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if "seglog_broker.recoverer" in line]
+    return workers("recoverer", running.process.pid)
 
 
 def _is_at_work(process: int) -> bool:

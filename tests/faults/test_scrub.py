@@ -13,7 +13,7 @@ import pytest
 import seglog
 from seglog_protocol.errors import CorruptRecordError
 from tests.faults.test_retention import fill, wait_until
-from tests.processes import Daemon, clean_environment, daemon
+from tests.processes import Daemon, clean_environment, daemon, workers
 
 _OFTEN = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.flush.offset.checkpoint.interval.ms=50"),
@@ -117,9 +117,7 @@ def test_the_scrubber_stands_back_and_goes_with_its_broker(tmp_path: Path) -> No
 
 def _scrubbers(running: Daemon) -> list[int]:
     assert running.process is not None
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(running.process.pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return [int(line.split()[0]) for line in listed.splitlines() if "seglog_broker.scrubber" in line]
+    return workers("scrubber", running.process.pid)
 
 
 def _stuck_scrubber(running: Daemon, log: Path) -> int:
