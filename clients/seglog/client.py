@@ -241,18 +241,24 @@ class Client:
         return self._adopted(lambda link: Consumer(self._dialer, link, topic, options, timeout=self._request_timeout))
 
     def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
-        link = self._dial()
         try:
-            child = make(link)
-        except BaseException:
-            link.close()
-            raise
+            child = self._made(make)
+        except ConnectionLostError:  # as a call that may be repeated: the broker may just have been started anew
+            child = self._made(make)
         with self._adopting:
             if not self._is_closed:
                 self._children.add(child)
                 return child
         child.close()
         raise ClientClosedError("the client is closed")
+
+    def _made(self, make: Callable[[Link], ChildT]) -> ChildT:
+        link = self._dial()
+        try:
+            return make(link)
+        except BaseException:
+            link.close()
+            raise
 
     # --- Calls --------------------------------------------------------------------------------------------------------
 

@@ -392,6 +392,14 @@ def test_calls_go_on_after_the_broker_was_started_anew() -> None:
         assert client.topics() == [], "what only asks is asked once more"
 
 
+def test_a_consumer_begins_also_where_its_first_connection_is_lost_before_it_knows_where() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 6)
+        refusals = iter([CLOSE])
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, OffsetsRequest) else None
+        assert numbers(client) == list(range(6))
+
+
 def test_ping_and_the_end() -> None:
     with fake_broker() as broker:
         client = seglog.connect(broker.address)

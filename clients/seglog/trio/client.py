@@ -14,7 +14,7 @@ from seglog.consuming import ConsumerOptions
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
-from seglog.fetching import OutOfRange
+from seglog.fetching import OutOfRange, PartitionState
 from seglog.gaps import ConsumerGap
 from seglog.moments import Moment
 from seglog.sending import ABORT_WAIT_SECONDS, ProducerOptions
@@ -256,7 +256,7 @@ class Client:
             partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
         )
 
-        async def opened() -> Consumer:
+        async def begun() -> tuple[Link, list[PartitionState]]:
             link = await self._dial()
             try:
                 states = await link.converse(options.begin(topic), seconds=self._request_timeout)
@@ -264,6 +264,13 @@ class Client:
             except BaseException:
                 link.close()
                 raise
+            return link, states
+
+        async def opened() -> Consumer:
+            try:
+                link, states = await begun()
+            except ConnectionLostError:  # as a call that may be repeated: the broker may just have been started anew
+                link, states = await begun()
             consumer = Consumer(self._dialer, link, topic, options, states, seconds=self._request_timeout)
             self._consumers.add(consumer)
             consumer.on_closed = lambda: self._consumers.discard(consumer)

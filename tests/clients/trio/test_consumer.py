@@ -18,7 +18,15 @@ from seglog_protocol.errors import (
     NotReachableError,
     OffsetOutOfRangeError,
 )
-from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, FetchResult, HelloRequest, Request
+from seglog_protocol.messages import (
+    CancelRequest,
+    FetchReply,
+    FetchRequest,
+    FetchResult,
+    HelloRequest,
+    OffsetsRequest,
+    Request,
+)
 from tests.clients.fake_broker import CLOSE, Answer
 from tests.clients.trio.memory_broker import memory_broker
 
@@ -55,6 +63,16 @@ async def test_records_are_those_that_were_written(autojump_clock: MockClock) ->
             records = [record async for record in consumer]
         assert sorted((r.partition, r.offset) for r in records) == [(p, n) for p in (0, 2) for n in range(5)]
         assert records[0] == seglog.Record("t", records[0].partition, 0, 0, b"k", b"0", ())
+
+
+async def test_a_consumer_begins_also_where_its_first_connection_is_lost_before_it_knows_where(
+    autojump_clock: MockClock,
+) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.fill(6)
+        refusals = iter([CLOSE])
+        broker.script = lambda request, _: next(refusals, None) if isinstance(request, OffsetsRequest) else None
+        assert await numbers(client) == list(range(6))
 
 
 async def test_one_fetch_is_on_its_way_while_records_are_worked_on(autojump_clock: MockClock) -> None:
