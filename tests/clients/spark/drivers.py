@@ -21,11 +21,15 @@ SHORT_LIVED = {
 ORIGIN = "array(struct('from' as key, cast(concat(partition, ' ', offset) as binary) as value)) as headers"
 """A header that says where a row comes from, in SQL."""
 
-_TOO_SLOW = "Python worker failed to connect back"
+_PASSING = ("Python worker failed to connect back", "ConnectionLostError", "NotReachableError")
 
 
-class SlowMachineError(Exception):
-    """Spark gives a Python worker ten seconds to start. Where it takes longer, a driver fails and is started again."""
+class GivenUpError(Exception):
+    """A driver ended over something that passes, and is started again, as whoever runs a stream would do.
+
+    Spark gives a Python worker ten seconds to start, which on a busy machine may not do, and a task of a local driver
+    one try, which may fall into the moments of a daemon that is killed twice in a row.
+    """
 
 
 class Driver:
@@ -44,7 +48,7 @@ class Driver:
             )
 
     def watch(self, seconds: float) -> None:
-        """Wait so long for its end, which would be bad: SlowMachineError, or an AssertionError with what it said."""
+        """Wait so long for its end, which would be bad: GivenUpError, or an AssertionError with what it said."""
         with suppress(subprocess.TimeoutExpired):
             self._ended(self._process.wait(seconds))
             raise AssertionError(f"the driver came to the end of its work: {self._said()}")
@@ -54,8 +58,8 @@ class Driver:
         self._ended(self._process.wait())
 
     def _ended(self, code: int) -> None:
-        if code and _TOO_SLOW in self._said():
-            raise SlowMachineError
+        if code and any(reason in self._said() for reason in _PASSING):
+            raise GivenUpError
         assert code == 0, self._said()
 
     def _said(self) -> str:

@@ -15,7 +15,7 @@ import pytest
 from seglog.client import Client
 from seglog.fetching import Record
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import Driver, SlowMachineError, driver, newest
+from tests.clients.spark.drivers import Driver, GivenUpError, driver, newest
 from tests.processes import Daemon
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_two_executors_read_and_write_and_one_that_dies_leaves_nothing_out_and_n
     home = spark_home(tmp_path / "spark")
     while True:
         with (
-            suppress(SlowMachineError),
+            suppress(GivenUpError),
             driver(
                 *("clustering", running.address, source, batch, stream, str(tmp_path)),
                 log=tmp_path / "driver.log",

@@ -21,7 +21,7 @@ import pytest
 import seglog
 from seglog.partitioner import partition_for_key
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import Driver, SlowMachineError, driver, newest
+from tests.clients.spark.drivers import Driver, GivenUpError, driver, newest
 from tests.processes import Daemon, daemon
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
@@ -147,7 +147,7 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
         return driver("streaming", *arguments, log=folder / "driver.log")
 
     while len(kills) < DRIVER_KILLS:
-        with suppress(SlowMachineError), start(OFFSETS_PER_TRIGGER) as running:
+        with suppress(GivenUpError), start(OFFSETS_PER_TRIGGER) as running:
             wait_for_commits(running, folder, choose.randint(1, 3))
             if len(kills) in with_daemon:
                 running.watch(choose.random() / 2)
@@ -159,7 +159,7 @@ def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Surviv
             hit = running.kill()
             kills.append(Kill(hit, newest_of(folder, "offsets"), newest_of(folder, "commits")))
     while True:
-        with suppress(SlowMachineError), start(sys.maxsize) as running:
+        with suppress(GivenUpError), start(sys.maxsize) as running:
             running.finish()
             break
     return Survived(folder, kills, daemon_kills, newest_of(folder, "commits"))
