@@ -51,9 +51,7 @@ class Round:
 class GroupCommit:
     """The rounds of one broker."""
 
-    def __init__(
-        self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool]) -> None:
         """``is_in_place`` tells, after files were synced, whether they are still to be found where they belong."""
         self._fs = fs
         self._offload = offload

@@ -86,6 +86,10 @@ class FakeAnswer:
     payload: bytes = b""
     closed: int = 0
 
+    @property
+    def size(self) -> int:
+        return len(self.payload) + sum(piece.size for piece in self.slices)
+
     def __enter__(self) -> Self:
         return self
 

@@ -17,7 +17,7 @@ from seglog_broker.cleaner_process import CleanerError, run_cleaner
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
-from tests.processes import clean_environment
+from tests.processes import clean_environment, workers
 
 
 @pytest.fixture
@@ -44,16 +44,9 @@ def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_process_left() -> Iterator[None]:
-    before = _children()
+    before = workers("cleaner")
     yield
-    assert _children() == before
-
-
-def _children() -> set[str]:
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
-    )
-    return {line for line in listed.stdout.splitlines() if "seglog_broker.cleaner" in line}
+    assert workers("cleaner") == before
 
 
 async def test_a_process_does_what_the_function_does(log: Log) -> None:
@@ -94,10 +87,10 @@ def test_a_malformed_job_is_refused_on_stdout_with_status_1(line: str) -> None:
 
 async def _child() -> int:
     """The cleaner's process id, as soon as there is one."""
-    while not (children := _children()):  # noqa: ASYNC110 - a process tells nobody that it began
+    while not (children := workers("cleaner")):  # noqa: ASYNC110 - a process tells nobody that it began
         await trio.sleep(0.01)
     (child,) = children
-    return int(child.split()[0])
+    return child
 
 
 async def test_cancellation_leaves_no_process(stuck_log: Log) -> None:
@@ -105,7 +98,7 @@ async def test_cancellation_leaves_no_process(stuck_log: Log) -> None:
         nursery.start_soon(run_cleaner, stuck_log.job())
         await _child()
         nursery.cancel_scope.cancel()
-    assert not _children()
+    assert not workers("cleaner")
 
 
 async def test_a_killed_process_is_an_error_and_the_next_one_does_the_job(stuck_log: Log) -> None:

@@ -91,6 +91,11 @@ class Answer(Protocol):
         """The rest of the payload, in order."""
         ...
 
+    @property
+    def size(self) -> int:
+        """Bytes of the payload, all of it."""
+        ...
+
     def close(self) -> None:
         """Give the leases back."""
         ...

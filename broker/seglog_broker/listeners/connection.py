@@ -383,6 +383,7 @@ class Connection:
             nursery.start_soon(self._fetch, request_id, request, waiter)
 
     def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
+        """Whether there was an answer and it is sent, or about to be."""
         if not self._sender.is_free:
             return False
         try:
@@ -448,10 +449,9 @@ class Connection:
 
     def _encode_answer(self, request_id: int, answer: Answer) -> bytes:
         """The frame of an answer up to what lies in files, counted."""
-        size = len(answer.payload) + sum([piece.size for piece in answer.slices])
-        self._broker.metrics.fetch_bytes += size
+        self._broker.metrics.fetch_bytes += answer.size
         count_errors(self._broker.metrics.request_errors, answer.reply)
-        return encode_fetch_prefix(request_id, answer.reply, size) + answer.payload
+        return encode_fetch_prefix(request_id, answer.reply, answer.size) + answer.payload
 
     def _cancel(self, target: int) -> bool:
         waiter = self._waiting.get(target)
