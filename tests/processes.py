@@ -128,3 +128,20 @@ def workers(module: str, parent: int | None = None) -> list[int]:
     command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.{module}" in line]
+
+
+def told_of_nonsense(module: str) -> tuple[Any, int]:
+    """What a worker of the broker says to a job that is none, and its exit code when nobody asks any more."""
+    with subprocess.Popen(
+        [sys.executable, "-m", f"seglog_broker.{module}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=clean_environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"nonsense\n")
+        process.stdin.flush()
+        told = json.loads(process.stdout.readline())
+        process.stdin.close()
+        return told, process.wait(60)

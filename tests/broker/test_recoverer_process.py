@@ -1,12 +1,10 @@
 """The recoverer as a process: asked by the loop, killed, cancelled, abandoned."""
 
 import fcntl
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import trio
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.recoverer_process import recoverer_process
+from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.clock import SystemClock
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.handles import HandlePool
@@ -23,7 +22,7 @@ from seglog_broker.storage.recovery_job import RecoveryJob, recover_partition, u
 from seglog_broker.worker import WorkerError
 from seglog_protocol.record_batch import parse_header
 from tests.logs import TOPIC_ID, batch_of_size
-from tests.processes import clean_environment, workers
+from tests.processes import clean_environment, told_of_nonsense, workers
 
 _FS = PosixFileSystem()
 _BATCHES = 100
@@ -61,9 +60,27 @@ def _no_process_left() -> Iterator[None]:
     assert not workers("recoverer")
 
 
-def _kill_workers() -> None:
-    for child in workers("recoverer"):
-        os.kill(child, signal.SIGKILL)
+@contextmanager
+def stuck(directory: str) -> Iterator[None]:
+    """Whoever opens the partition waits meanwhile: its checkpoint of epochs is a pipe that nobody writes to."""
+    checkpoint = Path(directory) / LEADER_EPOCH_CHECKPOINT
+    aside = checkpoint.with_suffix(".aside")
+    is_there = checkpoint.exists()
+    if is_there:
+        checkpoint.rename(aside)
+    os.mkfifo(checkpoint)
+    yield
+    checkpoint.unlink()
+    if is_there:
+        aside.rename(checkpoint)
+
+
+async def _worker() -> int:
+    """The recoverer's process id, as soon as there is one."""
+    while not (children := workers("recoverer")):  # noqa: ASYNC110 - a process tells nobody that it began
+        await trio.sleep(0.01)
+    (child,) = children
+    return child
 
 
 async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(directory: str) -> None:
@@ -88,33 +105,37 @@ async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(
 
 
 async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directory: str) -> None:
+    async def kill() -> None:
+        os.kill(await _worker(), signal.SIGKILL)
+
+    asked = job(directory)
     async with recoverer_process(()) as recoverer:
-        with pytest.raises(WorkerError, match="-9") as caught:
-            await recoverer.recover(job(directory), lambda _: _kill_workers())
+        with stuck(directory):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(kill)
+                with pytest.raises(WorkerError, match="-9") as caught:
+                    await recoverer.recover(asked, lambda _: None)
         assert caught.value.kind == "died"
-        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+        assert (await recoverer.recover(asked, lambda _: None)).end_offset == _BATCHES
 
 
 async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(directory: str) -> None:
+    asked = job(directory)
     async with recoverer_process(()) as recoverer:
-        with trio.CancelScope() as scope:
-            await recoverer.recover(job(directory), lambda _: scope.cancel())
-        assert scope.cancelled_caught
+        with stuck(directory):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(recoverer.recover, asked, lambda _: None)
+                await _worker()
+                nursery.cancel_scope.cancel()
+            assert nursery.cancel_scope.cancelled_caught
         assert not workers("recoverer")
-        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+        assert (await recoverer.recover(asked, lambda _: None)).end_offset == _BATCHES
 
 
 def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
-    command = [sys.executable, "-m", "seglog_broker.recoverer"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(b"nonsense\n")
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["error"] == "malformed job"
-    process.stdin.close()
-    assert process.wait(60) == 3
-    process.stdout.close()
+    told, code = told_of_nonsense("recoverer")
+    assert told["error"] == "malformed job"
+    assert code == 3
 
 
 async def test_a_directory_stays_held_while_a_process_of_its_broker_lives(directory: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The scrubber as a process: asked by the loop, killed, cancelled, abandoned."""
 
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
-from tests.processes import clean_environment, workers
+from tests.processes import clean_environment, told_of_nonsense, workers
 
 
 @pytest.fixture
@@ -92,16 +91,9 @@ async def test_cancellation_leaves_no_process(log: Log) -> None:
 
 
 def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
-    command = [sys.executable, "-m", "seglog_broker.scrubber"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(b"nonsense\n")
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["error"] == "malformed job"
-    process.stdin.close()
-    assert process.wait(60) == 3
-    process.stdout.close()
+    told, code = told_of_nonsense("scrubber")
+    assert told["error"] == "malformed job"
+    assert code == 3
 
 
 def test_the_daemon_does_not_load_what_only_the_scrubber_needs() -> None:
