@@ -109,10 +109,18 @@ class Connection:
         """Take bytes that were received elsewhere."""
         self._frames.receive_data(data)
 
-    def receive_end(self) -> ConnectionLostError | RemoteProtocolError:
-        """The peer closed its side: what that means for everybody who waits."""
+    def receive_end(self) -> ConnectionLostError:
+        """The peer closed its side: what that means for everybody who waits.
+
+        Without a word before, it may be a broker that is being stopped or a proxy before one that is not up yet, just
+        as well as something else; only another attempt can tell.
+        """
         if not self._is_known:
-            return self._stranger("it closed the connection without an answer")
+            return ConnectionLostError(
+                f"{self.server} closed the connection without an answer: a broker that is just starting or stopping, "
+                f"or something that does not speak the seglog protocol; the native port is {NATIVE_PORT} by default",
+                server=self.server,
+            )
         where = "between two answers" if self._frames.is_idle else "in the middle of an answer"
         return ConnectionLostError(f"{self.server} closed the connection {where}", server=self.server)
 

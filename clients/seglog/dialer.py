@@ -51,7 +51,7 @@ class Dialer:
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = Link(connected, self.server)
-            with saying_hello(self.server, is_known=bool(self.cluster_id)):
+            with saying_hello(self.server):
                 link.hello, _ = link.call(hello_request(self.client_id), HelloReply, timeout=timeout)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:

@@ -13,7 +13,6 @@ from seglog_protocol.errors import (
     ConnectionLostError,
     InconsistentClusterIdError,
     NotReachableError,
-    RemoteProtocolError,
     SeglogError,
 )
 from seglog_protocol.messages import PROTOCOL_NAME, HelloReply, HelloRequest
@@ -86,16 +85,11 @@ class Attempts:
 
 
 @contextmanager
-def saying_hello(server: str, *, is_known: bool) -> Generator[None, None, None]:
-    """Around the first call: what another attempt may cure becomes NotReachableError, the rest stays as it is.
-
-    Where a broker was before (``is_known``), one that ends the connection without a word was killed at this moment.
-    """
+def saying_hello(server: str) -> Generator[None, None, None]:
+    """Around the first call: what another attempt may cure becomes NotReachableError, the rest stays as it is."""
     try:
         yield
-    except (ClientTimeoutError, ConnectionLostError, RemoteProtocolError) as error:
-        if isinstance(error, RemoteProtocolError) and not is_known:
-            raise
+    except (ClientTimeoutError, ConnectionLostError) as error:
         raise NotReachableError(f"what listens at {server} does not answer: {error.message}", server=server) from error
     except SeglogError as error:
         if error.retriable:

@@ -60,7 +60,7 @@ class Dialer:
             transport.close()
             raise
         try:
-            with saying_hello(self.server, is_known=bool(self.cluster_id)):
+            with saying_hello(self.server):
                 link.hello, _ = await link.converse(ask(hello_request(self.client_id), HelloReply), seconds=seconds)
             check_cluster(self.server, self.cluster_id, link.hello)
         except BaseException:
