@@ -1,15 +1,15 @@
 """The data source that Spark sees: ``spark.read.format("seglog")``, ``readStream``, ``write``, ``writeStream``.
 
 Spark makes these objects in processes of its own and pickles them about, so they hold options and no connections: what
-they do is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``.
+they do is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``. The last two, which need numpy and
+pyarrow, are imported where rows are at hand: most of those processes only plan, and live for one question.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -40,10 +40,13 @@ from seglog_spark.filters import Operator, Wanted
 from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange, from_spark, to_spark
 from seglog_spark.options import OptionError, ReadOptions, parse_read_options, parse_write_options, wants_headers
-from seglog_spark.reading import RangeReader
 from seglog_spark.schema import check_columns, ddl
-from seglog_spark.sink import BatchWriter, StreamWriter
 from seglog_spark.stream_planning import StreamPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from seglog_spark.sink import BatchWriter, StreamWriter
 
 _OPERATORS: Final[dict[type[Filter], Operator]] = {
     EqualTo: "=",
@@ -79,14 +82,18 @@ class SeglogDataSource(DataSource):
         options = parse_read_options(self.options, "stream")
         return StreamReader(options, _columns(schema, options))
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - rows say what they have
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":  # noqa: ARG002 - rows say what they have
         """A batch write."""
+        from seglog_spark.sink import BatchWriter  # noqa: PLC0415 - see the module's first lines
+
         if overwrite:
             raise OptionError("a topic is only ever appended to: write with .mode('append')")
         return BatchWriter(parse_write_options(self.options, "batch"))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: ARG002, N802
         """A streaming write."""
+        from seglog_spark.sink import StreamWriter  # noqa: PLC0415 - the same
+
         if overwrite:
             raise OptionError("a topic is only ever appended to: write with .outputMode('append')")
         return StreamWriter(parse_write_options(self.options, "stream"))
@@ -109,13 +116,16 @@ class _Reader:
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
-        self.ranges = RangeReader(options.server, columns, options.fail_on_data_loss, options.durable_only)
+        self.columns = columns
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a task; Spark makes up one without a range where there is nothing to read."""
-        wanted = partition.value
+        from seglog_spark.reading import RangeReader  # noqa: PLC0415 - see the module's first lines
+
+        options, wanted = self.options, partition.value
         if isinstance(wanted, OffsetRange):
-            yield from self.ranges.read(wanted)
+            ranges = RangeReader(options.server, self.columns, options.fail_on_data_loss, options.durable_only)
+            yield from ranges.read(wanted)
 
 
 class BatchReader(_Reader, DataSourceReader):

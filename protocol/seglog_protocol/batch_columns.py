@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from seglog_protocol.checksum import crc32c, crc32c_of_ranges
+from seglog_protocol.checksum import Buffer, crc32c, crc32c_of_ranges
 from seglog_protocol.record_batch import (
     ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
@@ -61,7 +61,7 @@ class BatchColumns:
     ``position`` and ``end`` are bytes of ``data``, the rest are the header's fields under their names there.
     """
 
-    data: bytes
+    data: Buffer
     position: Int64s
     end: Int64s
     base_offset: Int64s
@@ -94,7 +94,7 @@ class BatchColumns:
         return BatchColumns(data=self.data, **arrays)
 
 
-def read_batches(data: bytes, position: int = 0) -> BatchColumns:
+def read_batches(data: Buffer, position: int = 0) -> BatchColumns:
     """The whole batches of ``data`` from ``position`` on, as far as their lengths lead; nothing else is checked.
 
     It ends before the first batch that is not all there, or too short to be one: ``end[-1]`` says where.
@@ -185,7 +185,7 @@ def seal_batches(
     return [heads[start : start + HEADER_SIZE] + body for start, body in zip(starts, bodies, strict=True)]
 
 
-def _headers(data: bytes, positions: Int64s) -> npt.NDArray[np.void]:
+def _headers(data: Buffer, positions: Int64s) -> npt.NDArray[np.void]:
     """The headers at these positions, copied; their fields under their names."""
     if not len(positions):
         return np.empty(0, _FIELDS)

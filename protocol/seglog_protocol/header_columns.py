@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from seglog_protocol.batch_columns import Int64s
+from seglog_protocol.checksum import Buffer
 from seglog_protocol.record_columns import Octets, RecordColumns
 
 LOCKSTEP_MIN: Final = 16
@@ -75,7 +76,7 @@ def _numbers(octets: Octets, position: Int64s) -> tuple[Int64s, Int64s]:
     return octets.varints(position, _VARINT_BYTES_MAX, np.zeros(len(position), np.bool_))
 
 
-def _number(data: bytes, position: int) -> tuple[int, int]:
+def _number(data: Buffer, position: int) -> tuple[int, int]:
     """The varint at ``position``, still zigzag, and the position behind it."""
     number, shift = 0, 0
     while True:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s
+from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec, decompress
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, INT64_MAX, LOG_APPEND_TIME_BIT
@@ -67,7 +68,7 @@ class RecordColumns:
     no records; ``records.decode_records`` tells what is wrong with them.
     """
 
-    data: bytes
+    data: Buffer
     first_record: Int64s
     list_number: Int64s
     start: Int64s
@@ -130,9 +131,10 @@ def open_batches(
     first = 0
     while first < count:
         last = first + max(1, int(np.searchsorted(np.cumsum(record_counts[first:]), DECODED_RECORDS, side="right")))
-        data, errors = batches.data, dict[int, CorruptRecordError]()
+        data: Buffer = batches.data
+        errors: dict[int, CorruptRecordError] = {}
         if compressed[first:last].any():
-            parts: list[bytes] = []
+            parts: list[Buffer] = []
             size = 0
             for number in range(first, last):
                 if size > opened_bytes:
@@ -167,7 +169,7 @@ def open_batches(
         first = last
 
 
-def _opened(batches: BatchColumns, number: int, stored: bytes, size_limit: int) -> bytes:
+def _opened(batches: BatchColumns, number: int, stored: Buffer, size_limit: int) -> bytes:
     codec = batches.header(number).codec
     if not stored and not batches.record_count[number]:
         return b""  # what is left of a compacted batch may keep its codec and no stream
@@ -177,7 +179,7 @@ def _opened(batches: BatchColumns, number: int, stored: bytes, size_limit: int) 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode_record_lists(data: bytes, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
+def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
     """The records of uncompressed ``lists``, which lie in ``data``.
 
     A list is malformed exactly where ``records.iter_records`` would raise; the others are not affected by it. With
@@ -346,7 +348,7 @@ def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
     return rows
 
 
-def _walk(data: bytes, position: int, count: int) -> list[int]:
+def _walk(data: Buffer, position: int, count: int) -> list[int]:
     """Where up to ``count`` records begin, from ``position`` on."""
     starts: list[int] = []
     append = starts.append
@@ -399,7 +401,7 @@ class Octets:
     Beyond the end of the data arbitrary numbers come: who compares positions with an end never believes them.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self.data = data
         whole = data if len(data) > 1 else bytes(2)
         self.single = np.frombuffer(whole, np.uint8)
@@ -448,7 +450,7 @@ def _signed(zigzag: Int64s) -> Int64s:
     return ((zigzag >> 1) & INT64_MAX) ^ -(zigzag & 1)
 
 
-def _slices(data: bytes, starts: Int64s, sizes: Int64s) -> list[bytes]:
+def _slices(data: Buffer, starts: Int64s, sizes: Int64s) -> list[bytes]:
     """``data[start : start + size]`` of each, in a fifth of the time where many have the same size."""
     if len(starts) and (size := int(sizes[0])) and bool((sizes == size).all()):
         same: list[bytes] = _pieces(data, size)[starts].tolist()
@@ -458,7 +460,7 @@ def _slices(data: bytes, starts: Int64s, sizes: Int64s) -> list[bytes]:
     ends = np.append(np.flatnonzero(np.diff(sizes[order])) + 1, len(order))
     if len(ends) * _SLICES_OF_A_SIZE_MIN > len(order):
         rows = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        return [data[start:end] for start, end in rows]
+        return [bytes(data[start:end]) for start, end in rows]
     first = 0
     for last in ends.tolist():
         which = order[first:last]
@@ -469,7 +471,7 @@ def _slices(data: bytes, starts: Int64s, sizes: Int64s) -> list[bytes]:
     return slices
 
 
-def _pieces(data: bytes, size: int) -> npt.NDArray[np.void]:
+def _pieces(data: Buffer, size: int) -> npt.NDArray[np.void]:
     """A view of overlapping pieces of that size, one from every byte on."""
     return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
@@ -492,7 +494,7 @@ def _check_headers(octets: Octets, which: Int64s, starts: Int64s, ends: Int64s, 
         name_end = name_start + (length >> 1)
         unfit |= (length & 1 != 0) | (name_end > end[active])
         found = zip(name_start[~unfit].tolist(), name_end[~unfit].tolist(), strict=True)
-        names.update([octets.data[start:stop] for start, stop in found])
+        names.update([bytes(octets.data[start:stop]) for start, stop in found])
         length, value_start = octets.varints(name_end, _VARINT_BYTES_MAX, unfit)
         position[active] = value_start + np.where(length & 1, 0, length >> 1)
         wrong[active] |= unfit | (position[active] > end[active])

@@ -220,10 +220,10 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
     return tuple(headers), position
 
 
-def headers_end(data: bytes, position: int, end: int) -> int | None:
+def headers_end(data: Buffer, position: int, end: int) -> int | None:
     """Position behind the headers whose count stands at ``position``, in a record that ends at ``end``; None if bad."""
     try:
-        return _read_headers(data, position, end)[1]
+        return position + _read_headers(bytes(data[position:end]), 0, end - position)[1]
     except (IndexError, _InvalidRecordError):
         return None
 

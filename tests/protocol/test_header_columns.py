@@ -26,11 +26,11 @@ def _records(batch: bytes) -> RecordColumns:
 def _read(records: RecordColumns, first: int = 0, last: int | None = None) -> list[Headers]:
     headers = decode_headers(records, first, last)
     names = [
-        records.data[start : start + length].decode()
+        bytes(records.data[start : start + length]).decode()
         for start, length in zip(headers.key_start.tolist(), headers.key_length.tolist(), strict=True)
     ]
     values = [
-        None if length < 0 else records.data[start : start + length]
+        None if length < 0 else bytes(records.data[start : start + length])
         for start, length in zip(headers.value_start.tolist(), headers.value_length.tolist(), strict=True)
     ]
     assert len(headers) == len(names)

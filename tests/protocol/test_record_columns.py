@@ -92,8 +92,8 @@ def _read(
                     (
                         header.base_offset + int(found.offset_delta[index]),
                         header.max_timestamp if header.is_log_append_time else timestamp,
-                        None if key_length < 0 else found.data[key_start : key_start + key_length],
-                        None if value_length < 0 else found.data[value_start : value_start + value_length],
+                        None if key_length < 0 else bytes(found.data[key_start : key_start + key_length]),
+                        None if value_length < 0 else bytes(found.data[value_start : value_start + value_length]),
                     )
                 )
             rows.append(of_batch)
@@ -232,7 +232,7 @@ def test_chosen_records_of_good_batches_are_read_alone(
             header = batches.header(opened.first + int(records.list_number[index]))
             (key,) = records.keys(np.array([index])) if records.key_length[index] >= 0 else (None,)
             start, length = int(records.value_start[index]), int(records.value_length[index])
-            value = None if length < 0 else records.data[start : start + length]
+            value = None if length < 0 else bytes(records.data[start : start + length])
             timestamp = header.base_timestamp + int(records.timestamp_delta[index])
             found.append((header.base_offset + int(records.offset_delta[index]), timestamp, key, value))
         assert records.first_record.tolist() == [

@@ -68,7 +68,7 @@ class NewRecords:
 
     def take(self, order: Int64s) -> "NewRecords":
         """These records in this order, copied."""
-        places = pa.array(order)
+        places = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
         return self._with(lambda column: column.take(places), lambda numbers: numbers[order])
 
     def _with(self, rows_of: Callable[[pa.Array], pa.Array], entries_of: Callable[[Int64s], Int64s]) -> "NewRecords":

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.arrow.schema import HEADER, SCHEMA
+from seglog.arrow.schema import HEADER, SCHEMA, constant
 from seglog.failures import copied
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
+from seglog_protocol.checksum import Buffer
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_columns import decode_headers
@@ -180,14 +181,14 @@ class _Rows:
         count = len(self.offsets)
         match name:
             case "topic":
-                return pa.repeat(pa.scalar(self.topic, pa.string()), count)
+                return pa.repeat(constant(pa.string(), self.topic.encode()), count)
             case "partition":
-                return pa.repeat(pa.scalar(self.partition, pa.int32()), count)
+                return _int32s(np.full(count, self.partition, np.int32))
             case "offset":
                 return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.offsets)])
             case _:
                 kinds = (self._of_batch(self.batches.attributes) & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
-                return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)])
+                return _int32s(kinds)
 
     def _of_batch(self, field: Int64s) -> Int64s:
         """A field of the batch of each row."""
@@ -264,14 +265,14 @@ class _RecordRows(_Rows):
         )
 
 
-def gather(data: bytes, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> pa.Array:
+def gather(data: Buffer, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> pa.Array:
     """``data[start : start + length]`` of each, null for a length of -1; copied once.
 
     Ranges rise and do not overlap. ValueError where they reach over 2 GiB, which Arrow's offsets cannot count.
     """
     count = len(starts)
     if not count:
-        return pa.array([], kind)
+        return pa.nulls(0, kind)
     if int(starts[-1] + lengths[-1]) - int(starts[0]) > INT32_MAX:
         raise ValueError("2 GiB of records are too many at a time; hand them in in pieces, or lower the limit")
     # The fields and what lies between them as one array over the data, of which every other element is taken.
@@ -283,9 +284,13 @@ def gather(data: bytes, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> p
     everything = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data).slice(base)]
     )
-    taken = everything.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    taken = everything.take(_int32s(np.arange(0, 2 * count, 2, dtype=np.int32)))
     _, offsets, content = taken.buffers()
     return pa.Array.from_buffers(kind, count, [_validity(is_there), offsets, content])
+
+
+def _int32s(numbers: npt.NDArray[np.int32]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _validity(is_there: Bools) -> pa.Buffer | None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from seglog.arrow.columns import NewRecords
 from seglog.arrow.partitioning import StickyPartitions, partitions_for_keys
+from seglog.arrow.schema import constant
 from seglog.arrow.varints import VARLONG_BYTES_MAX, joined, varint_columns, varint_sizes, zigzag
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.compression import Codec, compress
@@ -42,7 +43,7 @@ BLOCK_ROWS: Final = 32 * 1024
 """Rows that are encoded at a time, if batches are that small: their arrays stay in the processor's cache."""
 
 _UNKNOWN: Final = 0  # stands in a header's place for what seal_batch computes
-_NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
+_NO_HEADERS: Final = constant(pa.binary(), b"\x00")
 
 
 class EncodedBatch(NamedTuple):

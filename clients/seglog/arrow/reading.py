@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from seglog.arrow.decoding import DecodedRecords, decode_verified
+from seglog.arrow.pieces import one_buffer, pieces
 from seglog.arrow.schema import schema_of
 from seglog.client import Client, connect
 from seglog.directory.topics import LogDirectory
@@ -15,7 +16,7 @@ from seglog.fetching import FetchedBatch, OutOfRange
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.batch_columns import read_batches
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import ClientClosedError, SeglogError
+from seglog_protocol.errors import ClientClosedError
 
 if TYPE_CHECKING:
     from seglog.consumer import Consumer
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""Batches are decoded in pieces of that size, one partition's at a time: large enough for arrays to pay, and small
-enough for the processor's cache. It is also what is fetched of a partition at a time."""
+"""Batches are decoded in pieces of about that size, one partition's at a time: large enough for arrays to pay, and
+small enough for the processor's cache. It is also what is fetched of a partition at a time."""
 
 
 def read_arrow(
@@ -161,34 +162,16 @@ class ArrowReader:
 
     def _read(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[pa.RecordBatch]:
         try:
-            for piece in self._pieces(consumer):
+            for piece in pieces(consumer.batches(), PIECE_BYTES):
                 yield from self._decoded(piece)
             self._tell(())
             self._positions = consumer.positions()
         finally:
             self._let_go()
 
-    def _pieces(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[list[FetchedBatch]]:
-        """Neighbouring batches of one partition, as many as are decoded at a time."""
-        piece: list[FetchedBatch] = []
-        size = 0
-        try:
-            for batch in consumer.batches():
-                if piece and (size >= PIECE_BYTES or batch.partition != piece[0].partition):
-                    yield piece
-                    piece, size = [], 0
-                piece.append(batch)
-                size += len(batch.data)
-        except SeglogError:
-            if piece:
-                yield piece  # what came before the error is handed out first
-            raise
-        if piece:
-            yield piece
-
     def _decoded(self, piece: list[FetchedBatch]) -> Iterator[pa.RecordBatch]:
         first, last = piece[0], piece[-1]
-        batches = read_batches(b"".join([batch.data for batch in piece]))
+        batches = read_batches(one_buffer([batch.data for batch in piece]))
         inside: list[ConsumerGap] = []
         try:
             for decoded in decode_verified(

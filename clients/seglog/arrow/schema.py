@@ -15,6 +15,7 @@ Spark shows a record without a timestamp as one millisecond before 1970; here it
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -53,3 +54,13 @@ def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) ->
     if not names or len(set(names)) < len(names):
         raise ValueError(f"columns names one column or more, each once, not {names}")
     return pa.schema([_FIELDS[name] for name in names])
+
+
+def constant(kind: pa.DataType, content: bytes) -> pa.Scalar:
+    """``content`` as a scalar of ``kind``, which is binary or text.
+
+    ``pyarrow.scalar`` and ``pyarrow.array`` look at Python's values and numpy's arrays through pandas, where there is
+    one. To import that takes a process longer than everything else here together, so this package uses buffers.
+    """
+    bounds = np.array([0, len(content)], np.int32)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bounds), pa.py_buffer(content)])[0]

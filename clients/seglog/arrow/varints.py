@@ -7,13 +7,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglog.arrow.schema import constant
 from seglog_protocol.batch_columns import Int64s
 
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 
 VARLONG_BYTES_MAX: Final = 10
 
-_NOTHING: Final = pa.scalar(b"", pa.binary())
+_NOTHING: Final = constant(pa.binary(), b"")
 
 
 def zigzag(numbers: Int64s) -> UInt64s:

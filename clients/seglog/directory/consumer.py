@@ -55,12 +55,12 @@ class DirectoryConsumer(ConsumerBase):
             # One at a time: what is read ahead of others would only grow cold.
             alone = replace(request, partitions=request.partitions[:1])
             result, data = self._fetch(alone.partitions[0])
-            self._fetcher.take(FetchReply([result]), memoryview(data), alone, self._fetcher.generations(), now)
+            self._fetcher.take(FetchReply([result]), data, alone, self._fetcher.generations(), now)
 
-    def _fetch(self, wanted: FetchPartition) -> tuple[FetchResult, bytes]:
+    def _fetch(self, wanted: FetchPartition) -> tuple[FetchResult, memoryview]:
         files = self._partition(wanted.topic, wanted.partition)
         assert wanted.offset is not None
-        data, error = b"", None
+        data, error = memoryview(b""), None
         try:
             data = files.read(wanted.offset, wanted.max_bytes)
         except SeglogError as found:

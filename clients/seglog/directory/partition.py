@@ -174,7 +174,7 @@ class PartitionFiles:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, bytes_max: int) -> bytes:
+    def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole batches from the one that holds or follows ``offset``, at least one of them; nothing at the end.
 
         Checksums are not looked at. OffsetOutOfRangeError below the first offset there is; CorruptRecordError with the
@@ -185,7 +185,7 @@ class PartitionFiles:
             place = self._seek(offset)
         for _ in range(LOOKS_MAX):
             if place is None:
-                return b""
+                return memoryview(b"")
             data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
             size, following = _whole(data)
             if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
@@ -193,7 +193,7 @@ class PartitionFiles:
                 size, following = _whole(data)
             if size:
                 self._place = _Place(place.segment, place.position + size, following)
-                return data[:size]
+                return memoryview(data)[:size]
             place = self._seek(offset)  # behind the segment's end, or in front of damage: told by who looks for it
         raise self._restless()
 
