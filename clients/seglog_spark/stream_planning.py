@@ -17,7 +17,7 @@ from seglog_spark.offsets import OffsetRange, Offsets, shown
 from seglog_spark.options import ReadOptions
 from seglog_spark.planning import GOING_ON, DataLossError, pinned, resolve, split
 
-STREAM_TASK_OFFSETS: Final = 1_000_000
+STREAM_TASK_OFFSETS: Final = 250_000
 """A task of a micro-batch has no more, unless ``maxRecordsPerPartition`` says otherwise."""
 
 
