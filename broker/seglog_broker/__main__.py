@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     file_name = options.config or os.environ.get("SEGLOG_CONFIG") or None
     try:
         text = None if file_name is None else read_config_file(file_name)
-        config, warnings = load_config(text, file_name or "", os.environ, _flags(options))
+        config, warnings = load_config(text, file_name or "", os.environ, options.set, _named(options))
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
     return _run(config, [*warnings, *raise_limit(config)])
@@ -83,15 +83,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _flags(options: argparse.Namespace) -> list[str]:
-    """Every option as ``key=value``; the named ones come last and win over ``--set``."""
+def _named(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
+    """The flags that stand for one key: flag -> (key, value)."""
     named = {
-        "log.dir": options.data,
-        "seglog.listen": options.listen,
-        "seglog.log.format": options.log_format,
-        "seglog.log.level": options.log_level,
+        "--data": ("log.dir", options.data),
+        "--listen": ("seglog.listen", options.listen),
+        "--log-format": ("seglog.log.format", options.log_format),
+        "--log-level": ("seglog.log.level", options.log_level),
     }
-    return [*options.set, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+    return {flag: (key, value) for flag, (key, value) in named.items() if value is not None}
 
 
 def _refuse(sentence: str, code: int) -> int:

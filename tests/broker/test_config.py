@@ -368,6 +368,11 @@ def test_of_two_flags_for_one_key_the_last_counts() -> None:
     assert load(flags=["num.partitions=2", "num.partitions=3"])[0].num_partitions == 3
 
 
+def test_a_flag_with_a_name_of_its_own_wins_and_is_called_by_it() -> None:
+    config, _ = load_config(None, "", {}, ["log.dir=/a"], {"--data": ("log.dir", "/b")})
+    assert (str(config.log_dir), str(config.origin("log.dir"))) == ("/b", "flag --data")
+
+
 def test_a_bad_value_is_refused_even_where_a_stronger_one_hides_it() -> None:
     assert refused('"num.partitions" = 0', flags=["num.partitions=4"]).key == "num.partitions"
 

@@ -103,7 +103,7 @@ def test_the_daemon_needs_no_process_pools_of_its_own() -> None:
     [
         (["--set", "log.dri=/nowhere"], "log.dir"),
         (["--set", "log.segment.bytes"], "key=value"),
-        (["--listen", "localhost"], "HOST:PORT"),
+        (["--listen", "localhost"], "seglog.listen = localhost (flag --listen)"),
         (["--log-format", "xml"], "console"),
         (["--config", "/nowhere/seglogd.toml"], "/nowhere/seglogd.toml"),
         (["--frobnicate"], "--frobnicate"),

@@ -41,7 +41,7 @@ There is no warning for a value that says what the broker does anyway, such as `
 3. the environment: `SEGLOG_` and the key in upper case with `_` for `.`: `{env_dir}` is `log.dir`. The prefix is not
    doubled: `{env_listen}` is `seglog.listen`. A variable `SEGLOG_...` that is no key is a warning, not an error.
    {others} are not configuration of the broker;
-4. flags: `seglogd --set log.dir=/var/lib/seglog --set num.partitions=3`. Of two for one key, the last counts.
+4. flags: `seglogd --data /var/lib/seglog --set num.partitions=3`. Of two for one key, the last counts.
 
 **A topic** has its own values (`seglog topic create events --config segment.bytes=262144`), then what the broker sets
 for all topics under the *broker-wide* names, then the default. Where there are several broker-wide names, the leftmost

@@ -42,19 +42,24 @@ Layer = Mapping[str, Setting]
 
 
 def load_config(
-    file_text: str | None, file_name: str, environ: Mapping[str, str], flags: Sequence[str]
+    file_text: str | None,
+    file_name: str,
+    environ: Mapping[str, str],
+    flags: Sequence[str],
+    named: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration, and the warnings to show: sentences about what was set in vain.
 
     ``file_text`` is TOML, or None when there is no file; ``flags`` are ``key=value``, and of two for one key the last
-    counts. A flag is stronger than the environment, that is stronger than the file, and within one of them the
-    stronger name of a setting counts (``log.retention.ms`` before ``log.retention.hours``).
+    counts; ``named`` are flags that have a name of their own, flag -> (key, value), and win over those. A flag is
+    stronger than the environment, that is stronger than the file, and within one of them the stronger name of a setting
+    counts (``log.retention.ms`` before ``log.retention.hours``).
 
     Raises InvalidConfigError for anything that cannot be used, whether something stronger hides it or not. A variable
     ``SEGLOG_...`` that is no key is a warning only: it may be meant for another version, or another program.
     """
     variables, warnings = _from_environment(environ)
-    layers = [_from_flags(flags), variables, {} if file_text is None else _from_file(file_text, file_name)]
+    layers = [_from_flags(flags, named or {}), variables, {} if file_text is None else _from_file(file_text, file_name)]
     topic_values, topic_origins = _resolve(((key, key.synonyms) for key in TOPIC_KEYS.values()), layers, warnings)
     values, origins = _resolve(((key, key.names) for key in BROKER_KEYS.values()), layers, warnings)
     defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
@@ -113,7 +118,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
     return layer, warnings
 
 
-def _from_flags(flags: Iterable[str]) -> Layer:
+def _from_flags(flags: Iterable[str], named: Mapping[str, tuple[str, str]]) -> Layer:
     layer = {}
     for flag in flags:
         name, equals, raw = (part.strip() for part in flag.partition("="))
@@ -122,6 +127,8 @@ def _from_flags(flags: Iterable[str]) -> Layer:
                 f"--set {flag} cannot be used: write --set key=value, for example --set log.dir=./data.", key=name
             )
         layer[name] = _known(Setting(name, raw, Origin(OriginKind.FLAG, f"--set {name}")))
+    for flag, (name, raw) in named.items():
+        layer[name] = Setting(name, raw, Origin(OriginKind.FLAG, flag))
     return layer
 
 
