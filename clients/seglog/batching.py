@@ -9,6 +9,8 @@ was in flight has been answered.
 All times are seconds of one monotonic clock, handed in. Not thread-safe: the owner has a lock.
 """
 
+import logging
+import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -54,6 +56,10 @@ SPLIT_BYTES_MAX: Final = 1 << 31
 
 _EPOCH_MAX: Final = 2**15 - 1
 _SEQUENCES_PASSED_MAX: Final = 2**30
+_TOLD_AFTER_ATTEMPTS: Final = 4  # about a second
+_TELL_SECONDS: Final = 10.0
+
+_log = logging.getLogger(__name__)
 """Sequences wrap: what lies further ahead lies behind."""
 
 
@@ -204,6 +210,7 @@ class Accumulator:
         self.on_settled: Callable[[ProducerBatch], None] | None = None
         """Called when a batch has been resolved or split; must not wait and must not raise."""
         self._lanes: dict[int, _Lane] = {}
+        self._tell_at = -math.inf  # when the log may have a word again
         self._due_at: float | None = None  # when the open batches have lingered long enough
         self._is_flushing = False
         self._batch_count = 0
@@ -412,9 +419,22 @@ class Accumulator:
             self._split(batch)
         elif error.retriable and now < batch.deadline:
             batch.refusal = error
+            self._tell(batch, error, now)
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
+
+    def _tell(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
+        """Log what keeps records waiting, when it is more than a hiccup: who waits a minute wants to know for what."""
+        if batch.attempts >= _TOLD_AFTER_ATTEMPTS and now >= self._tell_at:
+            self._tell_at = now + _TELL_SECONDS
+            _log.warning(
+                "records for %s-%d are refused and sent again, for up to %.0f s more: %s",
+                self.topic,
+                batch.partition,
+                batch.deadline - now,
+                error.message,
+            )
 
     def _settle_order(self, batch: ProducerBatch, error: OutOfOrderSequenceError, now: float) -> None:
         """The broker waits for another sequence than this batch's: is the batch in the log, or something before it not?

@@ -1,5 +1,6 @@
 """The producer's core: what is kept, in which order it goes out, and what becomes of it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from seglog.batching import FAILED_BATCHES_MAX, Accumulator, BatchLimits, Produc
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientTimeoutError,
+    DiskFullError,
     InvalidRecordError,
     MessageTooLargeError,
     SeglogError,
@@ -133,6 +135,25 @@ def test_nothing_overtakes_a_batch_that_waits_to_be_sent_again() -> None:
     assert accumulator.take(0.0) == [], "backing off"
     assert accumulator.next_event() is not None
     assert accumulator.take(100.0) == [first]
+
+
+def test_what_keeps_records_waiting_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    accumulator = make(delivery_seconds=60.0)
+    add(accumulator, b"a")
+    told = {}
+    now = 1.0
+    while now < 30:
+        (batch,) = accumulator.take(now)
+        accumulator.answer(batch, refused(DiskFullError("the disk is full")), now)
+        told[now] = len(caplog.messages)
+        event = accumulator.next_event()
+        assert event is not None
+        now = event
+    assert min(at for at, count in told.items() if count) > 1.3, "a hiccup is nobody's business"
+    assert len(caplog.messages) == 3
+    assert re.fullmatch(
+        r"records for t-0 are refused and sent again, for up to \d\d s more: the disk is full", caplog.messages[1]
+    )
 
 
 def test_a_batch_refused_as_too_large_is_split_and_each_record_keeps_its_promise() -> None:
