@@ -237,6 +237,9 @@ def _add_consume(consume: argparse.ArgumentParser) -> None:
         help="where to go on when the next offset is not in the log, for instance because it has expired meanwhile",
     )
     consume.add_argument(
+        "--skip-damaged", action="store_true", help="warn of records that cannot be read, and go on behind them"
+    )
+    consume.add_argument(
         "--format",
         choices=("text", "json", "raw"),
         default="text",

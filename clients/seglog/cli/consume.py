@@ -12,6 +12,7 @@ from seglog.consumer import Consumer
 from seglog.fetching import Record
 from seglog.gaps import ConsumerGap
 from seglog.words import count_of
+from seglog_protocol.errors import CorruptRecordError
 
 
 def run(options: Options) -> int:
@@ -33,7 +34,12 @@ def run(options: Options) -> int:
     ):
         is_live = options.follow or sys.stdout.isatty()
         try:
-            _print(_limited(consumer, options.count), _formatter(options), notes, is_live=is_live)
+            records = _past_damage(consumer) if options.skip_damaged else iter(consumer)
+            _print(islice(records, options.count), _formatter(options), notes, is_live=is_live)
+        except CorruptRecordError as error:
+            if not options.skip_damaged:
+                error.add_note("--skip-damaged reads on behind it")
+            raise
         finally:
             notes.finish()
     return OK
@@ -78,8 +84,18 @@ class GapNotes:
             warn(f"note: {count_of(self._compacted, 'offset')} without a record (compacted)")
 
 
-def _limited(consumer: Consumer, count: int | None) -> Iterator[Record]:
-    return iter(consumer) if count is None else islice(iter(consumer), count)
+def _past_damage(consumer: Consumer) -> Iterator[Record]:
+    """The records that can be read; what cannot is told on stderr and left behind."""
+    while True:
+        try:
+            yield from consumer
+        except CorruptRecordError as error:
+            if error.partition < 0 or error.next_offset <= consumer.positions()[error.partition]:
+                raise  # nobody knows where to go on
+            warn(f"warning: {error.message}; skipped")
+            consumer.seek({error.partition: error.next_offset})
+        else:
+            return
 
 
 def _print(records: Iterator[Record], as_bytes: Formatter, notes: GapNotes, *, is_live: bool) -> None:

@@ -37,6 +37,7 @@ from seglog_protocol.messages import (
     HelloRequest,
     Request,
 )
+from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
 
 Run = Callable[..., tuple[int, str, str]]
@@ -192,7 +193,29 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
         else None
     )
     code, _, said = run("consume", "t", "--partition", "0")
-    assert (code, said) == (1, "seglog: offsets 0 to 2 of t-0 cannot be read\n")
+    assert (code, said) == (
+        1,
+        "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged reads on behind it\n",
+    )
+
+
+def test_damage_can_be_left_behind_and_every_other_record_is_printed(run: Run, broker: FakeBroker) -> None:
+    for _ in range(3):
+        fill(broker)
+    log = broker.logs["t"][0]
+    _, whole, _ = run("consume", "t", "--offsets")
+    header = parse_header(log.batches[1])
+    damaged = bytearray(log.batches[1])
+    damaged[CRC_POSITION] ^= 1
+    log.batches[1] = bytes(damaged)
+    lost = [f"0:{offset}\t" for offset in range(header.base_offset, header.next_offset)]
+    code, out, said = run("consume", "t", "--offsets", "--skip-damaged")
+    assert code == 0
+    assert sorted(out.splitlines()) == sorted(line for line in whole.splitlines() if not line.startswith(tuple(lost)))
+    assert lost
+    assert said.startswith(f"seglog: warning: the batch of offsets {header.base_offset} to {header.last_offset} in t-0")
+    assert said.endswith("; skipped\n")
+    assert run("consume", "t", "--offsets")[0] == 1
 
 
 def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: Run, broker: FakeBroker) -> None:
