@@ -19,7 +19,7 @@ _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retentio
 _LOOK_BACK: Final = 256
 """How many records from the end are read first; each further look reads eight times as many."""
 
-Ends = dict[int, int]
+NextOffsets = dict[int, int]
 """Partition -> offset of the next record."""
 
 
@@ -28,7 +28,7 @@ class Finished:
     """The newest micro-batch of a query that was finished, and the target's ends then."""
 
     epoch: int
-    ends: Ends
+    ends: NextOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class MarksTopic:
         self._name = name
         self._target = target
 
-    def ends(self) -> Ends:
+    def ends(self) -> NextOffsets:
         """The target's, now."""
         return {found.partition: found.latest for found in self._client.offsets(self._target)}
 
@@ -62,7 +62,7 @@ class MarksTopic:
         found = self._newest(self._key(query))
         return None if found is None else Finished(int(found["finished"]), _ends(found))
 
-    def begin(self, writing: Writing) -> Ends:
+    def begin(self, writing: Writing) -> NextOffsets:
         """Of a query that has finished nothing yet: where this task's first rows may be at the earliest."""
         key = self._key(writing.query, writing.task)
         found = self._newest(key)
@@ -109,7 +109,7 @@ class MarksTopic:
 
     # --- The target ---------------------------------------------------------------------------------------------------
 
-    def written(self, writing: Writing, since: Ends) -> Found:
+    def written(self, writing: Writing, since: NextOffsets) -> Found:
         """The rows of ``writing`` that are in the target, from the ends ``since`` on."""
         found = Found({})
         for partition, end in self.ends().items():
@@ -138,5 +138,5 @@ class MarksTopic:
                     yield mark, batch.header.last_offset_delta + 1
 
 
-def _ends(found: Mapping[str, Any]) -> Ends:
+def _ends(found: Mapping[str, Any]) -> NextOffsets:
     return {int(partition): int(offset) for partition, offset in found["ends"].items()}

@@ -24,7 +24,7 @@ from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS
 from seglog_spark.marks import MARK_BYTES_MAX, Mark, Rows, Writing, marked, part_of, without
-from seglog_spark.marks_topic import Ends, MarksTopic
+from seglog_spark.marks_topic import MarksTopic, NextOffsets
 from seglog_spark.options import OptionError, WriteOptions
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -191,7 +191,7 @@ class _MarkedTask(_Task):
         self._partitions, self._batch_bytes = self.describe(options.topic)
         finished = self._marks.finished(writing.query)
         self._is_finished = finished is not None and finished.epoch >= writing.epoch
-        self._since: Ends = self._marks.begin(writing) if finished is None else finished.ends
+        self._since: NextOffsets = self._marks.begin(writing) if finished is None else finished.ends
         self._done: dict[int, list[Rows]] = {}
         if not self._is_finished:
             found = self._marks.written(writing, self._since)
