@@ -110,7 +110,8 @@ def _to_files(
         "before_offset": options.before_offset,
     }
     wanted = Manifest(opened.source.topic, opened.topic_id, "compacted", settings)
-    load(folder)
+    if begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite) is not None:
+        runner.start()  # before the folder is claimed, and before an earlier compaction goes
     make_folder(folder)
     with locked(folder):
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
@@ -162,7 +163,7 @@ def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runne
 def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile], progress: Progress) -> dict[str, Any]:
     return {
         "topic": manifest.topic,
-        "out": options.out,
+        "out": str(folder_of(options.out, "--out")),
         "files": [found.path for found in files],
         "records": sum(found.records for found in files),
         "bytes": sum(found.size for found in files),
