@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglog import raw
-from seglog.arrow.columns import check_columns, new_records
+from seglog.arrow.columns import NewRecords, check_columns, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog.consuming import Retries
@@ -92,6 +93,7 @@ class _Task:
         self._encoders: dict[str, ArrowEncoder] = {}
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
+        self._taken = 0
         self._is_checked = False
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -100,8 +102,10 @@ class _Task:
             check_columns(batch.schema)
             self._is_checked = True
         now_ms = time.time_ns() // 1_000_000
-        for topic, rows in self._by_topic(batch):
-            for encoded in self._encoder(topic).encode(new_records(rows, now_ms)):
+        records = new_records(batch, now_ms, first_row=self._taken, whole="this task")
+        self._taken += len(records)
+        for topic, some in self._by_topic(batch, records):
+            for encoded in self._encoder(topic).encode(some):
                 for pending in self.prepared(topic, encoded):
                     self._pending.append(pending)
                     self._pending_bytes += len(pending.data)
@@ -137,9 +141,9 @@ class _Task:
             self._encoders[topic] = self.encoder(topic)
         return self._encoders[topic]
 
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _by_topic(self, batch: pa.RecordBatch, records: NewRecords) -> Iterator[tuple[str, NewRecords]]:
         if self.options.topic is not None:
-            yield self.options.topic, batch
+            yield self.options.topic, records
             return
         if "topic" not in batch.schema.names:
             raise OptionError("where do the rows go? give .option('topic', ...), or a column topic")
@@ -147,7 +151,7 @@ class _Task:
         for topic in pc.unique(column).to_pylist():
             if topic is None:
                 raise OptionError("a row has null in its column topic, and there is no .option('topic', ...)")
-            yield topic, batch.filter(pc.equal(column, topic))
+            yield topic, records.take(np.flatnonzero(pc.equal(column, topic)))
 
     def _send(self) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0

@@ -81,6 +81,17 @@ def test_rows_without_a_topic_are_refused(client: Client) -> None:
         write_rows(client, options("t"), [pa.record_batch({"value": ["v"], "colour": ["red"]})], None)
 
 
+def test_a_partition_below_0_is_named_with_its_row_among_those_of_the_task(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    rows = {"value": ["v"] * 4, "partition": [0, None, 1, -1], "topic": ["other", topic, "other", topic]}
+    batches = [pa.record_batch({"value": ["v"] * 7}), pa.record_batch(rows)]
+    with pytest.raises(ValueError, match="the column partition has -1 in row 10 of this task, counted from 0"):
+        write_rows(client, options(topic), batches, None)
+    with pytest.raises(ValueError, match=r"-1 in row 3 of this task.*where the key decides write null"):
+        write_rows(client, options(None), batches[1:], None)
+    assert records(client, topic) == []
+
+
 def test_a_pace_is_asked_before_each_batch_and_not_for_what_is_there(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=1)
     asked: list[int] = []
