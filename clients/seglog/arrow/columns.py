@@ -7,8 +7,8 @@
     partition      whole numbers from 0 on, null: where the key belongs
 
 Text is written as UTF-8. Without the column ``timestamp`` records get the time of the call, and without any of the
-others null. Among whole milliseconds -1 is none as well, as it is in Kafka's format and for ``Producer.send``; another
-number below 0, in either column, is an error. The columns ``topic``, ``offset`` and ``timestampType`` of what
+others null. Among whole milliseconds -1 is none as well, as it is in Kafka's format and for ``Producer.send``; other
+numbers below 0 are errors, and in ``partition`` -1 too. The columns ``topic``, ``offset`` and ``timestampType`` of what
 ``read_arrow`` gives may be there and mean nothing.
 """
 
