@@ -60,7 +60,16 @@ _STREAM_READ: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-_WRITE: Final = (*_SERVERS, "topic", "ack", "compression", "batchBytes", "deliveryGuarantee", "marksTopic")
+_WRITE: Final = (
+    *_SERVERS,
+    "topic",
+    "ack",
+    "compression",
+    "batchBytes",
+    "createTopic",
+    "deliveryGuarantee",
+    "marksTopic",
+)
 _BATCH_WRITE: Final = (*_WRITE, "jobId")
 READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
 WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
@@ -160,6 +169,7 @@ class WriteOptions:
     ack: Ack
     codec: Codec
     batch_bytes: int
+    create_topic: bool
     guarantee: Guarantee
     marks_topic: str
     job_id: str | None
@@ -234,6 +244,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
         ack=ack,
         codec=codecs[given.choice("compression", tuple(codecs), "none")],
         batch_bytes=given.size("batchBytes") or BATCH_BYTES,
+        create_topic=given.boolean("createTopic", True),
         guarantee=guarantee,
         marks_topic=given.text("marksTopic") or MARKS_TOPIC,
         job_id=job_id,

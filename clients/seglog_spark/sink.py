@@ -34,11 +34,13 @@ class Committed(WriterCommitMessage):
 
 
 class _Writer:
-    """What batch and streaming writers do. Made on the driver, where a wrong address is an error soon."""
+    """What batch and streaming writers do. Made on the driver, where a wrong address or topic is an error soon."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
-        connect_first(options.server).close()
+        with connect_first(options.server) as client:
+            if options.topic is not None and not options.create_topic:
+                client.describe_topic(options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Committed:
         """Write a task's rows."""

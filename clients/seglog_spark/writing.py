@@ -137,7 +137,7 @@ class _Task:
 
     def describe(self, topic: str) -> tuple[int, int]:
         """Its number of partitions, and how large a batch for it may be."""
-        may_create = self.client.broker.auto_create_topics
+        may_create = self.options.create_topic and self.client.broker.auto_create_topics
         found = self.client.converse(describe_for_producing(topic, may_create=may_create))
         return found.partitions, min(self.options.batch_bytes, found.max_message_bytes, found.segment_bytes)
 

@@ -64,8 +64,12 @@ def write_arrow(
     batch_bytes: int = BATCH_BYTES,
     delivery_timeout: float = 120.0,
     idempotent: bool = True,
+    create: bool = True,
 ) -> WrittenTable:
-    """Append every row of ``table`` to ``topic``, created if the broker does that; returns when all are acknowledged.
+    """Append every row of ``table`` to ``topic``; returns when all are acknowledged.
+
+    A topic that does not exist is created if the broker does that; with ``create`` False, or else, it is an
+    UnknownTopicError that names the nearest.
 
     ``client`` is a Client or HOST:PORT. ``table`` is a ``pyarrow.Table``, a RecordBatch, a stream of them such as
     ``read_arrow`` gives, or whatever else speaks Arrow's stream interface: a DataFrame of pandas or Polars, a relation
@@ -91,6 +95,7 @@ def write_arrow(
         delivery_timeout=delivery_timeout,
         idempotent=idempotent,
         stop_at_failure=True,
+        may_create=create,
     )
     schema, rows = _stream_of(table)
     check_columns(schema)

@@ -156,7 +156,12 @@ def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that(tmp_p
     with fake_broker() as strict, pytest.raises(UnknownTopicError):
         seglog.write_arrow(strict.address, "u", table(1))
     with daemon(tmp_path / "data") as running:
-        assert seglog.write_arrow(running.address, "u", table(1)).records == 1
+        assert seglog.write_arrow(running.address, "commits", table(1)).records == 1
+        with pytest.raises(UnknownTopicError, match="commits"):
+            seglog.write_arrow(running.address, "comits", table(1), create=False)
+        assert seglog.write_arrow(running.address, "commits", table(1), create=False).records == 1
+        with seglog.connect(running.address) as client:
+            assert [topic.name for topic in client.topics()] == ["commits"]
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------

@@ -63,6 +63,17 @@ def test_rows_name_their_own_topics_and_partitions(
         frame.drop("topic").write.format("seglog").option("servers", running.address).mode("append").save()
 
 
+def test_a_target_that_must_be_there_is_looked_for_before_anything_is_begun(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    client.create_topic(topic, partitions=1)
+    writer = numbers(spark, 10).write.format("seglog").options(servers=running.address, createTopic="false")
+    with pytest.raises(Exception, match="UnknownTopicError"):
+        writer.option("topic", f"{topic}s").mode("append").save()
+    writer.option("topic", topic).mode("append").save()
+    assert [found.name for found in client.topics() if found.name.startswith(topic)] == [topic]
+
+
 def test_a_job_that_is_run_again_writes_nothing_twice(
     spark: "SparkSession", running: Daemon, client: Client, topic: str
 ) -> None:

@@ -1,6 +1,7 @@
 """What a sink's tasks write, against a real broker and without Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from seglog import raw
 from seglog.client import Client
 from seglog.delivery import Receipt
 from seglog.fetching import Record
-from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError
+from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError, UnknownTopicError
 from seglog_spark import writing
 from seglog_spark.marks import MARK_HEADER, OtherRowsError, Writing
 from seglog_spark.marks_topic import MarksTopic
@@ -72,6 +73,19 @@ def test_rows_are_written_in_their_order_and_within_their_partitions(client: Cli
         mine = [int(record.value or b"") for record in found if record.partition == partition]
         assert mine == sorted(mine)
         assert written.offsets[topic, partition] == (0, len(mine) - 1)
+
+
+@pytest.mark.parametrize("named", ["by the option", "by the rows"])
+def test_no_topic_is_made_where_that_is_forbidden(client: Client, topic: str, named: str) -> None:
+    wrong = f"{topic[:80]}s"
+    batch = rows(3) if named == "by the option" else rows(3).append_column("topic", pa.array([wrong] * 3))
+    given = options(wrong if named == "by the option" else None, createTopic="false")
+    with pytest.raises(UnknownTopicError):
+        write_rows(client, given, [batch], None)
+    with pytest.raises(UnknownTopicError):
+        write_rows(client, once(wrong, createTopic="false"), [rows(3)], ME)
+    assert wrong not in {found.name for found in client.topics()}
+    assert write_rows(client, replace(given, create_topic=True), [batch], None).rows == 3
 
 
 def test_rows_without_a_topic_are_refused(client: Client) -> None:
