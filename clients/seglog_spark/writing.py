@@ -210,6 +210,7 @@ class _MarkedTask(_Task):
         self._counts: dict[int, int] = {}
         self._is_job = options.job_id is not None
         self._contents: dict[int, int] = {}  # of a job's rows so far, by partition
+        self._noted = {p: sorted(noted.items(), reverse=True) for p, noted in self._done.contents.items()}
 
     def take(self, batch: pa.RecordBatch) -> None:
         if not self._is_finished:
@@ -248,8 +249,10 @@ class _MarkedTask(_Task):
         """What tells the rows of a job for this partition up to each one of a batch; OtherRowsError."""
         partition = encoded.partition
         contents = np.uint64(self._contents.get(partition, 0)) + np.cumsum(fingerprints(encoded.records))
-        for end, content in self._done.contents.get(partition, {}).items():
-            if rows[0] < end <= rows[1] and int(contents[end - rows[0] - 1]) != content:
+        noted = self._noted.get(partition, [])
+        while noted and noted[-1][0] <= rows[1]:
+            end, content = noted.pop()
+            if int(contents[end - rows[0] - 1]) != content:
                 raise self._other_rows(partition)
         self._add_content(int(contents[-1]) - self._contents.get(partition, 0))
         self._contents[partition] = int(contents[-1])
