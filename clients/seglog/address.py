@@ -23,6 +23,8 @@ def parse_address(text: str) -> Address:
     text = text.strip()
     if "://" in text:
         raise ValueError(f"{text!r} is a URL; write only HOST:PORT, for example localhost:{NATIVE_PORT}")
+    if "/" in text:
+        raise ValueError(f"{text!r} is a path and no address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):

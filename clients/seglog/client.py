@@ -203,7 +203,7 @@ class Client:
         """As ``producer``."""
         from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
 
-        may_create = self.broker.auto_create_topics
+        may_create = options.may_create and self.broker.auto_create_topics
         description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
         epoch = self.converse(producing.new_producer()) if options.needs_producer_id else None
         return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch))

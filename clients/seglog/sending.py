@@ -67,6 +67,8 @@ class ProducerOptions:
     idempotent: bool = True
     stop_at_failure: bool = False
     """Whether nothing more is sent once something has failed; only ``write_arrow`` wants that."""
+    may_create: bool = True
+    """Whether a topic that does not exist is created where the broker does that; only ``write_arrow`` asks."""
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:

@@ -13,6 +13,7 @@ from typing import Final
 
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec, compress
+from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from seglog_protocol.records import Headers, decode_records, encode_record, iter_records
@@ -21,6 +22,11 @@ MARK_HEADER: Final = "seglog.spark"
 
 MARK_BYTES_MAX: Final = 512
 """What a mark adds to a batch at most, before compression."""
+
+
+class OtherRowsError(SeglogError):
+    """A job or a micro-batch that is run again has other rows than before; they are not written."""
+
 
 Rows = tuple[int, int]
 """A task's rows for one partition, counted from 0: first, and the one behind the last."""
@@ -37,17 +43,21 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``rows`` of ``writing`` are in this partition up to the end of the marked batch; keys went to ``partitions``."""
+    """``rows`` of ``writing`` are in this partition up to the end of the marked batch; keys went to ``partitions``.
+
+    ``content`` tells what rows these are, see ``fingerprints.total``; only a batch job says it.
+    """
 
     writing: Writing
     rows: int
     partitions: int
+    content: int | None = None
 
     def encode(self) -> bytes:
         """The header's value, readable by people."""
         w = self.writing
         fields = {"query": w.query, "epoch": w.epoch, "task": w.task, "rows": self.rows, "partitions": self.partitions}
-        return json.dumps(fields).encode()
+        return json.dumps(fields if self.content is None else fields | {"content": self.content}).encode()
 
 
 def read_mark(headers: Headers) -> Mark | None:
@@ -59,6 +69,7 @@ def read_mark(headers: Headers) -> Mark | None:
             Writing(str(fields["query"]), int(fields["epoch"]), int(fields["task"])),
             int(fields["rows"]),
             int(fields["partitions"]),
+            int(fields["content"]) if "content" in fields else None,
         )
     except (ValueError, KeyError, TypeError):
         return None

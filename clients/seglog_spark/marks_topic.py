@@ -8,8 +8,8 @@ be stopped for a year; compaction may keep the newest record of each key.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from seglog.client import Client
 from seglog_protocol.messages import ConfigValue
@@ -19,8 +19,15 @@ _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retentio
 _LOOK_BACK: Final = 256
 """How many records from the end are read first; each further look reads eight times as many."""
 
-Ends = dict[int, int]
+NextOffsets = dict[int, int]
 """Partition -> offset of the next record."""
+
+
+class Content(NamedTuple):
+    """All rows of a batch job: how many, and the sum of their fingerprints."""
+
+    rows: int
+    fingerprint: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +35,19 @@ class Finished:
     """The newest micro-batch of a query that was finished, and the target's ends then."""
 
     epoch: int
-    ends: Ends
+    ends: NextOffsets
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What marks in the target say: rows that were written, by partition, and the partitions it had for its keys."""
+    """What marks in the target say: rows that were written, by partition, and the partitions it had for its keys.
 
-    rows: dict[int, list[Rows]]
+    ``contents``: for a partition, what the first so many rows were.
+    """
+
+    rows: dict[int, list[Rows]] = field(default_factory=dict)
+    contents: dict[int, dict[int, int]] = field(default_factory=dict)
     partitions: int | None = None
 
 
@@ -47,22 +59,26 @@ class MarksTopic:
         self._name = name
         self._target = target
 
-    def ends(self) -> Ends:
+    def ends(self) -> NextOffsets:
         """The target's, now."""
         return {found.partition: found.latest for found in self._client.offsets(self._target)}
 
     # --- Micro-batches ------------------------------------------------------------------------------------------------
 
-    def finish(self, query: str, epoch: int) -> None:
-        """All rows of this micro-batch are in the target."""
-        self._write(self._key(query), {"finished": epoch, "ends": self.ends()})
+    def finish(self, query: str, epoch: int, content: Content | None = None) -> None:
+        """All rows of this micro-batch, or of a batch job, are in the target."""
+        note = {"finished": epoch, "ends": self.ends()}
+        self._write(self._key(query), note if content is None else note | {"content": content})
 
     def finished(self, query: str) -> Finished | None:
         """The newest; None when there is none."""
         found = self._newest(self._key(query))
-        return None if found is None else Finished(int(found["finished"]), _ends(found))
+        if found is None:
+            return None
+        content = Content(*found["content"]) if "content" in found else None
+        return Finished(int(found["finished"]), _ends(found), content)
 
-    def begin(self, writing: Writing) -> Ends:
+    def begin(self, writing: Writing) -> NextOffsets:
         """Of a query that has finished nothing yet: where this task's first rows may be at the earliest."""
         key = self._key(writing.query, writing.task)
         found = self._newest(key)
@@ -109,9 +125,9 @@ class MarksTopic:
 
     # --- The target ---------------------------------------------------------------------------------------------------
 
-    def written(self, writing: Writing, since: Ends) -> Found:
+    def written(self, writing: Writing, since: NextOffsets) -> Found:
         """The rows of ``writing`` that are in the target, from the ends ``since`` on."""
-        found = Found({})
+        found = Found()
         for partition, end in self.ends().items():
             start = since.get(partition, 0)
             if start >= end:
@@ -119,7 +135,9 @@ class MarksTopic:
             for mark, records in self._marks(partition, start, end):
                 if mark.writing == writing:
                     found.rows.setdefault(partition, []).append((mark.rows - records, mark.rows))
-                    found = Found(found.rows, mark.partitions)
+                    if mark.content is not None:
+                        found.contents.setdefault(partition, {})[mark.rows] = mark.content
+                    found = replace(found, partitions=mark.partitions)
         return found
 
     def _marks(self, partition: int, start: int, end: int) -> Iterator[tuple[Mark, int]]:
@@ -138,5 +156,5 @@ class MarksTopic:
                     yield mark, batch.header.last_offset_delta + 1
 
 
-def _ends(found: Mapping[str, Any]) -> Ends:
+def _ends(found: Mapping[str, Any]) -> NextOffsets:
     return {int(partition): int(offset) for partition, offset in found["ends"].items()}

@@ -60,7 +60,16 @@ _STREAM_READ: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-_WRITE: Final = (*_SERVERS, "topic", "ack", "compression", "batchBytes", "deliveryGuarantee", "marksTopic")
+_WRITE: Final = (
+    *_SERVERS,
+    "topic",
+    "ack",
+    "compression",
+    "batchBytes",
+    "createTopic",
+    "deliveryGuarantee",
+    "marksTopic",
+)
 _BATCH_WRITE: Final = (*_WRITE, "jobId")
 READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
 WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
@@ -160,6 +169,7 @@ class WriteOptions:
     ack: Ack
     codec: Codec
     batch_bytes: int
+    create_topic: bool
     guarantee: Guarantee
     marks_topic: str
     job_id: str | None
@@ -234,6 +244,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
         ack=ack,
         codec=codecs[given.choice("compression", tuple(codecs), "none")],
         batch_bytes=given.size("batchBytes") or BATCH_BYTES,
+        create_topic=given.boolean("createTopic", True),
         guarantee=guarantee,
         marks_topic=given.text("marksTopic") or MARKS_TOPIC,
         job_id=job_id,
@@ -309,8 +320,11 @@ def _time(text: str, option: str) -> int:
     """Milliseconds as Kafka's connector takes them, or a moment as people type it."""
     try:
         moment = parse_moment(text, now_ms=time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise OptionError(f"{option}: {error}") from None
+    except ValueError:  # whose advice is for places, offsets among them
+        raise OptionError(
+            f"{option} is a time: milliseconds since 1970 (1546300800000), a relative time (-1h, -2d12h), now, today, "
+            f"yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z), not {text!r}"
+        ) from None
     if isinstance(moment, AtOffset):
         return moment.offset  # a bare number: here it is a time
     if isinstance(moment, AtTime):
@@ -390,7 +404,7 @@ class _Given:
             return None
         word = text.strip().replace("_", "")
         if not (word.isascii() and word.isdecimal() and 0 < int(word[:20]) < 1 << 63):
-            raise OptionError(f"{name} is a whole number from 1 on, not {text!r}")
+            raise OptionError(f"{name} is a whole number from 1 to {(1 << 63) - 1}, written in digits, not {text!r}")
         return int(word)
 
     def size(self, name: str) -> int | None:

@@ -59,9 +59,10 @@ def _at_times(place: AtTimes, ends: Mapping[TopicPartition, Ends], find_times: F
     offsets = find_times(times)
     without = [partition for partition in ends if offsets[partition] is None]
     if without and not place.or_latest:
+        what = "have no record at or after their times" if without[1:] else "has no record at or after its time"
         raise OptionError(
-            f"{shown(without)} has no record at or after its time; with startingOffsetsByTimestampStrategy latest such "
-            "a partition is read from its end on"
+            f"{shown(without)} {what}; with startingOffsetsByTimestampStrategy latest such a partition is read from "
+            "its end on"
         )
     # A record may come between two questions: the end that was seen first holds.
     return {
@@ -76,7 +77,8 @@ def _check_complete(given: Offsets, everywhere: int | None, ends: Mapping[TopicP
         return
     extra, missing = given.keys() - ends.keys(), ends.keys() - given.keys()
     if extra:
-        raise OptionError(f"{option} names {shown(extra)}, which is not among the partitions to read")
+        be = "are" if len(extra) > 1 else "is"
+        raise OptionError(f"{option} names {shown(extra)}, which {be} not among the partitions to read")
     if missing:
         raise OptionError(f"{option} leaves out {shown(missing)}; it has to name every partition that is read")
 

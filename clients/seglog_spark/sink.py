@@ -4,7 +4,8 @@
 them is the commit message.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +13,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from seglog.words import count_of
 from seglog_spark.catalog import connect, connect_first
-from seglog_spark.marks import Writing
-from seglog_spark.marks_topic import MarksTopic
+from seglog_spark.fingerprints import MODULUS
+from seglog_spark.marks import OtherRowsError, Writing
+from seglog_spark.marks_topic import Content, MarksTopic
 from seglog_spark.options import WriteOptions
 from seglog_spark.writing import Written, write_rows
 
@@ -31,11 +34,13 @@ class Committed(WriterCommitMessage):
 
 
 class _Writer:
-    """What batch and streaming writers do. Made on the driver, where a wrong address is an error soon."""
+    """What batch and streaming writers do. Made on the driver, where a wrong address or topic is an error soon."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
-        connect_first(options.server).close()
+        with connect_first(options.server) as client:
+            if options.topic is not None and not options.create_topic:
+                client.describe_topic(options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Committed:
         """Write a task's rows."""
@@ -50,13 +55,12 @@ class _Writer:
         """Query and epoch that rows are marked with; no query: they are not."""
         raise NotImplementedError
 
-    def finish(self, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
-        """All tasks are done."""
-        query = next((message.query for message in messages if isinstance(message, Committed)), None)
-        if query is not None:
-            assert self.options.topic is not None
-            with connect(self.options.server) as client:
-                MarksTopic(client, self.options.marks_topic, self.options.topic).finish(query, epoch)
+    @contextmanager
+    def marks(self) -> Iterator[MarksTopic]:
+        """Where the driver notes what is done."""
+        assert self.options.topic is not None
+        with connect(self.options.server) as client:
+            yield MarksTopic(client, self.options.marks_topic, self.options.topic)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -67,8 +71,22 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self.options.job_id, 0
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
-        self.finish(messages, 0)
+        """All tasks are done; OtherRowsError if the job had been, with other rows."""
+        job = self.options.job_id
+        written = [message.written for message in messages if isinstance(message, Committed)]
+        if job is None or not written:
+            return
+        content = Content(sum(w.rows for w in written), sum(w.content for w in written) % MODULUS)
+        with self.marks() as marks:
+            before = marks.finished(job)
+            if before is None:
+                marks.finish(job, 0, content)
+            elif before.content is not None and before.content != content:
+                raise OtherRowsError(
+                    f"the job {job} was finished with {count_of(before.content.rows, 'row')} in {self.options.topic}, "
+                    f"and these {content.rows:,} are other ones, of which none was written: give them a jobId of their "
+                    "own"
+                )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A log takes nothing back: what was written stays."""
@@ -88,7 +106,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of the micro-batch are done."""
-        self.finish(messages, batchId)
+        query = next((message.query for message in messages if isinstance(message, Committed)), None)
+        if query is not None:
+            with self.marks() as marks:
+                marks.finish(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A log takes nothing back: what was written stays, and is found when the micro-batch is run again."""

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglog import raw
-from seglog.arrow.columns import check_columns, new_records
+from seglog.arrow.columns import NewRecords, check_columns, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog.consuming import Retries
@@ -23,8 +24,9 @@ from seglog.topics import describe_for_producing
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS
-from seglog_spark.marks import MARK_BYTES_MAX, Mark, Rows, Writing, marked, part_of, without
-from seglog_spark.marks_topic import Ends, MarksTopic
+from seglog_spark.fingerprints import MODULUS, Fingerprints, fingerprints, total
+from seglog_spark.marks import MARK_BYTES_MAX, Mark, OtherRowsError, Rows, Writing, marked, part_of, without
+from seglog_spark.marks_topic import Found, MarksTopic, NextOffsets
 from seglog_spark.options import OptionError, WriteOptions
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024
@@ -33,10 +35,14 @@ REQUEST_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Written:
-    """What a task wrote: rows, how many of them were there already, and by (topic, partition) first and last offset."""
+    """What a task wrote: rows, how many of them were there already, and by (topic, partition) first and last offset.
+
+    ``content`` is the sum of the fingerprints of all rows of a batch job.
+    """
 
     rows: int = 0
     skipped: int = 0
+    content: int = 0
     offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, topic: str, partition: int, first: int, count: int) -> None:
@@ -59,8 +65,9 @@ def write_rows(
     ``pace`` is called before rows are sent, with their number, and returns when it is time; batches are then sent one
     by one.
 
-    Raises OptionError for rows without a topic, ValueError and TypeError for columns that are no record's, and
-    SeglogError when the broker takes a batch for no good or stays away too long.
+    Raises OptionError for rows without a topic, ValueError and TypeError for columns that are no record's,
+    OtherRowsError for other rows than were written before under the same ``writing``, and SeglogError when the broker
+    takes a batch for no good or stays away too long.
     """
     if writing is None:
         task: _Task = _Task(client, options, pace)
@@ -92,21 +99,27 @@ class _Task:
         self._encoders: dict[str, ArrowEncoder] = {}
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
+        self._taken = 0
         self._is_checked = False
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Encode some rows, and send when there is enough to send."""
-        if not self._is_checked:
-            check_columns(batch.schema)
-            self._is_checked = True
-        now_ms = time.time_ns() // 1_000_000
-        for topic, rows in self._by_topic(batch):
-            for encoded in self._encoder(topic).encode(new_records(rows, now_ms)):
+        for topic, some in self._by_topic(batch, self.records(batch)):
+            for encoded in self._encoder(topic).encode(some):
                 for pending in self.prepared(topic, encoded):
                     self._pending.append(pending)
                     self._pending_bytes += len(pending.data)
                     if self._pace is not None or self._pending_bytes >= REQUEST_BYTES:
                         self._send()
+
+    def records(self, batch: pa.RecordBatch) -> NewRecords:
+        """The next rows as records."""
+        if not self._is_checked:
+            check_columns(batch.schema)
+            self._is_checked = True
+        records = new_records(batch, time.time_ns() // 1_000_000, first_row=self._taken, whole="this task")
+        self._taken += len(records)
+        return records
 
     def finish(self) -> Written:
         """Send the rest."""
@@ -124,7 +137,7 @@ class _Task:
 
     def describe(self, topic: str) -> tuple[int, int]:
         """Its number of partitions, and how large a batch for it may be."""
-        may_create = self.client.broker.auto_create_topics
+        may_create = self.options.create_topic and self.client.broker.auto_create_topics
         found = self.client.converse(describe_for_producing(topic, may_create=may_create))
         return found.partitions, min(self.options.batch_bytes, found.max_message_bytes, found.segment_bytes)
 
@@ -137,9 +150,9 @@ class _Task:
             self._encoders[topic] = self.encoder(topic)
         return self._encoders[topic]
 
-    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _by_topic(self, batch: pa.RecordBatch, records: NewRecords) -> Iterator[tuple[str, NewRecords]]:
         if self.options.topic is not None:
-            yield self.options.topic, batch
+            yield self.options.topic, records
             return
         if "topic" not in batch.schema.names:
             raise OptionError("where do the rows go? give .option('topic', ...), or a column topic")
@@ -147,7 +160,7 @@ class _Task:
         for topic in pc.unique(column).to_pylist():
             if topic is None:
                 raise OptionError("a row has null in its column topic, and there is no .option('topic', ...)")
-            yield topic, batch.filter(pc.equal(column, topic))
+            yield topic, records.take(np.flatnonzero(pc.equal(column, topic)))
 
     def _send(self) -> None:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
@@ -191,19 +204,22 @@ class _MarkedTask(_Task):
         self._partitions, self._batch_bytes = self.describe(options.topic)
         finished = self._marks.finished(writing.query)
         self._is_finished = finished is not None and finished.epoch >= writing.epoch
-        self._since: Ends = self._marks.begin(writing) if finished is None else finished.ends
-        self._done: dict[int, list[Rows]] = {}
-        if not self._is_finished:
-            found = self._marks.written(writing, self._since)
-            self._done, self._partitions = found.rows, found.partitions or self._partitions
+        self._since: NextOffsets = self._marks.begin(writing) if finished is None else finished.ends
+        self._done = Found() if self._is_finished else self._marks.written(writing, self._since)
+        self._partitions = self._done.partitions or self._partitions
         self._counts: dict[int, int] = {}
+        self._is_job = options.job_id is not None
+        self._contents: dict[int, int] = {}  # of a job's rows so far, by partition
+        self._noted = {p: sorted(noted.items(), reverse=True) for p, noted in self._done.contents.items()}
 
     def take(self, batch: pa.RecordBatch) -> None:
-        if self._is_finished:
-            self.written.rows += batch.num_rows
-            self.written.skipped += batch.num_rows
-        else:
+        if not self._is_finished:
             super().take(batch)
+            return
+        self.written.rows += batch.num_rows
+        self.written.skipped += batch.num_rows
+        if self._is_job:
+            self._add_content(total(fingerprints(self.records(batch))))
 
     def encoder(self, topic: str) -> ArrowEncoder:
         """Places rows without a key the same way each time; batches are compressed when they have their mark."""
@@ -214,18 +230,48 @@ class _MarkedTask(_Task):
     def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[_Pending]:
         first = self._counts.get(encoded.partition, 0)
         end = self._counts[encoded.partition] = first + encoded.record_count
-        left = without((first, end), self._done.get(encoded.partition, ()))
+        contents = self._contents_of(encoded, (first, end)) if self._is_job else None
+        left = without((first, end), self._done.rows.get(encoded.partition, ()))
         skipped = encoded.record_count - sum(stop - start for start, stop in left)
         self.written.rows += skipped
         self.written.skipped += skipped
         for start, stop in left:
             is_whole = (start, stop) == (first, end)
             data = encoded.data if is_whole else part_of(encoded.data, (start - first, stop - first))
-            mark = Mark(self._writing, stop, self._partitions)
+            content = None if contents is None else int(contents[stop - first - 1])
+            mark = Mark(self._writing, stop, self._partitions, content)
             packed = marked(data, mark, self.options.codec)
             if len(packed) > self._batch_bytes:
                 packed = marked(data, mark, Codec.NONE)  # what cannot be compressed grows a little
             yield _Pending(topic, encoded.partition, (start, stop), packed)
+
+    def _contents_of(self, encoded: EncodedBatch, rows: Rows) -> Fingerprints:
+        """What tells the rows of a job for this partition up to each one of a batch; OtherRowsError."""
+        partition = encoded.partition
+        contents = np.uint64(self._contents.get(partition, 0)) + np.cumsum(fingerprints(encoded.records))
+        noted = self._noted.get(partition, [])
+        while noted and noted[-1][0] <= rows[1]:
+            end, content = noted.pop()
+            if int(contents[end - rows[0] - 1]) != content:
+                raise self._other_rows(partition)
+        self._add_content(int(contents[-1]) - self._contents.get(partition, 0))
+        self._contents[partition] = int(contents[-1])
+        return contents
+
+    def _add_content(self, content: int) -> None:
+        self.written.content = (self.written.content + content) % MODULUS
+
+    def _other_rows(self, partition: int) -> OtherRowsError:
+        before = f"wrote other rows to {self._target}-{partition} when it was run before"
+        if self._is_job:
+            return OtherRowsError(
+                f"the job {self._writing.query} {before}: under the same jobId it has to give the same rows in the "
+                "same tasks and order, and other rows need a jobId of their own"
+            )
+        return OtherRowsError(
+            f"this micro-batch {before}: effectively-once needs a query that gives the same rows in the same tasks "
+            "each time"
+        )
 
     def unsure(self, pending: list[_Pending]) -> list[_Pending]:
         found = self._marks.written(self._writing, self._since).rows
@@ -235,10 +281,7 @@ class _MarkedTask(_Task):
 
     def finish(self) -> Written:
         written = super().finish()
-        for partition, done in self._done.items():
+        for partition, done in self._done.rows.items():
             if max(end for _, end in done) > self._counts.get(partition, 0):
-                raise SeglogError(
-                    f"this micro-batch wrote other rows to {self._target}-{partition} when it was run before: "
-                    "effectively-once needs a query that gives the same rows in the same tasks each time"
-                )
+                raise self._other_rows(partition)
         return written

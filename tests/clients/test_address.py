@@ -22,7 +22,8 @@ def test_what_can_be_written(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":9192", "host:", "host:0", "host:65536", "host:x", "[::1", "[::1]x", "a b", "h:²"]
+    "text",
+    ["", ":9192", "host:", "host:0", "host:65536", "host:x", "[::1", "[::1]x", "a b", "h:²", "/var/lib", "./data"],
 )
 def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|port"):

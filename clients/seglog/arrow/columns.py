@@ -4,11 +4,12 @@
     value          binary or text, null: none (a tombstone)
     headers        list<struct<key: text, value: binary or text>> or map<text, binary or text>; null: none
     timestamp      timestamp of any unit with a zone, or whole milliseconds since 1970; null: none
-    partition      whole numbers, null: where the key belongs
+    partition      whole numbers from 0 on, null: where the key belongs
 
 Text is written as UTF-8. Without the column ``timestamp`` records get the time of the call, and without any of the
-others null. The columns ``topic``, ``offset`` and ``timestampType`` of what ``read_arrow`` gives may be there and mean
-nothing.
+others null. Among whole milliseconds -1 is none as well, as it is in Kafka's format and for ``Producer.send``; other
+numbers below 0 are errors, and in ``partition`` -1 too. The columns ``topic``, ``offset`` and ``timestampType`` of what
+``read_arrow`` gives may be there and mean nothing.
 """
 
 from collections.abc import Callable
@@ -95,8 +96,10 @@ def check_columns(schema: pa.Schema) -> None:
         raise ValueError("a table to write has the column value, or at least key")
 
 
-def new_records(rows: pa.RecordBatch, now_ms: int) -> NewRecords:
+def new_records(rows: pa.RecordBatch, now_ms: int, *, first_row: int = 0, whole: str = "the table") -> NewRecords:
     """The records of these rows; ``now_ms`` is their time if they have no column for it.
+
+    They are those from ``first_row`` on, counted from 0, of what an error calls ``whole``.
 
     Raises ValueError or TypeError for what cannot be a field of a record.
     """
@@ -111,7 +114,7 @@ def new_records(rows: pa.RecordBatch, now_ms: int) -> NewRecords:
     if "timestamp" in columns:
         timestamp = _timestamps(columns["timestamp"])
     if "partition" in columns:
-        partition = _integers(columns["partition"], "partition", ANY_PARTITION)
+        partition = _partitions(columns["partition"], first_row, whole)
     return NewRecords(key, value, headers, timestamp, partition, key_length, value_length, content_bytes)
 
 
@@ -195,7 +198,7 @@ def _timestamps(column: pa.Array) -> Int64s:
     """Epoch ms; what is finer is cut off."""
     kind = column.type
     if not pa.types.is_timestamp(kind):
-        return _integers(column, "timestamp", NO_TIMESTAMP)
+        return _with_nulls(column, _integers(column, "timestamp"), "timestamp", NO_TIMESTAMP)
     if kind.tz is None:
         raise ValueError("the column timestamp has no zone, so it means no moment: cast it to one with tz='UTC'")
     if kind.unit == "s":
@@ -207,11 +210,24 @@ def _timestamps(column: pa.Array) -> Int64s:
     return _with_nulls(column, timestamps, "timestamp", NO_TIMESTAMP)
 
 
-def _integers(column: pa.Array, name: str, absent: int) -> Int64s:
+def _partitions(column: pa.Array, first_row: int, whole: str) -> Int64s:
+    """-1 is for null alone: a number that was looked up and not found must not pass for leaving the choice."""
+    partitions = _integers(column, "partition")
+    wrong = np.flatnonzero(partitions < 0)
+    if wrong.size:
+        raise ValueError(
+            f"the column partition has {partitions[wrong[0]]} in row {first_row + wrong[0]:,} of {whole}, counted from "
+            "0, and no partition is below 0; where the key decides write null, or leave the column out"
+        )
+    return _with_nulls(column, partitions, "partition", ANY_PARTITION)
+
+
+def _integers(column: pa.Array, name: str) -> Int64s:
+    """Whole numbers, 0 for null."""
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise TypeError(f"the column {name} is {column.type}, not whole numbers")
-    numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return _with_nulls(column, numbers, name, absent)
+    numbers: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _with_nulls(column: pa.Array, numbers: Int64s, name: str, absent: int) -> Int64s:

@@ -47,11 +47,12 @@ _NO_HEADERS: Final = constant(pa.binary(), b"\x00")
 
 
 class EncodedBatch(NamedTuple):
-    """A whole record batch with base offset 0, as ``raw.append`` takes it, and how many records it has."""
+    """A whole record batch with base offset 0, as ``raw.append`` takes it, and the ``records`` that are in it."""
 
     partition: int
     record_count: int
     data: bytes
+    records: NewRecords
 
 
 class ArrowEncoder:
@@ -174,7 +175,7 @@ class ArrowEncoder:
             if len(data) > self.batch_bytes and count > 1:  # what cannot be compressed grows a little
                 yield from self._build(records.part(first, last), [0, count // 2, count], partition[first:last])
             else:
-                yield EncodedBatch(int(partition[first]), count, data)
+                yield EncodedBatch(int(partition[first]), count, data, records.part(first, last))
 
 
 # --- Records ----------------------------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def read_arrow(
     times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
     ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
-    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for columns that do not exist.
+    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for columns that do not exist, and for text
+    that is no address but a path.
     """
     schema = schema_of(columns, headers=headers)
     if batch_rows < 1:
@@ -70,6 +71,7 @@ def read_arrow(
     elif isinstance(client, Client):
         source = client
     else:
+        _check_no_path(client)
         source = owned = connect(client)
     met: list[ConsumerGap] = []
     try:
@@ -88,6 +90,15 @@ def read_arrow(
             owned.close()
         raise
     return ArrowReader(consumer, owned, schema, batch_rows, decompressed_batch_bytes_max, met, on_gap)
+
+
+def _check_no_path(text: str) -> None:
+    """An address is waited for; text that cannot be one, or is the name of a directory here, is a mistake at once."""
+    if ("/" in text and "://" not in text) or Path(text).is_dir():
+        raise ValueError(
+            f"{text!r} is taken for the address of a broker, HOST:PORT; to read the files of a log directory pass "
+            f"pathlib.Path({text!r})"
+        )
 
 
 class ArrowReader:

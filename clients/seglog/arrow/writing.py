@@ -64,15 +64,19 @@ def write_arrow(
     batch_bytes: int = BATCH_BYTES,
     delivery_timeout: float = 120.0,
     idempotent: bool = True,
+    create: bool = True,
 ) -> WrittenTable:
-    """Append every row of ``table`` to ``topic``, created if the broker does that; returns when all are acknowledged.
+    """Append every row of ``table`` to ``topic``; returns when all are acknowledged.
+
+    A topic that does not exist is created if the broker does that; with ``create`` False, or else, it is an
+    UnknownTopicError that names the nearest.
 
     ``client`` is a Client or HOST:PORT. ``table`` is a ``pyarrow.Table``, a RecordBatch, a stream of them such as
     ``read_arrow`` gives, or whatever else speaks Arrow's stream interface: a DataFrame of pandas or Polars, a relation
     of DuckDB. Its columns are ``value`` and ``key`` (bytes or text), ``timestamp`` (a timestamp with a zone, or whole
-    milliseconds; null is none; without the column the time of the call), ``partition`` (null: where the key belongs)
-    and ``headers``; ``topic``, ``offset`` and ``timestampType`` may be there and mean nothing. Leave out ``partition``
-    of what was read from a topic with other partitions.
+    milliseconds; null is none; without the column the time of the call), ``partition`` (null: where the key belongs; -1
+    is refused) and ``headers``; ``topic``, ``offset`` and ``timestampType`` may be there and mean nothing. Leave out
+    ``partition`` of what was read from a topic with other partitions.
 
     Keys go to the partition that ``Client.producer`` gives them; the other parameters are its, too. Rows of a partition
     keep their order. A stream is read as it is written, so memory stays bounded. With ``idempotent`` what is sent again
@@ -91,6 +95,7 @@ def write_arrow(
         delivery_timeout=delivery_timeout,
         idempotent=idempotent,
         stop_at_failure=True,
+        may_create=create,
     )
     schema, rows = _stream_of(table)
     check_columns(schema)
@@ -168,9 +173,12 @@ class _Writer:
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
         """Write them all."""
+        taken = 0
         try:
             for batch in _merged(rows):
-                for encoded in self._encoder.encode(new_records(batch, time.time_ns() // 1_000_000)):
+                records = new_records(batch, time.time_ns() // 1_000_000, first_row=taken)
+                taken += len(records)
+                for encoded in self._encoder.encode(records):
                     self._batch_bytes += len(encoded.data)
                     self._sent.append(self._producer.send_batch(encoded.partition, encoded.data, encoded.record_count))
                     self._settle()

@@ -20,10 +20,9 @@ def partition_offset(text: str) -> tuple[int, int | None]:
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
-    value = count(text)
-    if not value:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
 
 
 def duration(text: str) -> float:

@@ -99,7 +99,7 @@ def add_spark_commands(commands: Any, command: Any) -> None:
     report.add_argument("--format", choices=("table", "json", "parquet"), help="of the rows (default table)")
     report.add_argument("--out", metavar="FILE", help="where the rows go (else standard output; not with parquet)")
     report.add_argument(
-        "--plot", metavar="FILE", help="also draw it, as FILE.png or FILE.svg: pip install 'seglog[plot]'"
+        "--plot", metavar="FILE", help="also draw it, as FILE.png, FILE.svg or FILE.pdf: pip install 'seglog[plot]'"
     )
     report.add_argument(
         "--lag-of",

@@ -217,7 +217,7 @@ class Client:
         )
 
         async def opened() -> Producer:
-            may_create = self.broker.auto_create_topics
+            may_create = options.may_create and self.broker.auto_create_topics
             description = await self.converse(topics.describe_for_producing(topic, may_create=may_create))
             epoch = await self.converse(producing.new_producer()) if options.needs_producer_id else None
             link = await self._dial()

@@ -137,9 +137,12 @@ def run(options: Options) -> int:
     progress = Progress("archive")
     with closing(open_client(options)) as client:
         topic = client.describe_topic(options.topic)
-        make_folder(folder)
-        with locked(folder), Runner(options, progress) as runner:
-            return _archive(options, client, topic, folder, runner, progress)
+        with Runner(options, progress) as runner:
+            if load(folder) is None and any(place.latest > place.earliest for place in client.offsets(topic.name)):
+                runner.start()  # else a folder would belong to an archive that was never begun
+            make_folder(folder)
+            with locked(folder):
+                return _archive(options, client, topic, folder, runner, progress)
 
 
 def _archive(

@@ -19,13 +19,12 @@ from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
 from seglog.gaps import ConsumerGap
 from seglog.words import count_of
+from seglog_spark.jobs import target
 from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
-from seglog_spark.jobs.target import pin, prepare_topic, sink_options, write_options
-from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 
 _REST: Final = ("offset", "timestamp", "timestampType", "value", "headers")
@@ -110,7 +109,8 @@ def _to_files(
         "before_offset": options.before_offset,
     }
     wanted = Manifest(opened.source.topic, opened.topic_id, "compacted", settings)
-    load(folder)
+    if begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite) is not None:
+        runner.start()  # before the folder is claimed, and before an earlier compaction goes
     make_folder(folder)
     with locked(folder):
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
@@ -162,7 +162,7 @@ def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runne
 def _summary(options: Options, manifest: Manifest, files: Sequence[ArchivedFile], progress: Progress) -> dict[str, Any]:
     return {
         "topic": manifest.topic,
-        "out": options.out,
+        "out": str(folder_of(options.out, "--out")),
         "files": [found.path for found in files],
         "records": sum(found.records for found in files),
         "bytes": sum(found.size for found in files),
@@ -178,43 +178,41 @@ def _to_topic(
 ) -> int:
     from pyspark.sql import Observation, functions  # noqa: PLC0415
 
-    write = write_options(options)
-    prepare_topic(client, options.to_topic, len(ranges), ("partition", "timestamp"), progress)
-    if write.job_id is not None:
-        arguments = {
-            "compact": opened.source.topic,
-            "in": archive_path(options),
-            "null keys": options.null_keys,
-            "delete tombstones": options.delete_tombstones,
-            "before offset": options.before_offset,
-        }
-        marks = MarksTopic(client, write.marks_topic, options.to_topic)
-        ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
-        if is_finished:
-            tell(
-                options,
-                f"the job {options.job_id} was finished before; {options.to_topic} is as it was",
-                {"topic": opened.source.topic, "to_topic": options.to_topic, "records": 0, "is_repeated": True},
-            )
-            return OK
-    with runner.watched():
-        seen = Observation()
-        rows = _rows(options, opened, ranges, runner).observe(seen, functions.count("*").alias("records"))
-        rows.write.format("seglog").options(**sink_options(write)).mode("append").save()
-        records: int = seen.get["records"]
-    tell(
-        options,
-        f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key, to {options.to_topic}, "
-        f"{progress.seconds:.1f} s",
-        {
-            "topic": opened.source.topic,
-            "to_topic": options.to_topic,
-            "job_id": options.job_id,
-            "records": records,
-            "is_repeated": False,
-            "seconds": progress.seconds,
-        },
-    )
+    write = target.write_options(options)
+    arguments = {
+        "compact": opened.source.topic,
+        "topic id": opened.topic_id,
+        "in": archive_path(options),
+        "null keys": options.null_keys,
+        "delete tombstones": options.delete_tombstones,
+        "before offset": options.before_offset,
+    }
+    pinned = target.begin(client, write, arguments, ranges, ("partition", "timestamp"), progress)
+    records = 0
+    if pinned.is_finished:
+        sentence = target.sentence_again(options.job_id, options.to_topic, pinned.left_out)
+    elif not any(r.size for r in pinned.ranges):
+        sentence = f"{opened.source.topic} has no records there; nothing was written"
+    else:
+        with runner.watched():
+            seen = Observation()
+            rows = _rows(options, opened, pinned.ranges, runner).observe(seen, functions.count("*").alias("records"))
+            rows.write.format("seglog").options(**target.sink_options(write)).mode("append").save()
+            records = seen.get["records"]
+        sentence = (
+            f"{count_of(records, 'record')} of {opened.source.topic}, the latest of each key, to {options.to_topic}, "
+            f"{progress.seconds:.1f} s"
+        )
+    summary = {
+        "topic": opened.source.topic,
+        "to_topic": options.to_topic,
+        "job_id": options.job_id,
+        "records": records,
+        "is_repeated": pinned.is_finished,
+        "left_out": pinned.left_out,
+        "seconds": progress.seconds,
+    }
+    tell(options, sentence, summary)
     return OK
 
 

@@ -9,12 +9,15 @@ import seglog_protocol.errors
 from seglog.cli.exits import InputError, UsageError
 from seglog_protocol.errors import SeglogError
 from seglog_spark.java import JavaMissingError
+from seglog_spark.marks import OtherRowsError
 from seglog_spark.options import OptionError
 from seglog_spark.planning import GOING_ON, DataLossError
 
 _RAISED: Final = re.compile(
     r"^\s*(?:[\w.]+Exception: )?(?:[\w.]+\.)?(\w+(?:Error|Exception|Failed)): (.+)$", re.MULTILINE
 )
+
+_OURS: Final = {kind.__name__: kind for kind in (DataLossError, OtherRowsError)}
 
 
 @contextmanager
@@ -47,7 +50,7 @@ def failure_in(text: str) -> SeglogError | None:
     if not raised:
         return None
     name, message = raised[-1]
-    kind = DataLossError if name == DataLossError.__name__ else getattr(seglog_protocol.errors, name, None)
+    kind = _OURS.get(name) or getattr(seglog_protocol.errors, name, None)
     return kind(message) if isinstance(kind, type) and issubclass(kind, SeglogError) else None
 
 

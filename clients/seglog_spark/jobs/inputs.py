@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of
+from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
@@ -133,8 +134,15 @@ class Opened:
     find_times: FindTimes
 
     def ranges(self, options: Options) -> list[OffsetRange]:
-        """What ``--from`` and ``--until`` leave of it, a range for every partition; some may be empty."""
+        """What ``--from`` and ``--until`` leave of it, a range for every partition; some may be empty.
+
+        UsageError where the first lies behind the other whatever the log holds.
+        """
         start, until = (None if text is None else moment_of(text, options) for text in (options.start, options.until))
+        if start is not None and until is not None and _is_behind(start, until):
+            raise UsageError(
+                f"--from {options.start} lies behind --until {options.until}: there is nothing between them"
+            )
         return spans(self.ends, start, until, self.find_times)
 
 
@@ -173,6 +181,14 @@ def spans(
         stop = latest if until is None else stops[partition]
         ranges.append(OffsetRange(*partition, begin, max(begin, stop)))
     return ranges
+
+
+def _is_behind(start: Moment, until: Moment) -> bool:
+    if isinstance(start, AtOffset) and isinstance(until, AtOffset):
+        return start.offset > until.offset
+    if isinstance(start, AtTime) and isinstance(until, AtTime):
+        return start.timestamp > until.timestamp
+    return (start, until) == (Edge.LATEST, Edge.EARLIEST)
 
 
 def _offsets(ends: Mapping[TopicPartition, Ends], moment: Moment | None, find_times: FindTimes) -> Offsets:

@@ -14,7 +14,7 @@ from seglog_spark.catalog import connect
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, open_client, tell
-from seglog_spark.jobs.target import Pace, pin, prepare_topic, write_options
+from seglog_spark.jobs.target import Pace, Pinned, begin, sentence_again, write_options
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
@@ -53,24 +53,20 @@ def run(options: Options) -> int:
     progress = Progress("replay")
     with closing(open_client(options)) as client:
         opened = open_input(options, client)
-        ranges = opened.ranges(options)
-        prepare_topic(client, options.to_topic, len(ranges), options.preserve, progress)
-        is_finished = False
-        if write.job_id is not None:
-            arguments = {
-                "replay": opened.source.topic,
-                "in": archive_path(options),
-                "from": options.start,
-                "until": options.until,
-                "preserve": list(options.preserve),
-            }
-            marks = MarksTopic(client, write.marks_topic, options.to_topic)
-            ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
-        wanted = [] if is_finished else [r for r in ranges if r.size]
+        arguments = {
+            "replay": opened.source.topic,
+            "topic id": opened.topic_id,
+            "in": archive_path(options),
+            "from": options.start,
+            "until": options.until,
+            "preserve": list(options.preserve),
+        }
+        pinned = begin(client, write, arguments, opened.ranges(options), options.preserve, progress)
+        wanted = [] if pinned.is_finished else [r for r in pinned.ranges if r.size]
         written = _replay(options, client, opened.source, write, wanted, progress)
-        if write.job_id is not None and not is_finished:
+        if write.job_id is not None and wanted:
             MarksTopic(client, write.marks_topic, options.to_topic).finish(write.job_id, 0)
-    _tell(options, opened.source, ranges, written, is_finished, progress)
+    _tell(options, opened.source, pinned, written, progress)
     return OK
 
 
@@ -102,9 +98,8 @@ def _end(client: Client, topic: str) -> int:
 def _tell(
     options: Options,
     source: Input,
-    ranges: Sequence[OffsetRange],
+    pinned: Pinned,
     written: Sequence[Written],
-    is_finished: bool,
     progress: Progress,
 ) -> None:
     rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
@@ -114,12 +109,16 @@ def _tell(
         "job_id": options.job_id,
         "records": rows - skipped,
         "there_before": skipped,
-        "is_repeated": is_finished,
-        "ranges": {str(r.partition): [r.start, r.end] for r in ranges},
+        "is_repeated": pinned.is_finished,
+        "left_out": pinned.left_out,
+        "ranges": {str(r.partition): [r.start, r.end] for r in pinned.ranges},
         "seconds": progress.seconds,
     }
-    sentence = f"the job {options.job_id} was finished before; {options.to_topic} is as it was"
-    if not is_finished:
+    if pinned.is_finished:
+        sentence = sentence_again(options.job_id, options.to_topic, pinned.left_out)
+    elif not written:
+        sentence = f"{source.topic} has no records there; nothing was written"
+    else:
         there = f" ({count_of(skipped, 'record')} were there already)" if skipped else ""
         took = f"{progress.seconds:.1f} s"
         sentence = f"{count_of(rows - skipped, 'record')} of {source.topic} to {options.to_topic}{there}, {took}"

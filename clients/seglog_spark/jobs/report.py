@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
@@ -23,7 +23,7 @@ from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged, perio
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of
 from seglog_spark.offsets import OffsetRange
 
-_PICTURES = (".png", ".svg", ".pdf")
+PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 def grouped(rows: Any, by: Sequence[str]) -> Any:
@@ -89,8 +89,8 @@ def _check(options: Options, kind: str) -> None:
     if options.lag_of is not None and options.archive is not None:
         raise UsageError("--lag-of compares a reader with the end of a topic: name the --topic, not an archive")
     if options.plot is not None:
-        if Path(options.plot).suffix not in _PICTURES:
-            raise UsageError(f"--plot {options.plot}: the name of a picture ends with {' or '.join(_PICTURES)}")
+        if Path(options.plot).suffix not in PICTURES:
+            raise UsageError(f"--plot {options.plot}: the name of a picture ends with {' or '.join(PICTURES)}")
         if period_of(options.by) is None:
             raise UsageError("--plot draws over time: add hour, day, month or year to --by")
         if importlib.util.find_spec("matplotlib") is None:
@@ -115,8 +115,8 @@ def _tell(
         "null_keys": 0 if total is None else total.null_keys,
         "partitions": [row.to_json(("partition",)) for row in by_partition(rows).values()],
         "lag": [found._asdict() | {"lag": found.lag} for found in lags],
-        "plot": options.plot,
-        "out": options.out,
+        "plot": None if options.plot is None else str(Path(options.plot).absolute()),
+        "out": None if options.out is None else str(Path(options.out).absolute()),
         "seconds": progress.seconds,
     }
     written = [row.to_json(options.by) for row in rows]

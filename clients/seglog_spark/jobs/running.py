@@ -115,6 +115,10 @@ class Runner:
     ) -> None:
         self._open.close()
 
+    def start(self) -> None:
+        """Start Spark now: before anything is begun that a Spark that does not start would leave half done."""
+        _ = self.spark
+
     @property
     def spark(self) -> Any:
         """The session."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
 from seglog.client import Client
-from seglog.words import duration_of
+from seglog.words import count_of, duration_of
 from seglog_protocol.errors import InvalidPartitionsError
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs.progress import Progress
@@ -71,24 +71,48 @@ def _check_times(topic: TopicDescription, progress: Progress) -> None:
 
 
 class Pinned(NamedTuple):
-    """The ranges that a job reads, and whether it has written them all."""
+    """The ranges that a job reads, and whether it has written them all.
+
+    ``left_out``: offsets that it would read now and did not read when it was first run.
+    """
 
     ranges: list[OffsetRange]
-    is_finished: bool
+    is_finished: bool = False
+    left_out: int = 0
 
 
-def pin(
-    marks: MarksTopic, job_id: str, arguments: Mapping[str, Any], ranges: Sequence[OffsetRange], progress: Progress
+def begin(
+    client: Client,
+    write: WriteOptions,
+    arguments: Mapping[str, Any],
+    ranges: Sequence[OffsetRange],
+    preserve: Sequence[str],
+    progress: Progress,
 ) -> Pinned:
-    """The ranges of a job that is run for the first time, and of one that is run again those that it had then.
+    """What to write, to a topic that is there from now on; where there is nothing to write, nothing is made or noted.
 
-    Topics grow, and ``-1h`` moves on: run again under its id, a job has to read what it has read before. UsageError
-    when it was another job.
+    Topics grow, and ``-1h`` moves on: run again under its id, a job has to read what it has read before. Raises what
+    ``prepare_topic`` and ``pinned`` raise.
     """
+    assert write.topic is not None
+    marks = MarksTopic(client, write.marks_topic, write.topic)
+    before = None if write.job_id is None else pinned(marks, write.job_id, arguments, ranges, progress)
+    found = before or Pinned(list(ranges))
+    if found.is_finished or not any(r.size for r in found.ranges):
+        return found
+    prepare_topic(client, write.topic, len(found.ranges), preserve, progress)
+    if write.job_id is not None and before is None:
+        marks.note_plan(write.job_id, {"arguments": dict(arguments), "ranges": [list(r) for r in ranges]})
+    return found
+
+
+def pinned(
+    marks: MarksTopic, job_id: str, arguments: Mapping[str, Any], ranges: Sequence[OffsetRange], progress: Progress
+) -> Pinned | None:
+    """What a job noted when it was first run; None if it was not. UsageError when it was another job."""
     before = marks.plan(job_id)
     if before is None:
-        marks.note_plan(job_id, {"arguments": dict(arguments), "ranges": [list(r) for r in ranges]})
-        return Pinned(list(ranges), is_finished=False)
+        return None
     if before["arguments"] != dict(arguments):
         raise UsageError(
             f"--job-id {job_id} was given to another job: {_words(before['arguments'])}; this one is "
@@ -97,7 +121,16 @@ def pin(
     is_finished = marks.finished(job_id) is not None
     if not is_finished:
         progress.say(f"going on with the job {job_id} that did not end")
-    return Pinned([OffsetRange(*r) for r in before["ranges"]], is_finished)
+    noted = [OffsetRange(*r) for r in before["ranges"]]
+    ends = {r.topic_partition: r.end for r in noted}
+    left_out = sum(max(0, r.end - max(r.start, ends.get(r.topic_partition, 0))) for r in ranges)
+    return Pinned(noted, is_finished, left_out)
+
+
+def sentence_again(job_id: str, topic: str, left_out: int) -> str:
+    """Of a job that was finished before."""
+    since = f"; {count_of(left_out, 'offset')} that came since {'is' if left_out == 1 else 'are'} not part of it"
+    return f"the job {job_id} was finished before; {topic} is as it was{since if left_out else ''}"
 
 
 def _words(arguments: Mapping[str, Any]) -> str:

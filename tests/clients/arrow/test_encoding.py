@@ -127,7 +127,7 @@ def test_a_partition_that_the_topic_does_not_have_is_named() -> None:
     with pytest.raises(UnknownPartitionError, match="t has no partition 3; it has 3, numbered from 0") as caught:
         _encode(table_of([(0, None, b"v", ())], [3]), 3)
     assert (caught.value.partition, caught.value.partitions) == (3, 3)
-    with pytest.raises(ValueError, match="partition has the number -2"):
+    with pytest.raises(ValueError, match="partition has -2 in row 0 of the table"):
         _encode(table_of([(0, None, b"v", ())], [-2]), 3)
 
 

@@ -1,5 +1,7 @@
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -51,6 +53,18 @@ def broker() -> Iterator[FakeBroker]:
         fill(running, 20)
         fill(running, 7, partition=1, codec=Codec.ZSTD)
         yield running
+
+
+def test_a_path_as_text_is_told_from_an_address_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    for text in ("data", str(tmp_path / "nowhere"), "./data"):
+        with pytest.raises(ValueError, match=re.escape(f"pass pathlib.Path({text!r})")):
+            seglog.read_arrow(text, "t")
+    with pytest.raises(ValueError, match="is a path and no address; write HOST:PORT"):
+        seglog.write_arrow("./data", "t", pa.table({"value": ["v"]}))
+    with pytest.raises(ValueError, match="is a URL"):
+        seglog.read_arrow("http://localhost:9192", "t")
 
 
 def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker) -> None:

@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_written_end_a_stream_with_a_note_of_what_was(
     good = [pa.record_batch({"value": [b"%d" % n], "partition": [0]}) for n in range(5)]
     bad = pa.record_batch({"value": [b"5"], "partition": [-7]})
     rows = pa.RecordBatchReader.from_batches(bad.schema, iter([*good, bad]))
-    with pytest.raises(ValueError, match="none is below 0") as caught:
+    with pytest.raises(ValueError, match="the column partition has -7 in row 5 of the table") as caught:
         seglog.write_arrow(broker.address, "t", rows)
     (note,) = caught.value.__notes__
     count = len(values(broker)[0])
@@ -156,7 +156,12 @@ def test_a_topic_that_does_not_exist_is_created_where_the_broker_does_that(tmp_p
     with fake_broker() as strict, pytest.raises(UnknownTopicError):
         seglog.write_arrow(strict.address, "u", table(1))
     with daemon(tmp_path / "data") as running:
-        assert seglog.write_arrow(running.address, "u", table(1)).records == 1
+        assert seglog.write_arrow(running.address, "commits", table(1)).records == 1
+        with pytest.raises(UnknownTopicError, match="commits"):
+            seglog.write_arrow(running.address, "comits", table(1), create=False)
+        assert seglog.write_arrow(running.address, "commits", table(1), create=False).records == 1
+        with seglog.connect(running.address) as client:
+            assert [topic.name for topic in client.topics()] == ["commits"]
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------

@@ -422,6 +422,13 @@ def test_what_cannot_be_meant_is_exit_code_2_with_a_sentence(run: Run, arguments
     assert "Traceback" not in error
 
 
+def test_a_number_that_is_none_is_refused_by_the_name_of_its_option(run: Run) -> None:
+    for wrong in ("abc", "0", "-1", "1.5"):
+        code, _, error = run("spark", "archive", "--topic", "t", "--out", "o", f"--target-file-mb={wrong}")
+        assert code == 2
+        assert f"argument --target-file-mb: '{wrong}' is no whole number from 1 on" in error
+
+
 def test_a_relative_moment_needs_no_equals_sign(run: Run) -> None:
     assert run("consume", "t", "--from", "-1h", "--until", "+1h")[0] == 0
 

@@ -9,6 +9,7 @@ from seglog_protocol.records import decode_records
 from seglog_spark.marks import MARK_BYTES_MAX, MARK_HEADER, Mark, Writing, marked, part_of, read_mark, without
 
 MARK = Mark(Writing("5c7e", 12, 3), rows=4000, partitions=6)
+OF_A_JOB = Mark(Writing("nightly", 0, 3), rows=4000, partitions=6, content=7)
 BYTES = st.none() | st.binary(max_size=40)
 RECORDS = st.lists(
     st.tuples(
@@ -22,24 +23,24 @@ RECORDS = st.lists(
 )
 
 
-@given(RECORDS, st.sampled_from(Codec))
+@given(RECORDS, st.sampled_from(Codec), st.sampled_from([MARK, OF_A_JOB]))
 def test_a_mark_stands_behind_the_first_records_own_headers_and_nothing_else_changes(
-    records: list[NewRecord], codec: Codec
+    records: list[NewRecord], codec: Codec, mark: Mark
 ) -> None:
     plain = encode_batch(records)
-    batch = marked(plain, MARK, codec)
+    batch = marked(plain, mark, codec)
     header = parse_header(batch)
     assert verify_crc(batch, 0, header)
     assert header.codec == codec
     first, *rest = decode_records(header, batch)
-    assert first.headers == (*records[0][3], (MARK_HEADER, MARK.encode()))
-    assert read_mark(first.headers) == MARK
+    assert first.headers == (*records[0][3], (MARK_HEADER, mark.encode()))
+    assert read_mark(first.headers) == mark
     own, *others = decode_records(parse_header(plain), plain)
     assert (first[:4], rest) == (own[:4], others)
 
 
 def test_a_mark_with_long_names_has_the_room_that_is_kept_for_it() -> None:
-    mark = Mark(Writing("q" * 200, 2**63, 2**31), rows=2**63, partitions=2**31)
+    mark = Mark(Writing("q" * 200, 2**63, 2**31), rows=2**63, partitions=2**31, content=2**64 - 1)
     plain = encode_batch([(0, None, b"value", ())])
     assert len(marked(plain, mark, Codec.NONE)) <= len(plain) + MARK_BYTES_MAX
 

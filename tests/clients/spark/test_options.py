@@ -66,6 +66,13 @@ def test_a_time_can_be_written_as_people_write_it() -> None:
     assert starting == AtTimes({}, 1546300800000)
 
 
+def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_read_options(READ | {"startingTimestamp": "yesterdy"}, "batch")
+    assert "offset" not in str(caught.value)
+    assert str(caught.value).endswith("not 'yesterdy'")
+
+
 @pytest.mark.parametrize(
     ("mode", "options", "sentence"),
     [
@@ -90,14 +97,15 @@ def test_a_time_can_be_written_as_people_write_it() -> None:
         ("batch", READ | {"startingOffsets": "{"}, "write for example"),
         ("batch", READ | {"startingOffsets": '{"a": {"x": 0}}'}, "names a partition 'x'"),
         ("batch", READ | {"startingTimestamp": "earliest"}, "is a time"),
-        ("batch", READ | {"startingTimestamp": "soon"}, "is no moment"),
+        ("batch", READ | {"startingTimestamp": "soon"}, "startingTimestamp is a time: milliseconds since 1970"),
         ("batch", READ | {"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "milliseconds since 1970"),
         ("batch", BROKER | {"assign": '{"a": []}'}, "no list of partitions"),
         ("batch", BROKER | {"assign": '{"a": [true]}'}, "names a partition True"),
         ("batch", BROKER | {"subscribe": " , "}, "names no topic"),
         ("batch", BROKER | {"subscribePattern": "("}, "is no regular expression"),
         ("batch", READ | {"failOnDataLoss": "maybe"}, "true or false"),
-        ("batch", READ | {"minPartitions": "0"}, "from 1 on"),
+        ("batch", READ | {"minPartitions": "0"}, "from 1 to 9223372036854775807"),
+        ("batch", READ | {"maxRecordsPerPartition": "1e20"}, "written in digits, not '1e20'"),
         ("batch", READ | {"targetTaskBytes": "big"}, "a number of bytes"),
         ("stream", READ | {"maxBytesPerTrigger": "0"}, "a number of bytes"),
         ("stream", READ | {"maxTriggerDelay": "1m"}, "minOffsetsPerTrigger, which is not there"),

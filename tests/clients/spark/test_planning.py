@@ -104,6 +104,8 @@ def test_a_place_has_to_name_every_partition_and_no_other() -> None:
         plan_batch(there, batch_options(startingOffsets='{"a": {"0": 1}}'), ALL)
     with pytest.raises(OptionError, match="names b-0, which is not among"):
         plan_batch(there, batch_options(endingOffsets='{"a": {"0": 1, "1": 1}, "b": {"0": 1}}'), ALL)
+    with pytest.raises(OptionError, match="names b-0, b-1, which are not among"):
+        plan_batch(there, batch_options(endingOffsets='{"a": {"0": 1, "1": 1}, "b": {"0": 1, "1": 1}}'), ALL)
     with pytest.raises(OptionError, match="startingOffsetsByTimestamp leaves out a-1"):
         plan_batch(there, batch_options(startingOffsetsByTimestamp='{"a": {"0": 1}}'), ALL)
     exact = batch_options(startingOffsets='{"a": {"0": 3, "1": -2}}', endingOffsets='{"a": {"0": -1, "1": 4}}')
@@ -120,6 +122,8 @@ def test_a_start_behind_every_record_is_an_error_unless_the_strategy_says_latest
     there = log(a_0=30, a_1=10)
     with pytest.raises(OptionError, match="a-1 has no record at or after its time"):
         plan_batch(there, batch_options(startingTimestamp="12000"), ALL)
+    with pytest.raises(OptionError, match="a-0, a-1 have no record at or after their times"):
+        plan_batch(there, batch_options(startingTimestamp="32000"), ALL)
     options = batch_options(startingTimestamp="12000", startingOffsetsByTimestampStrategy="latest")
     assert plan_batch(there, options, ALL) == [OffsetRange("a", 0, 12, 30)]
 

@@ -63,6 +63,17 @@ def test_rows_name_their_own_topics_and_partitions(
         frame.drop("topic").write.format("seglog").option("servers", running.address).mode("append").save()
 
 
+def test_a_target_that_must_be_there_is_looked_for_before_anything_is_begun(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    client.create_topic(topic, partitions=1)
+    writer = numbers(spark, 10).write.format("seglog").options(servers=running.address, createTopic="false")
+    with pytest.raises(Exception, match="UnknownTopicError"):
+        writer.option("topic", f"{topic}s").mode("append").save()
+    writer.option("topic", topic).mode("append").save()
+    assert [found.name for found in client.topics() if found.name.startswith(topic)] == [topic]
+
+
 def test_a_job_that_is_run_again_writes_nothing_twice(
     spark: "SparkSession", running: Daemon, client: Client, topic: str
 ) -> None:
@@ -70,6 +81,26 @@ def test_a_job_that_is_run_again_writes_nothing_twice(
     writer = numbers(spark, 300).write.format("seglog").options(servers=running.address, topic=topic).mode("append")
     for _ in range(2):
         writer.options(deliveryGuarantee="effectively-once", jobId="nightly").save()
+    assert len(records(client, topic)) == 300
+    # When there is nothing left to do, the same rows may come in other tasks.
+    again = numbers(spark, 300).orderBy("value").write.format("seglog").options(servers=running.address, topic=topic)
+    again.options(deliveryGuarantee="effectively-once", jobId="nightly").mode("append").save()
+    assert len(records(client, topic)) == 300
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 300), (0, 250), (0, 301)])
+def test_a_job_that_was_finished_does_not_take_other_rows_for_its_own(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, first: int, count: int
+) -> None:
+    client.create_topic(topic, partitions=2)
+
+    def save(frame: "DataFrame") -> None:
+        writer = frame.selectExpr("string(id) as value").write.format("seglog").mode("append")
+        writer.options(servers=running.address, topic=topic, deliveryGuarantee="effectively-once", jobId="j").save()
+
+    save(spark.range(300))
+    with pytest.raises(Exception, match="OtherRowsError: the job j was finished with 300 rows in"):
+        save(spark.range(first, first + count))
     assert len(records(client, topic)) == 300
 
 

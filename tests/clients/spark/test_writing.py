@@ -1,6 +1,7 @@
 """What a sink's tasks write, against a real broker and without Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,9 +10,9 @@ from seglog import raw
 from seglog.client import Client
 from seglog.delivery import Receipt
 from seglog.fetching import Record
-from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError
+from seglog_protocol.errors import ConnectionLostError, SeglogError, StorageError, UnknownTopicError
 from seglog_spark import writing
-from seglog_spark.marks import MARK_HEADER, Writing
+from seglog_spark.marks import MARK_HEADER, OtherRowsError, Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.options import OptionError, WriteOptions, parse_write_options
 from seglog_spark.writing import write_rows
@@ -74,11 +75,35 @@ def test_rows_are_written_in_their_order_and_within_their_partitions(client: Cli
         assert written.offsets[topic, partition] == (0, len(mine) - 1)
 
 
+@pytest.mark.parametrize("named", ["by the option", "by the rows"])
+def test_no_topic_is_made_where_that_is_forbidden(client: Client, topic: str, named: str) -> None:
+    wrong = f"{topic[:80]}s"
+    batch = rows(3) if named == "by the option" else rows(3).append_column("topic", pa.array([wrong] * 3))
+    given = options(wrong if named == "by the option" else None, createTopic="false")
+    with pytest.raises(UnknownTopicError):
+        write_rows(client, given, [batch], None)
+    with pytest.raises(UnknownTopicError):
+        write_rows(client, once(wrong, createTopic="false"), [rows(3)], ME)
+    assert wrong not in {found.name for found in client.topics()}
+    assert write_rows(client, replace(given, create_topic=True), [batch], None).rows == 3
+
+
 def test_rows_without_a_topic_are_refused(client: Client) -> None:
     with pytest.raises(OptionError, match="where do the rows go"):
         write_rows(client, options(None), [rows(1)], None)
     with pytest.raises(ValueError, match="a record has no 'colour'"):
         write_rows(client, options("t"), [pa.record_batch({"value": ["v"], "colour": ["red"]})], None)
+
+
+def test_a_partition_below_0_is_named_with_its_row_among_those_of_the_task(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=2)
+    rows = {"value": ["v"] * 4, "partition": [0, None, 1, -1], "topic": ["other", topic, "other", topic]}
+    batches = [pa.record_batch({"value": ["v"] * 7}), pa.record_batch(rows)]
+    with pytest.raises(ValueError, match="the column partition has -1 in row 10 of this task, counted from 0"):
+        write_rows(client, options(topic), batches, None)
+    with pytest.raises(ValueError, match=r"-1 in row 3 of this task.*where the key decides write null"):
+        write_rows(client, options(None), batches[1:], None)
+    assert records(client, topic) == []
 
 
 def test_a_pace_is_asked_before_each_batch_and_not_for_what_is_there(client: Client, topic: str) -> None:
@@ -167,8 +192,49 @@ def test_keys_go_where_they_went_before_although_the_topic_has_more_partitions_n
 def test_other_rows_than_before_are_an_error(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=1)
     write_rows(client, once(topic), [rows(50)], ME)
-    with pytest.raises(SeglogError, match="wrote other rows"):
+    with pytest.raises(OtherRowsError, match="this micro-batch wrote other rows"):
         write_rows(client, once(topic), [rows(40)], ME)
+
+
+JOB = Writing("nightly", 0, 1)
+
+
+def of_job(topic: str, **more: str) -> WriteOptions:
+    """``once`` of a batch job."""
+    given = {"servers": "unused", "batchBytes": "2k", "topic": topic, "marksTopic": f"{topic}-marks"}
+    return parse_write_options(given | {"deliveryGuarantee": "effectively-once", "jobId": JOB.query} | more, "batch")
+
+
+@pytest.mark.usefixtures("small_requests")
+@pytest.mark.parametrize("batch_bytes", ["2k", "3k", "100k"])
+def test_a_job_that_did_not_end_takes_the_same_rows_and_no_others(client: Client, topic: str, batch_bytes: str) -> None:
+    client.create_topic(topic, partitions=1)
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(client, of_job(topic), interrupted(300), JOB)
+    already = len(records(client, topic))
+    assert already > 100
+    again = of_job(topic, batchBytes=batch_bytes)
+    others = rows(100), pa.concat_batches([rows(1, first=7000), rows(300, first=101)])
+    with pytest.raises(OtherRowsError, match=f"the job nightly wrote other rows to {topic}-0"):
+        write_rows(client, again, others, JOB)
+    with pytest.raises(OtherRowsError):
+        write_rows(client, again, [rows(50)], JOB)
+    assert len(records(client, topic)) == already
+    written = write_rows(client, again, [rows(150), rows(250, first=150)], JOB)
+    assert (written.rows, written.skipped) == (400, already)
+    assert values(client, topic) == list(range(400))
+
+
+def test_the_rows_of_a_job_come_to_one_number_written_or_not(client: Client, topic: str) -> None:
+    client.create_topic(topic, partitions=3)
+    first = write_rows(client, of_job(topic), [rows(400)], JOB)
+    again = write_rows(client, of_job(topic), [rows(100), rows(300, first=100)], JOB)
+    MarksTopic(client, f"{topic}-marks", topic).finish("nightly", 0)
+    backwards = rows(400).take(pa.array(range(399, -1, -1)))
+    finished = write_rows(client, of_job(topic), [backwards], JOB)
+    assert first.content == again.content == finished.content != 0
+    assert (again.skipped, finished.skipped) == (400, 400)
+    assert write_rows(client, of_job(topic), [rows(399)], JOB).content != first.content
 
 
 def test_one_header_a_batch_is_all_that_marks_add(client: Client, topic: str) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from seglog.cli import main
 from seglog.client import Client
 from seglog_spark.jobs import report
+from seglog_spark.jobs.report import PICTURES
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import produce
@@ -33,6 +35,13 @@ def test_help_is_there_without_spark(name: str) -> None:
     )
     assert f"usage: seglog spark {name}" in done.stdout
     assert "--master URL" in done.stdout
+
+
+def test_help_names_every_kind_of_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["spark", "report", "--help"])
+    shown = capsys.readouterr().out
+    assert all(f"FILE{suffix}" in shown for suffix in PICTURES)
 
 
 def test_without_spark_a_job_names_what_to_install(tmp_path: Path) -> None:

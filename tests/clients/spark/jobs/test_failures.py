@@ -4,6 +4,7 @@ from seglog.cli.exits import NOT_REACHABLE, REFUSED, InputError, UsageError, exi
 from seglog_protocol.errors import NotReachableError
 from seglog_spark.java import JavaMissingError
 from seglog_spark.jobs.failures import failure_in, sentence_of, told_in_a_sentence
+from seglog_spark.marks import OtherRowsError
 from seglog_spark.options import OptionError
 from seglog_spark.planning import GOING_ON, DataLossError
 
@@ -27,6 +28,9 @@ def test_what_a_task_raised_is_the_last_error_of_its_traceback() -> None:
     assert isinstance(lost, DataLossError)
     assert str(lost) == "offsets of a-0: gone"
     assert exit_code_of(lost) == REFUSED
+    others = failure_in(TRACEBACK.format("x", "seglog_spark.marks.OtherRowsError: the job j wrote other rows"))
+    assert isinstance(others, OtherRowsError)
+    assert exit_code_of(others) == REFUSED
     away = failure_in(TRACEBACK.format("x", "seglog_protocol.errors.NotReachableError: nobody answers"))
     assert isinstance(away, NotReachableError)
     assert exit_code_of(away) == NOT_REACHABLE

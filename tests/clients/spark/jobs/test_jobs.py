@@ -13,10 +13,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from seglog.cli.arguments import Options
+from seglog.cli.exits import InputError
 from seglog.client import Client
 from seglog.fetching import Record
 from seglog.moments import from_epoch_ms
 from seglog.partitioner import partition_for_key
+from seglog_spark.jobs import running
 from tests.clients.spark.conftest import Command
 from tests.clients.spark.jobs.conftest import Job
 from tests.support import shared_data
@@ -168,10 +171,40 @@ def test_a_replay_that_is_run_again_under_its_id_writes_nothing_twice(
     assert job(*arguments)["records"] == 600
     produce(client, topic, 50, start=600)
     again = job(*arguments)
-    assert (again["records"], again["is_repeated"]) == (0, True)
+    assert (again["records"], again["is_repeated"], again["left_out"]) == (0, True, 50)
     assert content(records(client, target)) == content(there)
     code, _, said = command(*arguments, "--preserve", "partition,key")
     assert (code, "--job-id nightly was given to another job" in said) == (2, True)
+
+
+def test_where_there_is_nothing_to_write_no_topic_is_made(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    produce(client, topic, 50)
+    target = f"{topic}-target"
+    replay = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "j")
+    for start, until in (("2020-01-01", "2019-01-01"), ("30", "20"), ("latest", "earliest"), ("-1h", "-2h")):
+        code, _, said = command(*replay, f"--from={start}", f"--until={until}")
+        assert (code, f"--from {start} lies behind --until {until}" in said) == (2, True)
+    for moments in (("--from", "latest"), ("--until", "earliest"), ("--from", "5", "--until", "5")):
+        found = job(*replay, *moments)
+        assert (found["records"], found["is_repeated"]) == (0, False)
+    compact = ("compact", "--topic", topic, "--to-topic", target, "--before-offset", "0", "--job-id", "j")
+    assert job(*compact)["records"] == 0
+    assert target not in {found.name for found in client.topics()}
+    assert job(*replay)["records"] == 50  # an id under which nothing was written is free
+
+
+def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    replay = ("replay", "--topic", topic, "--to-topic", f"{topic}-target", "--job-id", "j")
+    produce(client, topic, 50)
+    job(*replay)
+    client.delete_topic(topic)
+    produce(client, topic, 50, start=50)
+    code, _, said = command(*replay)
+    assert (code, "--job-id j was given to another job" in said) == (2, True)
 
 
 def plain_latest(
@@ -269,6 +302,38 @@ def test_a_report_on_the_real_events_equals_a_plain_count(job: Job, client: Clie
 def as_plain(rows: list[dict[str, Any]]) -> dict[tuple[int, int], list[int]]:
     names = ("records", "bytes", "min_timestamp", "max_timestamp", "null_keys")
     return {(row["partition"], row["period"]): [row[name] for name in names] for row in rows}
+
+
+def test_a_spark_that_does_not_start_leaves_folders_as_they_were(
+    command: Command, job: Job, client: Client, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 200)
+    there = tmp_path / "there"
+    job("compact", "--topic", topic, "--out", str(there))
+    before = in_files(there)
+
+    def refuse(_: Options) -> None:
+        raise InputError("Spark does not start with --master bogus")
+
+    monkeypatch.setattr(running, "_spark", refuse)
+    for name in ("archive", "compact"):
+        code, _, said = command(name, "--topic", topic, "--out", str(tmp_path / name), "--master", "bogus")
+        assert (code, "Spark does not start" in said) == (1, True)
+        assert not (tmp_path / name).exists()
+    code, _, _ = command("compact", "--topic", topic, "--out", str(there), "--null-keys", "drop", "--overwrite")
+    assert code == 1
+    assert in_files(there) == before
+
+
+def test_summaries_name_whole_paths(
+    job: Job, client: Client, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(client, topic, 50)
+    monkeypatch.chdir(tmp_path)
+    assert job("archive", "--topic", topic, "--out", "a")["out"] == str(tmp_path / "a")
+    assert job("compact", "--in", "a", "--out", "c")["out"] == str(tmp_path / "c")
+    report = job("report", "--in", "a", "--out", "r", "--plot", "p.pdf")
+    assert (report["out"], report["plot"]) == (str(tmp_path / "r"), str(tmp_path / "p.pdf"))
 
 
 def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, topic: str, tmp_path: Path) -> None:

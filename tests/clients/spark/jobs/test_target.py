@@ -2,7 +2,7 @@ import pytest
 
 from seglog.cli.exits import UsageError
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.target import Pace, pin
+from seglog_spark.jobs.target import Pace, pinned
 from seglog_spark.offsets import OffsetRange
 
 RANGES = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 5)]
@@ -27,16 +27,18 @@ class FakeMarks:
 
 def test_a_job_that_is_run_again_reads_what_it_read_before(capsys: pytest.CaptureFixture[str]) -> None:
     marks, arguments, progress = FakeMarks(), {"replay": "t", "from": "-1h"}, Progress("replay", is_terminal=False)
-    assert pin(marks, "j", arguments, RANGES, progress) == (RANGES, False)  # type: ignore[arg-type]
-    longer = [r._replace(end=99) for r in RANGES]
-    assert pin(marks, "j", arguments, longer, progress) == (RANGES, False)  # type: ignore[arg-type]
+    assert pinned(marks, "j", arguments, RANGES, progress) is None  # type: ignore[arg-type]
+    marks.note_plan("j", {"arguments": arguments, "ranges": [list(r) for r in RANGES]})
+    assert pinned(marks, "j", arguments, RANGES, progress) == (RANGES, False, 0)  # type: ignore[arg-type]
+    longer = [RANGES[0]._replace(start=50, end=99), RANGES[1]._replace(end=8), OffsetRange("t", 2, 0, 1)]
+    assert pinned(marks, "j", arguments, longer, progress) == (RANGES, False, 49 + 3 + 1)  # type: ignore[arg-type]
     assert "going on with the job j" in capsys.readouterr().err
     marks.done.add("j")
-    assert pin(marks, "j", arguments, longer, progress) == (RANGES, True)  # type: ignore[arg-type]
+    assert pinned(marks, "j", arguments, longer, progress) == (RANGES, True, 53)  # type: ignore[arg-type]
     with pytest.raises(
         UsageError, match=r"--job-id j was given to another job: replay t, from -1h; this one is compact t"
     ):
-        pin(marks, "j", {"compact": "t"}, RANGES, progress)  # type: ignore[arg-type]
+        pinned(marks, "j", {"compact": "t"}, RANGES, progress)  # type: ignore[arg-type]
 
 
 def test_a_pace_is_kept_on_average_and_time_that_was_lost_is_not_made_up() -> None:
