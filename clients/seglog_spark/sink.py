@@ -54,9 +54,8 @@ class _Writer:
         """All tasks are done."""
         query = next((message.query for message in messages if isinstance(message, Committed)), None)
         if query is not None:
-            assert self.options.topic is not None
             with connect(self.options.server) as client:
-                MarksTopic(client, self.options.marks_topic, self.options.topic).finish(query, epoch)
+                MarksTopic(client, self.options).finish(query, epoch)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

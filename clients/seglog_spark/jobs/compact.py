@@ -188,7 +188,7 @@ def _to_topic(
             "delete tombstones": options.delete_tombstones,
             "before offset": options.before_offset,
         }
-        marks = MarksTopic(client, write.marks_topic, options.to_topic)
+        marks = MarksTopic(client, write)
         ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
         if is_finished:
             tell(

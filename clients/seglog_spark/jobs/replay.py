@@ -64,12 +64,12 @@ def run(options: Options) -> int:
                 "until": options.until,
                 "preserve": list(options.preserve),
             }
-            marks = MarksTopic(client, write.marks_topic, options.to_topic)
+            marks = MarksTopic(client, write)
             ranges, is_finished = pin(marks, write.job_id, arguments, ranges, progress)
         wanted = [] if is_finished else [r for r in ranges if r.size]
         written = _replay(options, client, opened.source, write, wanted, progress)
         if write.job_id is not None and not is_finished:
-            MarksTopic(client, write.marks_topic, options.to_topic).finish(write.job_id, 0)
+            MarksTopic(client, write).finish(write.job_id, 0)
     _tell(options, opened.source, ranges, written, is_finished, progress)
     return OK
 
