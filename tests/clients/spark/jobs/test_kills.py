@@ -2,7 +2,7 @@
 
 import random
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,19 +12,29 @@ from seglog.client import Client
 from seglog.fetching import Record
 from seglog_spark.writing import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import killed_in_the_end
+from tests.clients.spark.drivers import SHORT_LIVED, killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
 from tests.processes import Daemon, clean_environment, seglog_command
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def run(running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None) -> None:
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """A configuration of Spark on a job's command line."""
+    return [f"--conf={key}={value}" for key, value in conf.items()]
+
+
+SOON_OVER = conf_arguments(SHORT_LIVED)
+
+
+def run(
+    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
+) -> None:
     """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true."""
     with log.open("ab") as said:
         started = subprocess.Popen(
-            [*seglog_command(running.address, "spark"), *arguments],
-            env=clean_environment(),
+            [*seglog_command(running.address, "spark"), *arguments, *SOON_OVER],
+            env=clean_environment(**environment),
             start_new_session=True,
             stdout=said,
             stderr=said,
@@ -95,7 +105,7 @@ def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
 
 def produce_for_compaction(client: Client, topic: str) -> dict[int, list[Record]]:
     """Records of which more are left, by partition, than go into one request of the sink; those that are the latest."""
-    produce(client, topic, 20_000, keys=20_000, value_bytes_max=3_000)
+    produce(client, topic, 14_000, keys=20_000, value_bytes_max=3_000)
     left = plain_latest(records(client, topic), keep_null=True, delete_tombstones=False, before=1 << 60)
     assert all(sum(len(r.value or b"") for r in left[p]) > REQUEST_BYTES for p in range(3))
     return left
@@ -110,7 +120,7 @@ def test_a_compaction_to_files_equals_a_plain_dict_when_its_runs_are_killed(
     left = produce_for_compaction(client, topic)
     for at_work in (lambda: any(out.glob("*/.*.tmp")), lambda: any(out.glob("*/*.parquet"))):
         run(running, log, *arguments, until=at_work)
-        produce(client, topic, 10, start=20_000)  # which are not for this job
+        produce(client, topic, 10, start=14_000)  # which are not for this job
     run(running, log, *arguments)
     assert in_files(out) == with_offsets(left)
     assert not any(out.rglob("*.tmp"))
@@ -128,6 +138,6 @@ def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_a
     for count in (1, random.Random(seed).randrange(1, sum(map(len, left.values())))):
         run(running, log, *arguments, until=reached(client, target, count))
         print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
-        produce(client, topic, 10, start=20_000)  # which are not for this job
+        produce(client, topic, 10, start=14_000)  # which are not for this job
     run(running, log, *arguments)
     assert content(records(client, target)) == content(left)
