@@ -6,8 +6,9 @@ task by task. All are written at ack "disk" before anything rests on them. Nothi
 be stopped for a year; compaction may keep the newest record of each key.
 
 An attempt that was killed may have left rows that are not on the disk: it was still waiting for its ack, or had asked
-for "os", and no broker syncs such a tail by itself. A query that writes at "disk" has them synced before it looks for
-marks, and so before it leaves a row out, or notes an end.
+for "os", and nothing else is sure to sync such a tail soon. A query that writes at "disk" has it synced before it looks
+for marks, and so before it leaves a row out, and before it notes an end: were an end above what a power cut leaves, the
+marks of the next rows might lie below it.
 """
 
 import json
