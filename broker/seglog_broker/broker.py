@@ -85,6 +85,9 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
+    FlushReply,
+    FlushRequest,
+    FlushResult,
     HelloReply,
     InitProducerReply,
     InitProducerRequest,
@@ -269,6 +272,8 @@ class Broker:
                 return self.read_metrics(), b""
             case InitProducerRequest():
                 return await self.init_producer(), b""
+            case FlushRequest():
+                return await self.flush(request), b""
         raise NotImplementedError(request.api)
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -385,6 +390,29 @@ class Broker:
             duplicate=False,
         )
         return result, appended.last_offset + 1
+
+    async def flush(self, request: FlushRequest) -> FlushReply:
+        """Bring what is in these partitions to the disk, as an append at ack ``disk`` does with what came before it."""
+        results: list[FlushResult] = []
+        waits: list[tuple[int, Partition, int]] = []
+        for item in request.partitions:
+            try:
+                partition = self._partition(item.topic, item.partition)
+            except SeglogError as error:
+                results.append(FlushResult(item.topic, item.partition, error=error))
+                continue
+            partition.want_durable()  # all of them, before any is waited for: one round is enough
+            waits.append((len(results), partition, partition.log.log_end_offset))
+            results.append(FlushResult(item.topic, item.partition))
+        for number, partition, end_offset in waits:
+            try:
+                await partition.wait_durable(end_offset)
+            except SeglogError as error:
+                results[number] = FlushResult(partition.topic, partition.number, error=error)
+            else:
+                durable = partition.log.durable_end_offset
+                results[number] = FlushResult(partition.topic, partition.number, durable=durable)
+        return FlushReply(results)
 
     async def init_producer(self) -> InitProducerReply:
         """An id for a new idempotent producer.

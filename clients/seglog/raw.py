@@ -1,4 +1,4 @@
-"""Batches as they are: append ready-made ones, fetch a bounded range of offsets as batch bytes.
+"""Batches as they are: append ready-made ones, have them flushed, fetch a bounded range of offsets as batch bytes.
 
 For programs that make or read batches themselves, many records at a time: a vectorised decoder, a Spark source, a copy
 from one topic to another. Nothing is opened or compressed here.
@@ -12,7 +12,15 @@ from seglog.delivery import Receipt
 from seglog.fetching import FETCH_BYTES, FetchedBatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import Buffer
-from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    FlushPartition,
+    FlushReply,
+    FlushRequest,
+)
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -64,6 +72,27 @@ def appending(batches: Sequence[RawBatch], ack: Ack) -> Conversation[list[Receip
         )
         for result in reply.partitions
     ]
+
+
+def flush(client: "Client", topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Bring partitions to the disk, whoever wrote what is there and at whatever ack; nothing is added to them.
+
+    Returns for each the offset below which every record survives power loss: the end it had when it was asked, or more.
+    Raises the first partition's error, PartitionReadOnlyError where the disk failed.
+    """
+    return client.converse(flushing(topic, partitions))
+
+
+def flushing(topic: str, partitions: Iterable[int]) -> Conversation[dict[int, int]]:
+    """As ``flush``."""
+    asked = [FlushPartition(topic, partition) for partition in partitions]
+    reply, _ = yield from ask(FlushRequest(asked), FlushReply, is_repeatable=True)
+    found: dict[int, int] = {}
+    for result in reply.partitions:
+        if result.error is not None:
+            raise result.error
+        found[result.partition] = result.durable or 0
+    return found
 
 
 def fetch(

@@ -83,6 +83,17 @@ def connect(server: str, seconds: float = PATIENCE_SECONDS) -> Client:
     return seglog_connect(server, connect_timeout=seconds, client_id="seglog-spark")
 
 
+def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
+    """What ``ask`` returns, called again for as long as that may help."""
+    retries = Retries(PATIENCE_SECONDS)
+    while True:
+        try:
+            return ask()
+        except SeglogError as error:
+            pause, _ = retries.failed(error, time.monotonic())
+            time.sleep(pause)
+
+
 class Catalog:
     """The broker behind ``client``. With ``durable_only`` logs end where a power cut would end them."""
 
@@ -95,7 +106,7 @@ class Catalog:
         return selected(
             selection,
             lambda topic: range(self._described(topic).partitions),
-            lambda: {topic.name: range(topic.partitions) for topic in self._answer(self._client.topics)},
+            lambda: {topic.name: range(topic.partitions) for topic in patiently(self._client.topics)},
         )
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
@@ -124,7 +135,7 @@ class Catalog:
         """As in ``Log``; nothing from a broker that does not tell."""
         if "explain_segments" not in self._client.broker.apis:
             return ()
-        explained = self._answer(lambda: self._client.explain.segments(*partition))
+        explained = patiently(lambda: self._client.explain.segments(*partition))
         # Segments that only wait to leave the disk come first, and lie below the log start.
         return [
             Extent(segment.base_offset, segment.next_offset, segment.size)
@@ -138,7 +149,7 @@ class Catalog:
         return Ends(result.earliest or 0, durable if self._durable_only else latest)
 
     def _described(self, topic: str) -> TopicDescription:
-        return self._answer(lambda: self._client.describe_topic(topic))
+        return patiently(lambda: self._client.describe_topic(topic))
 
     def _offsets(self, asked: list[OffsetsPartition]) -> list[OffsetsResult]:
         def ask() -> list[OffsetsResult]:
@@ -148,18 +159,7 @@ class Catalog:
                     raise result.error
             return reply.partitions
 
-        return self._answer(ask)
-
-    @staticmethod
-    def _answer(ask: Callable[[], AnswerT]) -> AnswerT:
-        """Ask again for as long as that may help."""
-        retries = Retries(PATIENCE_SECONDS)
-        while True:
-            try:
-                return ask()
-            except SeglogError as error:
-                pause, _ = retries.failed(error, time.monotonic())
-                time.sleep(pause)
+        return patiently(ask)
 
 
 def _place(result: OffsetsResult) -> TopicPartition:

@@ -4,6 +4,11 @@ A finished micro-batch leaves behind the end of every partition of its target, s
 again, looks for marks only from there on. A query that has never finished one leaves the ends before its first record,
 task by task. All are written at ack "disk" before anything rests on them. Nothing is ever deleted by age: a query may
 be stopped for a year; compaction may keep the newest record of each key.
+
+An attempt that was killed may have left rows that are not on the disk: it was still waiting for its ack, or had asked
+for "os", and nothing else is sure to sync such a tail soon. A query that writes at "disk" has it synced before it looks
+for marks, and so before it leaves a row out, and before it notes an end: were an end above what a power cut leaves, the
+marks of the next rows might lie below it.
 """
 
 import json
@@ -11,9 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from seglog import raw
 from seglog.client import Client
 from seglog_protocol.messages import ConfigValue
+from seglog_spark.catalog import patiently
 from seglog_spark.marks import Mark, Rows, Writing, read_mark
+from seglog_spark.options import WriteOptions
 
 _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retention.ms": -1, "retention.bytes": -1}
 _LOOK_BACK: Final = 256
@@ -52,21 +60,31 @@ class Found:
 
 
 class MarksTopic:
-    """The marks topic ``name`` of a broker, for queries that write to ``target``."""
+    """The marks topic of a broker, for queries that write to one target, as their ``options`` say."""
 
-    def __init__(self, client: Client, name: str, target: str) -> None:
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        assert options.topic is not None
         self._client = client
-        self._name = name
-        self._target = target
+        self._name = options.marks_topic
+        self._target = options.topic
+        self._is_durable = options.ack == "disk"
 
     def ends(self) -> NextOffsets:
-        """The target's, now."""
-        return {found.partition: found.latest for found in self._client.offsets(self._target)}
+        """The target's, now. At ack "disk" everything below survives a power cut, whoever wrote it and how.
+
+        Raises PartitionReadOnlyError when nobody can say so, because the disk failed.
+        """
+        found = patiently(lambda: self._client.offsets(self._target))
+        ends = {place.partition: place.latest for place in found}
+        fleeting = [place.partition for place in found if place.durable < place.latest]
+        if self._is_durable and fleeting:
+            ends |= patiently(lambda: raw.flush(self._client, self._target, fleeting))
+        return ends
 
     # --- Micro-batches ------------------------------------------------------------------------------------------------
 
     def finish(self, query: str, epoch: int, content: Content | None = None) -> None:
-        """All rows of this micro-batch, or of a batch job, are in the target."""
+        """All rows of this micro-batch, or of a batch job, are in the target, and have reached what its ack names."""
         note = {"finished": epoch, "ends": self.ends()}
         self._write(self._key(query), note if content is None else note | {"content": content})
 
@@ -126,7 +144,7 @@ class MarksTopic:
     # --- The target ---------------------------------------------------------------------------------------------------
 
     def written(self, writing: Writing, since: NextOffsets) -> Found:
-        """The rows of ``writing`` that are in the target, from the ends ``since`` on."""
+        """The rows of ``writing`` in the target, from the ends ``since`` on: those that need not be written again."""
         found = Found()
         for partition, end in self.ends().items():
             start = since.get(partition, 0)

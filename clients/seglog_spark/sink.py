@@ -58,9 +58,8 @@ class _Writer:
     @contextmanager
     def marks(self) -> Iterator[MarksTopic]:
         """Where the driver notes what is done."""
-        assert self.options.topic is not None
         with connect(self.options.server) as client:
-            yield MarksTopic(client, self.options.marks_topic, self.options.topic)
+            yield MarksTopic(client, self.options)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -200,7 +200,7 @@ class _MarkedTask(_Task):
         assert options.topic is not None
         self._writing = writing
         self._target = options.topic
-        self._marks = MarksTopic(client, options.marks_topic, options.topic)
+        self._marks = MarksTopic(client, options)
         self._partitions, self._batch_bytes = self.describe(options.topic)
         finished = self._marks.finished(writing.query)
         self._is_finished = finished is not None and finished.epoch >= writing.epoch

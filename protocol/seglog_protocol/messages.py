@@ -684,6 +684,42 @@ class InitProducerReply(Message):
     producer_epoch: int
 
 
+# --- flush ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPartition(Message):
+    """A partition, up to its end."""
+
+    topic: str
+    partition: int = _integer(maximum=_INT32_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushRequest(Request):
+    """Bring to the disk what is in the log, whoever appended it and at whatever ack; answered when it is there."""
+
+    api: ClassVar[str] = "flush"
+    partitions: list[FlushPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushResult(Message):
+    """Every record below ``durable`` survives a power cut: all that there were when it was asked, or more."""
+
+    topic: str
+    partition: int
+    durable: int | None = None
+    error: SeglogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushReply(Message):
+    """One result for each partition, in the order asked."""
+
+    partitions: list[FlushResult]
+
+
 REQUESTS: Final[Mapping[str, type[Request]]] = {
     request.api: request
     for request in (
@@ -701,6 +737,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         ExplainSegmentsRequest,
         MetricsRequest,
         InitProducerRequest,
+        FlushRequest,
     )
 }
 

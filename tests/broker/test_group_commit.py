@@ -16,8 +16,23 @@ from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.partition_state import PartitionState
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
-from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, DeleteTopicRequest
+from seglog_protocol.errors import (
+    PartitionReadOnlyError,
+    SeglogError,
+    StorageError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FlushPartition,
+    FlushRequest,
+    FlushResult,
+)
 from tests.logs import ManualClock, batch, batch_of_size
 
 PARTITIONS = 5
@@ -81,16 +96,20 @@ class Running:
         self.broker.close()
         assert self.fs.open_files == []
 
-    def append(self, *partitions: int, data: bytes | None = None) -> PendingAppend:
-        """One request with ack disk."""
+    def append(self, *partitions: int, data: bytes | None = None, ack: Ack = "disk") -> PendingAppend:
+        """One request."""
         encoded = data or batch(b"v")
-        request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], "disk")
+        request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], ack)
         return self.broker.append(request, memoryview(bytearray(encoded * len(partitions))))
 
     def roll(self, partition: int) -> None:
         log = self.broker.partitions["t", partition].log
         while len(log.segments) == 1:
             self.append(partition, data=batch_of_size(512))
+
+    async def flush(self, *partitions: int, topic: str = "t") -> list[FlushResult]:
+        asked = [FlushPartition(topic, number) for number in partitions]
+        return (await self.broker.flush(FlushRequest(asked))).partitions
 
     @property
     def synced(self) -> list[str]:
@@ -203,6 +222,58 @@ async def test_a_failed_fsync_is_told_to_all_who_wait_for_that_partition_and_to_
             else:
                 assert error is None
         assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
+
+
+async def test_a_flush_is_answered_when_all_that_was_there_survives_a_power_cut_and_adds_nothing() -> None:
+    async with Running(segment_bytes=1024) as running:
+        for number in range(3):
+            while len(running.broker.partitions["t", number].log.segments) < 3:
+                running.append(number, data=batch_of_size(512), ack="os")
+        ends = {number: running.broker.partitions["t", number].log.log_end_offset for number in range(PARTITIONS)}
+        running.fs.operations.clear()
+        results = await running.flush(*range(PARTITIONS))
+        assert results == [FlushResult("t", number, durable=ends[number]) for number in range(PARTITIONS)]
+        assert running.offload.rounds == 1
+        assert not any(op.name == "pwritev" and op.path.endswith(".log") for op in running.fs.operations)
+        found = running.open(running.fs.found_after(POWER_LOSS))
+        assert {number: found.partitions["t", number].log.log_end_offset for number in ends} == ends
+        found.close()
+        assert [result.durable for result in await running.flush(0, 4)] == [ends[0], 0]
+        assert running.offload.rounds == 1, "there was nothing to be done"
+
+
+async def test_a_flush_shares_the_next_round_and_waits_for_no_append_behind_it() -> None:
+    async with Running() as running, trio.open_nursery() as nursery:
+        running.append(1, ack="os")
+        running.offload.is_holding = True
+        nursery.start_soon(running.append(0).wait)
+        await wait_all_tasks_blocked()
+        results: list[FlushResult] = []
+
+        async def flush() -> None:
+            results.extend(await running.flush(1))
+
+        nursery.start_soon(flush)
+        await wait_all_tasks_blocked()
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        running.append(1, ack="os")
+        assert results == []
+        running.offload.let_one_go()
+        await wait_all_tasks_blocked()
+        assert results == [FlushResult("t", 1, durable=1)]
+
+
+async def test_what_keeps_one_partition_from_the_disk_is_that_partitions_error_of_a_flush() -> None:
+    async with Running() as running:
+        running.append(0, 1, 2, ack="os")
+        running.fs.inject(Fault("fdatasync", "t-1/00000000000000000000.log", error=errno.EIO))
+        before, failed, after, missing = await running.flush(0, 1, 2, PARTITIONS)
+        assert (before.durable, after.durable) == (1, 1)
+        assert isinstance(failed.error, PartitionReadOnlyError)
+        assert isinstance(missing.error, UnknownPartitionError)
+        [unknown] = await running.flush(0, topic="nope")
+        assert isinstance(unknown.error, UnknownTopicError)
 
 
 @pytest.mark.parametrize("is_failing", [False, True])

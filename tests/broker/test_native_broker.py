@@ -31,6 +31,8 @@ from seglog_protocol.messages import (
     ExplainRequest,
     FetchPartition,
     FetchRequest,
+    FlushPartition,
+    FlushRequest,
     HelloRequest,
     MetricsRequest,
     OffsetsPartition,
@@ -440,12 +442,13 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
         await peer.send(5, TopicsRequest(["nope", "commits"]))
         await peer.send(6, TruncateRequest([TruncatePartition("commits", 0, 7)]))
         await peer.send(7, ExplainRequest("nope", 0, 0))
-        await peer.receive_ids(7)
+        await peer.send(11, FlushRequest([FlushPartition("commits", 0), FlushPartition("commits", 3)]))
+        await peer.receive_ids(8)
         assert errors == {
             "UNSUPPORTED_API": 1,
             "UNKNOWN_TOPIC": 3,
             "OFFSET_OUT_OF_RANGE": 2,
-            "UNKNOWN_PARTITION": 1,
+            "UNKNOWN_PARTITION": 2,
         }
         await peer.send(8, fetch_of())
         await waiting(served.broker, 1)

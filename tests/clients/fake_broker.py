@@ -35,6 +35,9 @@ from seglog_protocol.messages import (
     FetchReply,
     FetchRequest,
     FetchResult,
+    FlushReply,
+    FlushRequest,
+    FlushResult,
     HelloReply,
     HelloRequest,
     InitProducerReply,
@@ -226,6 +229,8 @@ class FakeBroker:
                 return self._offsets(request)
             case AppendRequest():
                 return self.append(request, payload)
+            case FlushRequest():
+                return self._flush(request)
             case FetchRequest():
                 return self.fetch(request, connection)
             case CancelRequest():
@@ -284,6 +289,18 @@ class FakeBroker:
             position += asked.size
             results.append(AppendResult(asked.topic, asked.partition, base, -1, request.ack, False))
         return AppendReply(results)
+
+    def _flush(self, request: FlushRequest) -> FlushReply:
+        results: list[FlushResult] = []
+        for asked in request.partitions:
+            log = self.logs.get(asked.topic)
+            if log is None:
+                results.append(FlushResult(asked.topic, asked.partition, error=self._unknown(asked.topic)))
+                continue
+            part = log[asked.partition]
+            part.held_durable = None
+            results.append(FlushResult(asked.topic, asked.partition, part.durable))
+        return FlushReply(results)
 
     def fetch(self, request: FetchRequest, connection: socket.socket | None = None) -> tuple[Message, bytes]:
         found = self._read(request)

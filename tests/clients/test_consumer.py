@@ -295,6 +295,17 @@ def test_raw_batches_are_appended_and_fetched_as_they_are() -> None:
         )
 
 
+def test_partitions_are_flushed_and_the_ends_that_survive_are_told() -> None:
+    with fake_broker(topics={"t": 3}) as broker, seglog.connect(broker.address) as client:
+        for number, count in enumerate((4, 0, 6)):
+            fill(broker, count, partition=number)
+            broker.logs["t"][number].held_durable = 0
+        assert raw.flush(client, "t", [0, 2]) == {0: 4, 2: 6}
+        assert [place.durable for place in client.offsets("t")] == [4, 0, 6]
+        with pytest.raises(UnknownTopicError):
+            raw.flush(client, "nope", [0])
+
+
 def test_only_durable_records_when_asked_for() -> None:
     with fake_broker() as broker, seglog.connect(broker.address) as client:
         fill(broker, 9)

@@ -11,6 +11,7 @@ from seglog_protocol.frames import encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
     FetchReply,
+    FlushReply,
     Message,
     OffsetsReply,
     TopicsReply,
@@ -57,7 +58,7 @@ def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
     """Add every error in ``reply`` to ``counts``, under its code: the whole's, or those of single partitions."""
     if isinstance(reply, SeglogError):
         counts[reply.code] += 1
-    elif isinstance(reply, (AppendReply, FetchReply, OffsetsReply, TruncateReply)):
+    elif isinstance(reply, (AppendReply, FetchReply, FlushReply, OffsetsReply, TruncateReply)):
         for result in reply.partitions:
             if result.error is not None:
                 counts[result.error.code] += 1

@@ -1,19 +1,19 @@
-"""Batches as they are, on trio: append ready-made ones, fetch a bounded range of offsets as batch bytes.
+"""Batches as they are, on trio: append ready-made ones, have them flushed, fetch a range of offsets as batch bytes.
 
 As ``seglog.raw``, whose ``RawBatch`` and ``join`` serve here too.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from seglog.delivery import Receipt
 from seglog.fetching import FETCH_BYTES, FetchedBatch
-from seglog.raw import RawBatch, append_request, appending, join, unanswered
+from seglog.raw import RawBatch, append_request, appending, flushing, join, unanswered
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import Ack
 
-__all__ = ["RawBatch", "append", "fetch", "join"]
+__all__ = ["RawBatch", "append", "fetch", "flush", "join"]
 
 
 async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
@@ -25,6 +25,11 @@ async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "dis
         await client.post(append_request(batches, ack), [batch.data for batch in batches])
         return unanswered(batches)
     return await client.converse(appending(batches, ack))
+
+
+async def flush(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Bring partitions to the disk; what survives power loss then, as ``seglog.raw.flush`` says. May be cancelled."""
+    return await client.converse(flushing(topic, partitions))
 
 
 @asynccontextmanager

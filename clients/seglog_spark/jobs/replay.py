@@ -65,7 +65,7 @@ def run(options: Options) -> int:
         wanted = [] if pinned.is_finished else [r for r in pinned.ranges if r.size]
         written = _replay(options, client, opened.source, write, wanted, progress)
         if write.job_id is not None and wanted:
-            MarksTopic(client, write.marks_topic, options.to_topic).finish(write.job_id, 0)
+            MarksTopic(client, write).finish(write.job_id, 0)
     _tell(options, opened.source, pinned, written, progress)
     return OK
 

@@ -95,7 +95,7 @@ def begin(
     ``prepare_topic`` and ``pinned`` raise.
     """
     assert write.topic is not None
-    marks = MarksTopic(client, write.marks_topic, write.topic)
+    marks = MarksTopic(client, write)
     before = None if write.job_id is None else pinned(marks, write.job_id, arguments, ranges, progress)
     found = before or Pinned(list(ranges))
     if found.is_finished or not any(r.size for r in found.ranges):

@@ -5,17 +5,27 @@ import sys
 import seglog_spark
 from tests.clients.spark.drivers import ORIGIN, SHORT_LIVED
 
+MASTER = "local-cluster[2,1,1024]"
 
-def main(server: str, source: str, batch: str, stream: str, folder: str) -> None:
-    """Return when ``source`` is in ``batch``, by a job that is run twice, and, by a stream, in ``stream``."""
-    conf = SHORT_LIVED | {
+
+def conf_of(events: str) -> dict[str, str]:
+    """A driver and executors that start soon, and leave a log of what each of them did in the folder ``events``."""
+    return SHORT_LIVED | {
         "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
+        # No task begins before both executors are there: else the first one might do all that a short job has to do.
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": f"file://{folder}/events",
+        "spark.eventLog.dir": f"file://{events}",
     }
-    spark = seglog_spark.session(master="local-cluster[2,1,1024]", conf=conf)
+
+
+def main(server: str, source: str, batch: str, stream: str, folder: str) -> None:
+    """Return when ``source`` is in ``batch``, by a job that is run twice, and, by a stream, in ``stream``."""
+    spark = seglog_spark.session(master=MASTER, conf=conf_of(f"{folder}/events"))
     once = {"servers": server, "deliveryGuarantee": "effectively-once", "batchBytes": "4k"}
     columns = ("key", "value", "timestamp", ORIGIN)
 

@@ -10,6 +10,7 @@ import pytest
 
 from seglog.client import Client
 from tests.clients.spark.conftest import require_spark
+from tests.clients.spark.jobs.test_jobs import in_files, records, with_offsets
 from tests.processes import Daemon
 from tests.support import REPOSITORY
 
@@ -77,7 +78,7 @@ def without_java(folder: Path) -> str:
 
 
 @pytest.mark.spark
-def test_spark_reads_and_writes_from_the_wheel_without_a_java_on_the_machine(
+def test_spark_and_a_job_work_from_the_wheel_without_a_java_on_the_machine(
     wheel: Path, running: Daemon, client: Client, topic: str, tmp_path: Path
 ) -> None:
     require_spark()
@@ -89,22 +90,31 @@ def test_spark_reads_and_writes_from_the_wheel_without_a_java_on_the_machine(
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    python = venv / "bin" / "python"
     subprocess.run(
         [
-            *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--constraint", REPOSITORY / "constraints.txt", f"seglog[spark-java] @ {wheel.as_uri()}"),
         ],
         check=True,
     )
-    done = subprocess.run(
-        [python, "-c", PROGRAM, running.address, topic],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [venv / "bin" / command[0], *command[1:]],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run("python", "-c", PROGRAM, running.address, topic)
     assert done.stdout.splitlines() == ["500 rows", "True interpreter", "True java"], done.stderr
-    with client.consumer(topic) as consumer:
-        assert sorted(record.value or b"" for record in consumer) == sorted(f"value {n}".encode() for n in range(500))
+    there = records(client, topic)
+    values = [record.value or b"" for some in there.values() for record in some]
+    assert sorted(values) == sorted(f"value {n}".encode() for n in range(500))
+
+    out = tmp_path / "archive"
+    archived = run("seglog", "--server", running.address, "spark", "archive", "--topic", topic, "--out", out)
+    assert archived.returncode == 0, archived.stderr
+    assert in_files(out) == with_offsets(there)

@@ -159,7 +159,7 @@ def test_tasks_epochs_and_queries_do_not_take_each_other_for_themselves(client: 
 def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=2)
     write_rows(client, once(topic), [rows(10)], ME)
-    marks = MarksTopic(client, f"{topic}-marks", topic)
+    marks = MarksTopic(client, once(topic))
     marks.finish("query", 0)
     client.truncate_topic(topic, {0: None, 1: None})
     written = write_rows(client, once(topic), [rows(10)], ME)
@@ -170,7 +170,7 @@ def test_a_finished_micro_batch_is_not_looked_for_in_the_topic(client: Client, t
 
 def test_a_newest_note_is_found_among_many_of_other_queries(client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=1)
-    marks = MarksTopic(client, f"{topic}-marks", topic)
+    marks = MarksTopic(client, once(topic))
     marks.finish("query", 7)
     with client.producer(f"{topic}-marks", ack="os") as producer:
         for number in range(700):
@@ -229,7 +229,7 @@ def test_the_rows_of_a_job_come_to_one_number_written_or_not(client: Client, top
     client.create_topic(topic, partitions=3)
     first = write_rows(client, of_job(topic), [rows(400)], JOB)
     again = write_rows(client, of_job(topic), [rows(100), rows(300, first=100)], JOB)
-    MarksTopic(client, f"{topic}-marks", topic).finish("nightly", 0)
+    MarksTopic(client, of_job(topic)).finish("nightly", 0)
     backwards = rows(400).take(pa.array(range(399, -1, -1)))
     finished = write_rows(client, of_job(topic), [backwards], JOB)
     assert first.content == again.content == finished.content != 0

@@ -184,6 +184,15 @@ async def test_a_client_that_is_cancelled_lets_the_broker_stop(tmp_path: Path) -
             assert (await client.offsets("t"))[0].latest == 0
 
 
+async def test_what_was_written_at_os_survives_a_power_cut_when_it_was_flushed(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("t", 2)
+        batch = encode_batch([(1, None, b"v", ())] * 3)
+        await raw.append(client, [raw.RawBatch("t", number, batch) for number in (0, 1)], ack="os")
+        assert await raw.flush(client, "t", [1]) == {1: 3}
+        assert [(place.latest, place.durable) for place in await client.offsets("t")] == [(3, 0), (3, 3)]
+
+
 async def test_segments_are_explained_alike_by_both_faces(tmp_path: Path) -> None:
     async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
         await client.create_topic("t", 1, {"segment.bytes": 4096})

@@ -32,15 +32,17 @@ HOUR_MS = 3_600_000
 Content = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
 
-def produce(client: Client, topic: str, count: int, *, start: int = 0) -> None:
+def produce(
+    client: Client, topic: str, count: int, *, start: int = 0, keys: int = 500, value_bytes_max: int = 600
+) -> None:
     """Records of every kind: without key, value or headers, out of time's order, partition 3 left empty."""
     choose = random.Random(start)
     client.create_topic(topic, partitions=4, config={"segment.bytes": 1 << 20, "retention.ms": -1}, exist_ok=True)
     with client.producer(topic, ack="os", compression="zstd", batch_bytes=20_000) as producer:
         for number in range(start, start + count):
-            key = f"key {choose.randrange(500)}" if number % 7 else None
+            key = f"key {choose.randrange(keys)}" if number % 7 else None
             producer.send(
-                None if number % 10 == 9 else choose.randbytes(choose.randrange(600)),
+                None if number % 10 == 9 else choose.randbytes(choose.randrange(value_bytes_max)),
                 key=key,
                 partition=choose.randrange(3) if key is None else partition_for_key(key.encode(), 3),
                 timestamp=START_MS + number * 1001 - choose.randrange(5000),

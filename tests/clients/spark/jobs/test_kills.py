@@ -2,27 +2,39 @@
 
 import random
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 import seglog
 from seglog.client import Client
+from seglog.fetching import Record
+from seglog_spark.writing import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import killed_in_the_end
-from tests.clients.spark.jobs.test_jobs import content, in_files, produce, records, with_offsets
+from tests.clients.spark.drivers import SHORT_LIVED, killed_in_the_end
+from tests.clients.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
 from tests.processes import Daemon, clean_environment, seglog_command
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def run(running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None) -> None:
+def conf_arguments(conf: Mapping[str, str]) -> list[str]:
+    """A configuration of Spark on a job's command line."""
+    return [f"--conf={key}={value}" for key, value in conf.items()]
+
+
+SOON_OVER = conf_arguments(SHORT_LIVED)
+
+
+def run(
+    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
+) -> None:
     """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true."""
     with log.open("ab") as said:
         started = subprocess.Popen(
-            [*seglog_command(running.address, "spark"), *arguments],
-            env=clean_environment(),
+            [*seglog_command(running.address, "spark"), *arguments, *SOON_OVER],
+            env=clean_environment(**environment),
             start_new_session=True,
             stdout=said,
             stderr=said,
@@ -35,6 +47,16 @@ def run(running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] |
                     continue
             if until is None:
                 assert driver.wait() == 0, log.read_text()[-4000:]
+
+
+def reached(client: Client, topic: str, count: int) -> Callable[[], bool]:
+    """Whether a topic that a job makes has so many records."""
+
+    def look() -> bool:
+        names = {found.name for found in client.topics()}
+        return topic in names and sum(place.latest for place in client.offsets(topic)) >= count
+
+    return look
 
 
 def test_an_archive_is_exact_when_its_runs_are_killed(running: Daemon, topic: str, tmp_path: Path) -> None:
@@ -73,13 +95,49 @@ def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
     there = records(client, topic)
     arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "killed", "--master", "local[2]")
 
-    def has(count: int) -> bool:
-        names = {found.name for found in client.topics()}
-        return target in names and sum(place.latest for place in client.offsets(target)) >= count
-
     for count in sorted(choose.randrange(1, 5_000) for _ in range(3)):
-        run(running, log, *arguments, "--rate", "4000", until=lambda count=count: has(count))  # type: ignore[misc]
+        run(running, log, *arguments, "--rate", "4000", until=reached(client, target, count))
         produce(client, topic, 10, start=6_000 + count)  # which are not for this job
     run(running, log, *arguments)
     replayed = content(records(client, target))
     assert replayed == content(there)
+
+
+def produce_for_compaction(client: Client, topic: str) -> dict[int, list[Record]]:
+    """Records of which more are left, by partition, than go into one request of the sink; those that are the latest."""
+    produce(client, topic, 14_000, keys=20_000, value_bytes_max=3_000)
+    left = plain_latest(records(client, topic), keep_null=True, delete_tombstones=False, before=1 << 60)
+    assert all(sum(len(r.value or b"") for r in left[p]) > REQUEST_BYTES for p in range(3))
+    return left
+
+
+def test_a_compaction_to_files_equals_a_plain_dict_when_its_runs_are_killed(
+    running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    out, log = tmp_path / "compacted", tmp_path / "job.log"
+    arguments = ("compact", "--topic", topic, "--out", str(out), "--master", "local[2]")
+    left = produce_for_compaction(client, topic)
+    for at_work in (lambda: any(out.glob("*/.*.tmp")), lambda: any(out.glob("*/*.parquet"))):
+        run(running, log, *arguments, until=at_work)
+        produce(client, topic, 10, start=14_000)  # which are not for this job
+    run(running, log, *arguments)
+    assert in_files(out) == with_offsets(left)
+    assert not any(out.rglob("*.tmp"))
+
+
+def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_are_killed(
+    running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    target, log = f"{topic}-target", tmp_path / "job.log"
+    left = produce_for_compaction(client, topic)
+    arguments = ("compact", "--topic", topic, "--to-topic", target, "--job-id", "killed", "--master", "local[2]")
+    for count in (1, random.Random(seed).randrange(1, sum(map(len, left.values())))):
+        run(running, log, *arguments, until=reached(client, target, count))
+        print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
+        produce(client, topic, 10, start=14_000)  # which are not for this job
+    run(running, log, *arguments)
+    assert content(records(client, target)) == content(left)
