@@ -154,6 +154,6 @@ def test_the_same_micro_batch_has_the_same_tasks_in_another_run_whatever_has_bee
     assert len(first) == 8
 
 
-def test_a_task_of_a_micro_batch_has_a_million_offsets_at_most() -> None:
-    tasks = StreamPlan(log(a_0=2_500_000), stream_options()).tasks({A0: 0}, {A0: 2_500_000})
-    assert [task.size for task in tasks] == [833_333, 833_333, 833_334]
+def test_a_task_of_a_micro_batch_has_a_quarter_of_a_million_offsets_at_most() -> None:
+    tasks = StreamPlan(log(a_0=600_000), stream_options()).tasks({A0: 0}, {A0: 600_000})
+    assert [task.size for task in tasks] == [200_000] * 3
