@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.arrow.columns import NewRecords
-from seglog.arrow.varints import offsets_of
+from seglog.arrow.varints import binary_array, offsets_of
 from seglog_protocol.batch_columns import Int64s
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -30,7 +30,7 @@ _INVERSE: Final[int] = pow(_MULTIPLIER, -1, MODULUS)
 _POWERS: Final[Fingerprints] = np.cumprod(np.full(BLOCK_BYTES, _MULTIPLIER, np.uint64), dtype=np.uint64)
 _INVERSE_POWERS: Final[Fingerprints] = np.cumprod(np.full(BLOCK_BYTES, _INVERSE, np.uint64), dtype=np.uint64)
 _BLOCK_INVERSE: Final = _INVERSE_POWERS[-1]
-_NO_HEADERS: Final = pa.array([b"\x00"], pa.binary())  # as they stand in a record
+_NO_HEADERS: Final = binary_array(np.array([0, 1], np.int32), pa.py_buffer(b"\x00"))  # as they stand in a record
 
 
 def fingerprints(records: NewRecords) -> Fingerprints:
