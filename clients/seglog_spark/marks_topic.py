@@ -9,6 +9,8 @@ An attempt that was killed may have left rows that are not on the disk: it was s
 for "os", and nothing else is sure to sync such a tail soon. A query that writes at "disk" has it synced before it looks
 for marks, and so before it leaves a row out, and before it notes an end: were an end above what a power cut leaves, the
 marks of the next rows might lie below it.
+
+A note speaks of one topic, not of its name: when the target was deleted and made again, nothing is noted of it.
 """
 
 import json
@@ -18,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from seglog import raw
 from seglog.client import Client
+from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.messages import ConfigValue
 from seglog_spark.catalog import patiently
 from seglog_spark.marks import Mark, Rows, Writing, read_mark
@@ -90,7 +93,7 @@ class MarksTopic:
 
     def finished(self, query: str) -> Finished | None:
         """The newest; None when there is none."""
-        found = self._newest(self._key(query))
+        found = self._noted(self._key(query))
         if found is None:
             return None
         content = Content(*found["content"]) if "content" in found else None
@@ -99,7 +102,7 @@ class MarksTopic:
     def begin(self, writing: Writing) -> NextOffsets:
         """Of a query that has finished nothing yet: where this task's first rows may be at the earliest."""
         key = self._key(writing.query, writing.task)
-        found = self._newest(key)
+        found = self._noted(key)
         if found is not None and found["begun"] == writing.epoch:
             return _ends(found)
         ends = self.ends()
@@ -107,21 +110,37 @@ class MarksTopic:
         return ends
 
     def plan(self, job: str) -> dict[str, Any] | None:
-        """What a batch job noted that it would do; None when it has noted nothing."""
-        found = self._newest(self._key(job, "plan"))
-        return None if found is None else found["plan"]
+        """What a batch job noted that it would do, whatever its target; None when it has noted nothing."""
+        found = self._newest(_plan_key(job))
+        if found is None or (found["target"] == self._target and found["topic_id"] != self._topic_id()):
+            return None
+        plan: dict[str, Any] = found["plan"]
+        return plan
 
     def note_plan(self, job: str, plan: Mapping[str, Any]) -> None:
         """What a batch job is going to do, for when it is run again."""
-        self._write(self._key(job, "plan"), {"plan": plan})
+        self._write(_plan_key(job), {"plan": plan})
 
-    def _key(self, query: str, part: int | str | None = None) -> str:
-        return json.dumps([self._target, query] if part is None else [self._target, query, part])
+    def _key(self, query: str, task: int | None = None) -> str:
+        return json.dumps([self._target, query] if task is None else [self._target, query, task])
+
+    def _topic_id(self) -> str:
+        """The target's; none while there is no such topic."""
+        try:
+            return patiently(lambda: self._client.describe_topic(self._target)).id
+        except UnknownTopicError:
+            return ""
+
+    def _noted(self, key: str) -> dict[str, Any] | None:
+        """What was noted last, of the target that there is now."""
+        found = self._newest(key)
+        return None if found is None or found["topic_id"] != self._topic_id() else found
 
     def _write(self, key: str, value: Mapping[str, Any]) -> None:
         self._client.create_topic(self._name, partitions=1, config=_CONFIG, exist_ok=True)
         with self._client.producer(self._name, ack="disk", linger_ms=0) as producer:
-            producer.send(json.dumps(value), key=key)
+            note = {**value, "target": self._target, "topic_id": self._topic_id()}
+            producer.send(json.dumps(note), key=key)
 
     def _newest(self, key: str) -> dict[str, Any] | None:
         topics = {topic.name for topic in self._client.topics()}
@@ -172,6 +191,10 @@ class MarksTopic:
                 mark = None if first is None else read_mark(first.headers)
                 if mark is not None:
                     yield mark, batch.header.last_offset_delta + 1
+
+
+def _plan_key(job: str) -> str:
+    return json.dumps(["", job, "plan"])  # no topic has that name
 
 
 def _ends(found: Mapping[str, Any]) -> NextOffsets:

@@ -95,14 +95,14 @@ def begin(
     ``prepare_topic`` and ``pinned`` raise.
     """
     assert write.topic is not None
-    marks = MarksTopic(client, write)
+    marks, arguments = MarksTopic(client, write), {**arguments, "to": write.topic}
     before = None if write.job_id is None else pinned(marks, write.job_id, arguments, ranges, progress)
     found = before or Pinned(list(ranges))
     if found.is_finished or not any(r.size for r in found.ranges):
         return found
     prepare_topic(client, write.topic, len(found.ranges), preserve, progress)
     if write.job_id is not None and before is None:
-        marks.note_plan(write.job_id, {"arguments": dict(arguments), "ranges": [list(r) for r in ranges]})
+        marks.note_plan(write.job_id, {"arguments": arguments, "ranges": [list(r) for r in ranges]})
     return found
 
 

@@ -290,3 +290,15 @@ def test_a_batch_that_is_refused_fails_the_task(client: Client, topic: str, monk
     monkeypatch.setattr(raw, "append", refusing)
     with pytest.raises(StorageError, match="the disk is in the way"):
         write_rows(client, options(topic), [rows(400)], None)
+
+
+def test_of_a_target_that_was_deleted_and_made_again_nothing_is_noted(client: Client, topic: str) -> None:
+    for _ in range(2):
+        client.create_topic(topic)
+        for skipped in (0, 20):
+            written = write_rows(client, of_job(topic), [rows(20)], JOB)
+            assert (written.rows, written.skipped) == (20, skipped)
+            MarksTopic(client, of_job(topic)).finish(JOB.query, 0)
+        assert values(client, topic) == list(range(20))
+        client.delete_topic(topic)
+    assert MarksTopic(client, of_job(topic)).finished(JOB.query) is None

@@ -209,6 +209,20 @@ def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
     assert (code, "--job-id j was given to another job" in said) == (2, True)
 
 
+def test_a_job_id_belongs_to_one_target_which_is_filled_again_when_it_was_deleted(
+    job: Job, command: Command, client: Client, topic: str
+) -> None:
+    produce(client, topic, 50)
+    replay = ("replay", "--topic", topic, "--job-id", f"{topic}-j", "--to-topic")
+    assert job(*replay, f"{topic}-target")["records"] == 50
+    code, _, said = command(*replay, f"{topic}-tagret")
+    assert (code, f"was given to another job: replay {topic}" in said, f"to {topic}-tagret" in said) == (2, True, True)
+    assert job(*replay, f"{topic}-target")["is_repeated"]
+    client.delete_topic(f"{topic}-target")
+    again = job(*replay, f"{topic}-target")
+    assert (again["records"], again["is_repeated"]) == (50, False)
+
+
 def plain_latest(
     found: dict[int, list[Record]], *, keep_null: bool, delete_tombstones: bool, before: int
 ) -> dict[int, list[Record]]:
