@@ -109,7 +109,8 @@ def _to_files(
         "before_offset": options.before_offset,
     }
     wanted = Manifest(opened.source.topic, opened.topic_id, "compacted", settings)
-    if begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite) is not None:
+    beginning = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
+    if beginning is not None and any(r.size for r in beginning.planned):
         runner.start()  # before the folder is claimed, and before an earlier compaction goes
     make_folder(folder)
     with locked(folder):
@@ -146,6 +147,8 @@ def _remove_files(folder: Path) -> None:
 def _make_files(
     options: Options, opened: Opened, ranges: Sequence[OffsetRange], folder: Path, runner: Runner
 ) -> list[ArchivedFile]:
+    if not any(r.size for r in ranges):
+        return []
     task = FilesTask(folder, {r.partition: r for r in ranges}, options.compression)
     with runner.watched():
         told = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()

@@ -180,19 +180,20 @@ def test_a_replay_that_is_run_again_under_its_id_writes_nothing_twice(
 
 
 def test_where_there_is_nothing_to_write_no_topic_is_made(
-    job: Job, command: Command, client: Client, topic: str
+    job: Job, command: Command, client: Client, topic: str, tmp_path: Path
 ) -> None:
     produce(client, topic, 50)
     target = f"{topic}-target"
-    replay = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "j")
+    replay = ("replay", "--topic", topic, "--to-topic", target, "--job-id", f"{topic}-j")
     for start, until in (("2020-01-01", "2019-01-01"), ("30", "20"), ("latest", "earliest"), ("-1h", "-2h")):
         code, _, said = command(*replay, f"--from={start}", f"--until={until}")
         assert (code, f"--from {start} lies behind --until {until}" in said) == (2, True)
     for moments in (("--from", "latest"), ("--until", "earliest"), ("--from", "5", "--until", "5")):
         found = job(*replay, *moments)
         assert (found["records"], found["is_repeated"]) == (0, False)
-    compact = ("compact", "--topic", topic, "--to-topic", target, "--before-offset", "0", "--job-id", "j")
-    assert job(*compact)["records"] == 0
+    compact = ("compact", "--topic", topic, "--before-offset", "0")
+    assert job(*compact, "--to-topic", target, "--job-id", f"{topic}-j")["records"] == 0
+    assert job(*compact, "--out", str(tmp_path))["files"] == []
     assert target not in {found.name for found in client.topics()}
     assert job(*replay)["records"] == 50  # an id under which nothing was written is free
 
@@ -200,13 +201,13 @@ def test_where_there_is_nothing_to_write_no_topic_is_made(
 def test_a_job_id_belongs_to_the_topic_it_was_used_for_and_not_to_its_name(
     job: Job, command: Command, client: Client, topic: str
 ) -> None:
-    replay = ("replay", "--topic", topic, "--to-topic", f"{topic}-target", "--job-id", "j")
+    replay = ("replay", "--topic", topic, "--to-topic", f"{topic}-target", "--job-id", f"{topic}-j")
     produce(client, topic, 50)
     job(*replay)
     client.delete_topic(topic)
     produce(client, topic, 50, start=50)
     code, _, said = command(*replay)
-    assert (code, "--job-id j was given to another job" in said) == (2, True)
+    assert (code, f"--job-id {topic}-j was given to another job" in said) == (2, True)
 
 
 def test_a_job_id_belongs_to_one_target_which_is_filled_again_when_it_was_deleted(

@@ -93,7 +93,7 @@ def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
     target, log = f"{topic}-target", tmp_path / "job.log"
     produce(client, topic, 6_000)
     there = records(client, topic)
-    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "killed", "--master", "local[2]")
+    arguments = ("replay", "--topic", topic, "--to-topic", target, "--job-id", "killed-replay", "--master", "local[2]")
 
     for count in sorted(choose.randrange(1, 5_000) for _ in range(3)):
         run(running, log, *arguments, "--rate", "4000", until=reached(client, target, count))
@@ -134,7 +134,17 @@ def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_a
     print(f"seed {seed}")
     target, log = f"{topic}-target", tmp_path / "job.log"
     left = produce_for_compaction(client, topic)
-    arguments = ("compact", "--topic", topic, "--to-topic", target, "--job-id", "killed", "--master", "local[2]")
+    arguments = (
+        "compact",
+        "--topic",
+        topic,
+        "--to-topic",
+        target,
+        "--job-id",
+        "killed-compaction",
+        "--master",
+        "local[2]",
+    )
     for count in (1, random.Random(seed).randrange(1, sum(map(len, left.values())))):
         run(running, log, *arguments, until=reached(client, target, count))
         print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
