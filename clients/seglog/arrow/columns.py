@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglog.arrow.schema import numbers_array
 from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns, zigzag
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.record_batch import NO_TIMESTAMP
@@ -69,7 +70,7 @@ class NewRecords:
 
     def take(self, order: Int64s) -> "NewRecords":
         """These records in this order, copied."""
-        places = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+        places = numbers_array(pa.int64(), order)
         return self._with(lambda column: column.take(places), lambda numbers: numbers[order])
 
     def _with(self, rows_of: Callable[[pa.Array], pa.Array], entries_of: Callable[[Int64s], Int64s]) -> "NewRecords":

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglog.arrow.schema import HEADER, SCHEMA, constant
+from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
 from seglog.failures import copied
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
@@ -183,12 +183,12 @@ class _Rows:
             case "topic":
                 return pa.repeat(constant(pa.string(), self.topic.encode()), count)
             case "partition":
-                return _int32s(np.full(count, self.partition, np.int32))
+                return numbers_array(pa.int32(), np.full(count, self.partition, np.int32))
             case "offset":
-                return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(self.offsets)])
+                return numbers_array(pa.int64(), self.offsets)
             case _:
                 kinds = (self._of_batch(self.batches.attributes) & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
-                return _int32s(kinds)
+                return numbers_array(pa.int32(), kinds)
 
     def _of_batch(self, field: Int64s) -> Int64s:
         """A field of the batch of each row."""
@@ -284,13 +284,9 @@ def gather(data: Buffer, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> 
     everything = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data).slice(base)]
     )
-    taken = everything.take(_int32s(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    taken = everything.take(numbers_array(pa.int32(), np.arange(0, 2 * count, 2, dtype=np.int32)))
     _, offsets, content = taken.buffers()
     return pa.Array.from_buffers(kind, count, [_validity(is_there), offsets, content])
-
-
-def _int32s(numbers: npt.NDArray[np.int32]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _validity(is_there: Bools) -> pa.Buffer | None:

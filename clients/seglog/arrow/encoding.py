@@ -50,9 +50,13 @@ class EncodedBatch(NamedTuple):
     """A whole record batch with base offset 0, as ``raw.append`` takes it, and the ``records`` that are in it."""
 
     partition: int
-    record_count: int
     data: bytes
     records: NewRecords
+
+    @property
+    def record_count(self) -> int:
+        """Of ``records``."""
+        return len(self.records)
 
 
 class ArrowEncoder:
@@ -175,7 +179,7 @@ class ArrowEncoder:
             if len(data) > self.batch_bytes and count > 1:  # what cannot be compressed grows a little
                 yield from self._build(records.part(first, last), [0, count // 2, count], partition[first:last])
             else:
-                yield EncodedBatch(int(partition[first]), count, data, records.part(first, last))
+                yield EncodedBatch(int(partition[first]), data, records.part(first, last))
 
 
 # --- Records ----------------------------------------------------------------------------------------------------------

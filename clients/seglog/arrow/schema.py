@@ -13,9 +13,10 @@ Spark shows a record without a timestamp as one millisecond before 1970; here it
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -56,11 +57,16 @@ def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) ->
     return pa.schema([_FIELDS[name] for name in names])
 
 
-def constant(kind: pa.DataType, content: bytes) -> pa.Scalar:
-    """``content`` as a scalar of ``kind``, which is binary or text.
+# ``pyarrow.scalar`` and ``pyarrow.array`` look at Python's values and numpy's arrays through pandas, where there is
+# one. To import that takes a process longer than everything else here together, so this package uses buffers.
 
-    ``pyarrow.scalar`` and ``pyarrow.array`` look at Python's values and numpy's arrays through pandas, where there is
-    one. To import that takes a process longer than everything else here together, so this package uses buffers.
-    """
+
+def numbers_array(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
+    """``numbers``, none of them null and not copied, as an array of ``kind``, which has the same size."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def constant(kind: pa.DataType, content: bytes) -> pa.Scalar:
+    """``content`` as a scalar of ``kind``, which is binary or text."""
     bounds = np.array([0, len(content)], np.int32)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bounds), pa.py_buffer(content)])[0]

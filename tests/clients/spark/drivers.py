@@ -1,6 +1,7 @@
 """Drivers of Spark as processes of their own, which can be killed with all that they started."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -72,6 +73,13 @@ class Driver:
     def kill(self) -> bool:
         """SIGKILL to all of it; whether the driver was running until then."""
         return _kill(self._process)
+
+
+def dice() -> random.Random:
+    """Other choices in every run; the seed is printed, so that those of a failed one can be made again."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
 
 
 def _command_lines(session: int) -> dict[int, str]:

@@ -5,7 +5,6 @@ Streams run while drivers and the daemon are killed between two instructions.
 
 import gzip
 import json
-import random
 import sys
 import zlib
 from collections import Counter, defaultdict
@@ -21,7 +20,7 @@ import pytest
 import seglog
 from seglog.partitioner import partition_for_key
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import Driver, GivenUpError, driver, newest
+from tests.clients.spark.drivers import Driver, GivenUpError, dice, driver, newest
 from tests.processes import Daemon, daemon
 from tests.processes import seglog as run_seglog
 from tests.support import shared_data
@@ -135,9 +134,7 @@ def wait_for_commits(running: Driver, folder: Path, count: int) -> None:
 def survived(loaded: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Survived:
     """Both streams, run to their end by driver after driver: all but the last are killed, the daemon now and then."""
     folder = tmp_path_factory.mktemp("killed")
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
+    choose = dice()
     with_daemon = choose.sample(range(DRIVER_KILLS), DAEMON_KILLS)
     kills: list[Kill] = []
     daemon_kills = 0

@@ -1,6 +1,5 @@
 """Jobs whose driver is killed between two instructions, and that are then run again."""
 
-import random
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from seglog.client import Client
 from seglog.fetching import Record
 from seglog_spark.writing import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import SHORT_LIVED, killed_in_the_end
+from tests.clients.spark.drivers import SHORT_LIVED, dice, killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
 from tests.processes import Daemon, clean_environment, seglog_command
 
@@ -61,9 +60,7 @@ def reached(client: Client, topic: str, count: int) -> Callable[[], bool]:
 
 def test_an_archive_is_exact_when_its_runs_are_killed(running: Daemon, topic: str, tmp_path: Path) -> None:
     require_spark()
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
+    choose = dice()
     out, log = tmp_path / "archive", tmp_path / "job.log"
     arguments = ("archive", "--topic", topic, "--out", str(out), "--target-file-mb", "1", "--master", "local[2]")
 
@@ -87,9 +84,7 @@ def test_a_replay_under_an_id_is_exact_when_its_runs_are_killed(
     running: Daemon, client: Client, topic: str, tmp_path: Path
 ) -> None:
     require_spark()
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
+    choose = dice()
     target, log = f"{topic}-target", tmp_path / "job.log"
     produce(client, topic, 6_000)
     there = records(client, topic)
@@ -130,8 +125,6 @@ def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_a
     running: Daemon, client: Client, topic: str, tmp_path: Path
 ) -> None:
     require_spark()
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     target, log = f"{topic}-target", tmp_path / "job.log"
     left = produce_for_compaction(client, topic)
     arguments = (
@@ -145,7 +138,7 @@ def test_a_compaction_to_a_topic_under_an_id_equals_a_plain_dict_when_its_runs_a
         "--master",
         "local[2]",
     )
-    for count in (1, random.Random(seed).randrange(1, sum(map(len, left.values())))):
+    for count in (1, dice().randrange(1, sum(map(len, left.values())))):
         run(running, log, *arguments, until=reached(client, target, count))
         print(f"killed with {sum(place.latest for place in client.offsets(target))} records")
         produce(client, topic, 10, start=14_000)  # which are not for this job
