@@ -13,7 +13,7 @@ from tests.processes import Daemon
 
 
 def fill(client: Client, topic: str, count: int, partitions: int = 1) -> None:
-    client.create_topic(topic, partitions=partitions, config={"segment.bytes": 16_384})
+    client.create_topic(topic, partitions=partitions, config={"segment.bytes": 16_384, "retention.ms": -1})
     with client.producer(topic, ack="os", batch_bytes=1000) as producer:
         for number in range(count):
             producer.send(f"value {number}", key=str(number), timestamp=number * 1000)
