@@ -34,7 +34,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def fill(client: Client, topic: str, count: int, *, partitions: int = 2) -> None:
     """Records of every codec, with headers, tombstones and no key now and then, over many small segments."""
-    client.create_topic(topic, partitions, {"segment.bytes": 16_384, "index.interval.bytes": 512})
+    client.create_topic(topic, partitions, {"segment.bytes": 16_384, "index.interval.bytes": 512, "retention.ms": -1})
     for number, codec in enumerate(CODECS):
         with client.producer(topic, ack="os", batch_bytes=2000, compression=codec) as producer:
             for record in range(number, count, len(CODECS)):

@@ -22,7 +22,9 @@ START_MS = 1_546_300_800_000
 
 def produce(client: Client, topic: str, count: int, *, partitions: int = 2, start: int = 0) -> None:
     """Records numbered from ``start``, a tenth of them tombstones, every third with headers."""
-    client.create_topic(topic, partitions=partitions, config={"segment.bytes": 1 << 20}, exist_ok=True)
+    client.create_topic(
+        topic, partitions=partitions, config={"segment.bytes": 1 << 20, "retention.ms": -1}, exist_ok=True
+    )
     with client.producer(topic, ack="os", compression="zstd") as producer:
         for number in range(start, start + count):
             headers = [("n", str(number).encode()), ("none", None)] if number % 3 == 0 else []
