@@ -36,6 +36,8 @@ class LogReading(LogWithDamage):
                     if not min_one:
                         return None
                     end = found.end
+                if end == segment.size and number + 1 < len(self._bases):
+                    segment.check_end(self._bases[number + 1])
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
                 self._measure(number, error)  # behind what was found: from now on a slice ends before it

@@ -111,6 +111,7 @@ class Segment:
         )
         self._offset_index_checked = False  # looked at since this object was made
         self._time_index_checked = False
+        self._end_checked = False  # as above, of a closed segment
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Segment:
         interval and the largest timestamp are taken up where they were.
         """
         self.release()  # one that was just made holds a lease already
-        self.is_active = True
+        self.is_active, self._end_checked = True, False
         self.ensure_indexes()
         self.offset_index.create()
         self.time_index.create()
@@ -428,6 +429,24 @@ class Segment:
             boundary = position + header.size
         return boundary
 
+    def check_end(self, next_base: int) -> None:
+        """Raise CorruptRecordError when the last batch reaches ``next_base``, where the next segment begins.
+
+        Checksums leave out the offset: one that is wrong shows by the batch that follows, which here is in another
+        file. Looked at once.
+        """
+        if not self._end_checked:
+            last = self.find(next_base - 1)
+            if last is not None and last.header.last_offset >= next_base:
+                raise CorruptRecordError(
+                    f"the batch at position {last.position} of {self.log_path} reaches offset "
+                    f"{last.header.last_offset}, and the next segment begins at {next_base}",
+                    path=self.log_path,
+                    position=last.position,
+                    start_offset=-1,
+                )
+            self._end_checked = True
+
     def lease(self) -> Lease[File]:
         """The ``.log`` file, kept open until the lease is released."""
         return self._handles.lease(self.log_path)
@@ -496,6 +515,7 @@ class Segment:
 
     def _forget_places(self) -> None:
         """Of what is remembered of the file's bytes, some may be wrong."""
+        self._end_checked = False
         self.tail.forget()
         self._behind_reads.clear()
 

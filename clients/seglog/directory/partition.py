@@ -67,11 +67,12 @@ class Holes(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the batches go on that follow ``offset``."""
+    """Where the batches go on that follow ``offset``; those of this segment lie below ``limit``."""
 
     segment: SegmentFile
     position: int
     offset: int
+    limit: int
 
 
 class PartitionFiles:
@@ -187,12 +188,12 @@ class PartitionFiles:
             if place is None:
                 return memoryview(b"")
             data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
-            size, following = _whole(data)
+            size, following = _whole(data, place.limit)
             if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
-                data = place.segment.pread(header.size, place.position)  # one that is larger than the limit
-                size, following = _whole(data)
+                data = place.segment.pread(header.size, place.position)  # one that is larger than ``bytes_max``
+                size, following = _whole(data, place.limit)
             if size:
-                self._place = _Place(place.segment, place.position + size, following)
+                self._place = _Place(place.segment, place.position + size, following, place.limit)
                 return memoryview(data)[:size]
             place = self._seek(offset)  # behind the segment's end, or in front of damage: told by who looks for it
         raise self._restless()
@@ -223,15 +224,17 @@ class PartitionFiles:
 
     def _find(self, segment: SegmentFile, offset: int, later: list[int]) -> _Place | None:
         """As ``_seek``, in one segment; ``later`` are the bases of those behind it."""
-        end = 0
+        end, limit = 0, later[0] if later else names.OFFSET_MAX
         for found in segment.walk(segment.floor(offset)):
             end = found.end
             base = found.header.base_offset
             if found.header.last_offset < offset:
                 continue
+            if found.header.last_offset >= limit:  # no checksum covers it: the last one's offset is wrong
+                raise self._damaged(segment, end, offset, max(offset + 1, limit))
             if found.behind_damage and base > offset:
                 raise self._damaged(segment, found.position, offset, base)
-            return _Place(segment, found.position, offset)
+            return _Place(segment, found.position, offset, limit)
         if later and end < segment.size:
             raise self._damaged(segment, end, offset, max(offset + 1, later[0]))
         return None
@@ -357,10 +360,12 @@ class PartitionFiles:
         )
 
 
-def _whole(data: bytes) -> tuple[int, int]:
-    """The bytes of the whole batches at the beginning of ``data``, and the offset that follows them."""
+def _whole(data: bytes, limit: int) -> tuple[int, int]:
+    """The bytes of the whole batches below ``limit`` at the beginning of ``data``, and the offset that follows them."""
     size = following = 0
     with suppress(CorruptRecordError):  # whoever asks for what lies there is told
         for header, batch in iter_batches(data):
+            if header.last_offset >= limit:
+                break
             size, following = size + len(batch), header.next_offset
     return size, following

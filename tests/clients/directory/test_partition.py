@@ -96,6 +96,19 @@ def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(tmp_pa
     assert offsets_read(tmp_path, 2) == [2, 3, 4]
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("risen_by", [1, 2, 1 << 40])
+def test_an_offset_that_rose_at_the_end_of_a_closed_segment_is_damage(
+    tmp_path: Path, piece_bytes: int, risen_by: int
+) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, [FOUR[0], batch_at(1 + risen_by)], 0)
+    write_segment(directory, FOUR[2:], 2)
+    with pytest.raises(CorruptRecordError, match="offsets 1 to 1 of t-0 cannot be read") as caught:
+        offsets_read(tmp_path, piece_bytes=piece_bytes)
+    assert offsets_read(tmp_path, caught.value.next_offset, piece_bytes=piece_bytes) == [2, 3]
+
+
 def damage(start: int, end: int, position: int, end_position: int) -> dict[str, object]:
     places = {"segment": 0, "position": position, "end_position": end_position}
     return {"start_offset": start, "end_offset": end, "reason": "damaged"} | places
