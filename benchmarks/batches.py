@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,7 +10,8 @@ from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 
 RECORD_BYTES: Final = 100
-FIRST_TIMESTAMP: Final = 1_700_000_000_000
+FIRST_TIMESTAMP: Final = time.time_ns() // 1_000_000 - 24 * 3600 * 1000
+"""A day ago: older data would expire amid a benchmark, and a day has room for millions of records a ms apart."""
 
 
 def values(count: int) -> list[bytes]:
