@@ -109,6 +109,7 @@ class FakeFile:
     real: File | None = None
     path: str = "fake/00000000000000000000.log"
     reads: list[tuple[int, int]] = field(default_factory=list)
+    brought_in: list[tuple[int, int]] = field(default_factory=list)
 
     def fileno(self) -> int:
         if self.real is None:
@@ -124,6 +125,12 @@ class FakeFile:
 
     def is_cached(self, position: int, size: int) -> bool:
         return self.cached
+
+    def no_readahead(self) -> None:
+        raise NotImplementedError
+
+    def bring_in(self, position: int, size: int) -> None:
+        self.brought_in.append((position, size))
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         raise NotImplementedError

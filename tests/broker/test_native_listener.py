@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.listeners import acks, connection, native
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.native import ListenError, open_listeners
+from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
 from seglog_broker.offload import InlineOffload, Offload
 from seglog_broker.storage.filesystem import File, PosixFileSystem
 from seglog_protocol.errors import InvalidTopicError
@@ -505,7 +506,7 @@ class CountingOffload(InlineOffload):
 @pytest.mark.trio
 @pytest.mark.parametrize("cached", [True, False])
 async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: Path, cached: bool) -> None:
-    content = bytes(range(256)) * 12_000  # three steps
+    content = bytes(range(256)) * (3 * SEND_STEP_BYTES // 256)
     real = stored(tmp_path, content)
     offload = CountingOffload()
     broker = FakeBroker(offload)
@@ -518,6 +519,7 @@ async def test_slices_go_out_in_their_order_whether_in_memory_or_cold(tmp_path: 
         assert bytes(frame.payload) == content[5:-4] + content[3:10]
     real.close()
     assert len(file.reads) == offload.cold_reads
+    assert file.brought_in == [(position, READ_AHEAD_BYTES) for position, _ in file.reads]
     assert offload.cold_reads == (0 if cached and hasattr(os, "RWF_NOWAIT") else 4)
 
 

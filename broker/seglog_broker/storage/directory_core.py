@@ -53,7 +53,7 @@ class DirectoryCore:
         self._clock = clock
         self._config = config
         self._new_uuid = new_uuid
-        self.handles = HandlePool(fs, config.seglog_handles_max)
+        self.handles = HandlePool(fs, config.seglog_handles_max, readahead=False)
         self.space = FreeSpace(fs, path, config)
         self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
         self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))

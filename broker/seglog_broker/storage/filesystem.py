@@ -104,6 +104,14 @@ class File(Protocol):
         """Whether [position, position + size) can probably be read without waiting for the disk."""
         ...
 
+    def no_readahead(self) -> None:
+        """From now on only what is asked for is read from the disk: readahead has to wait where many requests are."""
+        ...
+
+    def bring_in(self, position: int, size: int) -> None:
+        """Ask for [position, position + size) to be read into memory; waits for the request only, not for the bytes."""
+        ...
+
     def close(self) -> None:
         """Give the descriptor back. A second close does nothing."""
         ...
@@ -338,6 +346,17 @@ class _PosixFile:
             except OSError:
                 return True  # this file system cannot tell (overlay, tmpfs on old kernels): assume it is fast
         return True
+
+    def no_readahead(self) -> None:
+        self._advise(0, 0, "POSIX_FADV_RANDOM")
+
+    def bring_in(self, position: int, size: int) -> None:
+        self._advise(position, size, "POSIX_FADV_WILLNEED")
+
+    def _advise(self, position: int, size: int, advice: str) -> None:
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # a file system that takes no advice
+                os.posix_fadvise(self._descriptor, position, size, getattr(os, advice))
 
     def close(self) -> None:
         if self._descriptor >= 0:

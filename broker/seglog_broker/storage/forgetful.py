@@ -363,6 +363,13 @@ class _ForgetfulFile:
         del position, size  # a file is in the cache as a whole or not at all
         return self._fs.cached and not self._open_inode().evicted
 
+    def no_readahead(self) -> None:
+        self._open_inode()
+
+    def bring_in(self, position: int, size: int) -> None:
+        del position, size
+        self._open_inode()
+
     def close(self) -> None:
         if self._inode is not None:
             inode, self._inode = self._inode, None

@@ -119,11 +119,15 @@ class OnlyWarm:
 
 
 class HandlePool:
-    """The open files and maps of one broker."""
+    """The open files and maps of one broker.
 
-    def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT) -> None:
+    Without ``readahead`` files are read as asked for: so on a loop, which must not wait until the device takes more.
+    """
+
+    def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT, *, readahead: bool = True) -> None:
         self._fs = fs
         self._limit = limit
+        self._readahead = readahead
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
         self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
@@ -139,6 +143,8 @@ class HandlePool:
             handle = None
         if handle is None:
             file = self._opened(lambda: self._fs.open(path, create=create, writable=writable))
+            if not self._readahead:
+                file.no_readahead()
             handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
         return self._leased(handle)
 

@@ -112,5 +112,11 @@ class _WatchedFile:
     def is_cached(self, position: int, size: int) -> bool:
         return self._file.is_cached(position, size)
 
+    def no_readahead(self) -> None:
+        self._file.no_readahead()
+
+    def bring_in(self, position: int, size: int) -> None:
+        self._file.bring_in(position, size)
+
     def close(self) -> None:
         self._file.close()

@@ -412,6 +412,13 @@ def test_whether_a_range_is_cached_is_answered_for_any_range(place: Place) -> No
         assert isinstance(file.is_cached(299_999, 1), bool)
 
 
+def test_how_bytes_come_into_memory_changes_none_of_them(place: Place) -> None:
+    with opened(place.fs, place.put("f", bytes(range(250)) * 2000)) as file:
+        file.no_readahead()
+        file.bring_in(0, 1 << 30)
+        assert file.pread(500, 499_750) == bytes(range(250))
+
+
 def test_a_write_of_more_buffers_than_the_kernel_takes_is_short(place: Place) -> None:
     with opened(place.fs, place.at("f"), create=True) as file:
         assert file.pwritev([b"ab"] * (BUFFERS_PER_WRITE + 1), 0) == 2 * BUFFERS_PER_WRITE

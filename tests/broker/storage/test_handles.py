@@ -29,6 +29,21 @@ def test_a_second_lease_shares_the_open_file() -> None:
     assert [read.name for read in fs.reads].count("open") == 1
 
 
+@pytest.mark.parametrize("readahead", [True, False])
+def test_a_loop_asks_for_no_readahead_wherever_it_opens_a_file(
+    monkeypatch: pytest.MonkeyPatch, *, readahead: bool
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(
+        "seglog_broker.storage.forgetful._ForgetfulFile.no_readahead", lambda file: told.append(file.path)
+    )
+    pool = HandlePool(_disk(), 1, readahead=readahead)
+    for name in "aab":
+        with pool.lease(f"/d/{name}"):
+            pass
+    assert told == ([] if readahead else ["/d/a", "/d/b"])
+
+
 def test_a_pool_of_one_keeps_one_idle_file_open() -> None:
     fs = _disk()
     pool = HandlePool(fs, 1)
