@@ -66,7 +66,7 @@ async def append(broker: Broker, *batches: bytes, ack: Ack = "os", partition: in
     return reply.partitions
 
 
-def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: int) -> FetchRequest:
+def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: Any) -> FetchRequest:
     start = FetchPartition("t", 0, None if timestamp is not None else offset, timestamp)
     return FetchRequest([start], **{"max_wait_ms": 0, **limits})
 
