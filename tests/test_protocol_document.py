@@ -276,10 +276,7 @@ INVENTED: Final = {"topic_id", "topic_ids", "id", "cluster_id", "uptime_ms", "br
 def invented(wire: Any) -> Any:
     """The same without what differs from broker to broker."""
     if isinstance(wire, dict):
-        return {
-            name: "..." if name in INVENTED else invented(value)
-            for name, value in wire.items()
-        }
+        return {name: "..." if name in INVENTED else invented(value) for name, value in wire.items()}
     return [invented(item) for item in wire] if isinstance(wire, list) else wire
 
 
