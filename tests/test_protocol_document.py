@@ -270,13 +270,13 @@ def test_the_first_example_is_explained_byte_by_byte() -> None:
     assert data == next(example.data for example in EXAMPLES if example.label == "request hello")
 
 
+INVENTED: Final = {"topic_id", "topic_ids", "id", "cluster_id", "uptime_ms", "broker"}
+
+
 def invented(wire: Any) -> Any:
     """The same without what differs from broker to broker."""
     if isinstance(wire, dict):
-        return {
-            name: "..." if name in {"topic_id", "id", "cluster_id", "uptime_ms", "broker"} else invented(value)
-            for name, value in wire.items()
-        }
+        return {name: "..." if name in INVENTED else invented(value) for name, value in wire.items()}
     return [invented(item) for item in wire] if isinstance(wire, list) else wire
 
 

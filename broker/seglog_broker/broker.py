@@ -48,6 +48,7 @@ from seglog_broker.waiting import Waiter, WaitingRoom
 from seglog_protocol.errors import (
     CorruptRecordError,
     DiskFullError,
+    InconsistentTopicIdError,
     InvalidConfigError,
     InvalidRequestError,
     PartitionOfflineError,
@@ -544,7 +545,14 @@ class Broker:
             partition = self.partitions.get((item.topic, item.partition))
             if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
                 return False
-        return True
+        return not self._made_again(request)
+
+    def _made_again(self, request: FetchRequest) -> set[str]:
+        """Names of topics that are not the ones the request means, but were made after these were deleted."""
+        if request.topic_ids is None:
+            return set()
+        known = self.directory.registry.topics
+        return {name for name, id_ in request.topic_ids.items() if name in known and known[name].id != id_}
 
     @staticmethod
     def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
@@ -559,8 +567,9 @@ class Broker:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
+        made_again = self._made_again(request)
         alone = None
-        if len(request.partitions) == 1:
+        if len(request.partitions) == 1 and not made_again:
             item = request.partitions[0]
             alone = self.partitions.get((item.topic, item.partition))
             again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
@@ -572,6 +581,8 @@ class Broker:
         try:
             for item in request.partitions:
                 try:
+                    if item.topic in made_again:
+                        raise self._another_topic(item)
                     result, found = self._read_one(item, min(left, item.max_bytes), min_one=not slices)
                 except SeglogError as error:
                     partition = self.partitions.get((item.topic, item.partition))
@@ -592,6 +603,15 @@ class Broker:
         if alone is not None:
             alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
         return answer
+
+    def _another_topic(self, item: FetchPartition) -> InconsistentTopicIdError:
+        return InconsistentTopicIdError(
+            f"topic {item.topic} was deleted and made again, and positions in the former topic mean nothing in this "
+            "one; start the consumer again: at the earliest, at the latest, or at a moment",
+            topic=item.topic,
+            partition=item.partition,
+            topic_id=self._topic(item.topic).id,
+        )
 
     def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
         partition = self._partition(item.topic, item.partition)
@@ -625,15 +645,17 @@ class Broker:
     def offsets(self, request: OffsetsRequest) -> OffsetsReply:
         """The ends of partitions, and where a moment lies in them."""
         results: list[OffsetsResult] = []
+        topic_ids: dict[str, str] = {}
         for item in request.partitions:
             try:
-                every = range(self._topic(item.topic).partitions)
+                topic = self._topic(item.topic)
             except SeglogError as error:
                 results.append(OffsetsResult(item.topic, item.partition, error=error))
                 continue
-            wanted: Iterable[int] = every if item.partition is None else (item.partition,)
+            topic_ids[topic.name] = topic.id
+            wanted: Iterable[int] = range(topic.partitions) if item.partition is None else (item.partition,)
             results.extend(self._offsets_of(item, number) for number in wanted)
-        return OffsetsReply(results)
+        return OffsetsReply(results, topic_ids)
 
     def _offsets_of(self, item: OffsetsPartition, number: int) -> OffsetsResult:
         try:

@@ -40,7 +40,8 @@ class Consumer(ConsumerBase):
         Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
         behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory.
+        InconsistentClusterIdError when it comes back with another log directory; InconsistentTopicIdError when the
+        topic was deleted and made again.
         """
         while (batch := self._next_batch()) is not None:
             yield from self._records(batch)
@@ -86,7 +87,7 @@ class Consumer(ConsumerBase):
             self._disconnect()  # what has come is handed out first
 
     def _ask(self, link: Link) -> bool:
-        asked = self._next_fetch(time.monotonic())
+        asked = self._next_fetch(time.monotonic(), link.hello)
         if asked is None:
             return False
         while self._unwanted:

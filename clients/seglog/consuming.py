@@ -23,10 +23,13 @@ from seglog.gaps import ConsumerGap, GapLog
 from seglog.starting import Place, begin
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
-from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, decode_reply
+from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
 
 ANSWER_SECONDS: Final = 30.0
 """How much longer than the broker was asked to wait an answer may take before the connection counts as dead."""
+
+TOPIC_IDS_VERSION: Final = 2
+"""From this version of ``fetch`` on a broker takes ``topic_ids``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +159,13 @@ class ConsumerBase:
         self._fetcher.states[batch.partition].position = batch.end_offset
         return batch
 
-    def _next_fetch(self, now: float) -> Asked | None:
-        """What to ask next, or None when there is nothing to ask for at this time."""
-        request = self._fetcher.request(now)
+    def _next_fetch(self, now: float, hello: HelloReply) -> Asked | None:
+        """What to ask next of the broker that said ``hello``, or None when there is nothing to ask for at this time.
+
+        A consumer may outlive the broker that told it the topic's id, and be served by an older one.
+        """
+        knows_ids = max(hello.apis.get(FetchRequest.api, ()), default=1) >= TOPIC_IDS_VERSION
+        request = self._fetcher.request(now, names_topic=knows_ids)
         if request is None:
             return None
         deadline = now + request.max_wait_ms / 1000 + ANSWER_SECONDS

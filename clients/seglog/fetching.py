@@ -88,7 +88,10 @@ class FetchedBatch:
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """One partition's place. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at."""
+    """One partition's place. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at.
+
+    ``topic_id`` says of which topic its offsets are; "" where the broker does not tell.
+    """
 
     partition: int
     position: int
@@ -98,6 +101,7 @@ class PartitionState:
     latest: int = 0
     durable: int = 0
     leader_epoch: int = -1
+    topic_id: str = ""
     fetch_offset: int = field(init=False)
     generation: int = 0  # rises with every seek: what was fetched before it is not for us any more
     is_paused: bool = False
@@ -153,6 +157,8 @@ class Fetcher:
     ) -> None:
         self.topic = topic
         self.states: dict[int, PartitionState] = {state.partition: state for state in states}
+        topic_id = next((state.topic_id for state in states), "")
+        self._topic_ids = {topic: topic_id} if topic_id else None
         self.gaps = GapLog()
         self.met: deque[ConsumerGap] = deque()
         """Gaps met and not yet told to the program; the face empties it."""
@@ -168,8 +174,11 @@ class Fetcher:
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    def request(self, now: float) -> FetchRequest | None:
-        """What to fetch next, or None when there is nothing to ask for at this time."""
+    def request(self, now: float, *, names_topic: bool = True) -> FetchRequest | None:
+        """What to fetch next, or None when there is nothing to ask for at this time.
+
+        It names the topic's id, where that is known and ``names_topic``.
+        """
         wanted = [s for s in self.states.values() if self._is_wanted(s)]
         ready = [s for s in wanted if s.look_again_at <= now]
         if not ready:
@@ -188,6 +197,7 @@ class Fetcher:
             ],
             max_bytes=self._fetch_bytes,
             max_wait_ms=wait_ms,
+            topic_ids=self._topic_ids if names_topic else None,
         )
 
     def next_look(self) -> float | None:

@@ -52,13 +52,21 @@ def offsets_at(
     moment = None if at is None else to_moment(at)
     if moment is not None and not isinstance(moment, AtTime):
         raise ValueError(f"{at!r} is no time; to find a record by time write for example -1h or 2019-01-01")
-    return look_up(topic, partitions, None if moment is None else moment.timestamp)
+    return _without_id(look_up(topic, partitions, None if moment is None else moment.timestamp))
+
+
+def _without_id(looked_up: Conversation[tuple[list[PartitionOffsets], str]]) -> Conversation[list[PartitionOffsets]]:
+    found, _ = yield from looked_up
+    return found
 
 
 def look_up(
     topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, after_seconds: float = 0.0
-) -> Conversation[list[PartitionOffsets]]:
-    """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error."""
+) -> Conversation[tuple[list[PartitionOffsets], str]]:
+    """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error.
+
+    Beside them is the id of the topic that they are of; "" where the broker does not tell.
+    """
     asked = [
         OffsetsPartition(topic, partition, timestamp)
         for partition in ([None] if partitions is None else sorted(set(partitions)))
@@ -69,7 +77,7 @@ def look_up(
         if result.error is not None:
             raise result.error
         found.append(_offsets(result))
-    return sorted(found, key=lambda offsets: offsets.partition)
+    return sorted(found, key=lambda offsets: offsets.partition), (reply.topic_ids or {}).get(topic, "")
 
 
 def _offsets(result: OffsetsResult) -> PartitionOffsets:
@@ -105,7 +113,9 @@ def begin(
     if isinstance(starts, Mapping) and partitions is None:
         partitions = list(starts)
     timestamp = starts.timestamp if isinstance(starts, AtTime) else None
-    found = yield from when_recovered(lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause))
+    found, topic_id = yield from when_recovered(
+        lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause)
+    )
     states: list[PartitionState] = []
     for offsets in found:
         end = offsets.durable if durable_only else offsets.latest
@@ -116,6 +126,7 @@ def begin(
             latest=offsets.latest,
             durable=offsets.durable,
             leader_epoch=offsets.leader_epoch,
+            topic_id=topic_id,
         )
         if not follow:
             state.end = end

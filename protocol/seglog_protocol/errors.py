@@ -135,6 +135,19 @@ class UnknownPartitionError(RequestError):
     partitions: int = -1
 
 
+class InconsistentTopicIdError(RequestError):
+    """The topic was deleted and made again: positions belong to the former one, and this one has id ``topic_id``.
+
+    Trying again cannot help; a new consumer begins anew.
+    """
+
+    code = "INCONSISTENT_TOPIC_ID"
+    kafka_code = 103
+    topic: str = ""
+    partition: int = -1
+    topic_id: str = ""
+
+
 class InvalidTopicError(RequestError):
     """Not a possible topic name."""
 
@@ -452,6 +465,7 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     UnsupportedVersionError,
     UnknownTopicError,
     UnknownPartitionError,
+    InconsistentTopicIdError,
     InvalidTopicError,
     TopicExistsError,
     InvalidPartitionsError,

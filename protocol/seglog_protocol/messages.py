@@ -120,10 +120,14 @@ class Message:
 
 @message
 class Request(Message):
-    """A message that asks; ``api`` and ``version`` say what for."""
+    """A message that asks; ``api`` says what for, ``version`` is the newest of that api."""
 
     api: ClassVar[str]
     version: ClassVar[int] = 1
+
+    def version_needed(self) -> int:
+        """The lowest version that has every field in use: it is sent as that, so that older brokers take it, too."""
+        return 1
 
 
 # --- hello ------------------------------------------------------------------------------------------------------------
@@ -274,14 +278,21 @@ class FetchPartition(Message):
 class FetchRequest(Request):
     """Read whole batches: at least one for the first partition that has any, else up to the limits.
 
-    Waits up to ``max_wait_ms`` until ``min_bytes`` are there.
+    Waits up to ``max_wait_ms`` until ``min_bytes`` are there. ``topic_ids`` says by name which topics are meant: one
+    that was deleted and made again is another, at whatever offset. Once a topic, because partitions may be many.
     """
 
     api: ClassVar[str] = "fetch"
+    version: ClassVar[int] = 2
     partitions: list[FetchPartition]
     max_bytes: int = _integer(default=50 * 1024 * 1024, maximum=_INT32_MAX)
     min_bytes: int = _integer(default=1, maximum=_INT32_MAX)
     max_wait_ms: int = _integer(default=30_000, maximum=_INT32_MAX)
+    topic_ids: dict[str, str] | None = None
+
+    def version_needed(self) -> int:
+        """As every request."""
+        return 1 if self.topic_ids is None else 2
 
 
 @message
@@ -359,9 +370,10 @@ class OffsetsResult(Message):
 
 @message
 class OffsetsReply(Message):
-    """One result a partition."""
+    """One result a partition; ``topic_ids`` has, by name, which topics they are of, as far as these exist."""
 
     partitions: list[OffsetsResult]
+    topic_ids: dict[str, str] | None = None
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
@@ -791,7 +803,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 def request_header(request_id: int, request: Request) -> dict[str, Any]:
     """The header of a request's frame."""
-    return {"id": request_id, "api": request.api, "v": request.version} | request.to_wire()
+    return {"id": request_id, "api": request.api, "v": request.version_needed()} | request.to_wire()
 
 
 def request_id_of(header: Mapping[str, Any]) -> int:
@@ -822,7 +834,12 @@ def decode_request(header: Mapping[str, Any]) -> Request:
             minimum=1,
             maximum=cls.version,
         )
-    return cls.from_wire(header, beside=_ENVELOPE)
+    request = cls.from_wire(header, beside=_ENVELOPE)
+    if version < cls.version and request.version_needed() > version:
+        raise InvalidRequestError(
+            f"a field of {api} in version {request.version_needed()} is unknown in version {version}, which was asked"
+        )
+    return request
 
 
 def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The broker on the forgetful double: what an ack has reached, who waits for what, and what bad input is answered."""
 
+import dataclasses
 import errno
 import struct
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from seglog_protocol.compression import Codec
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (
     Ack,
+    AlterTopicRequest,
     AppendPartition,
     AppendReply,
     AppendRequest,
@@ -66,7 +68,7 @@ async def append(broker: Broker, *batches: bytes, ack: Ack = "os", partition: in
     return reply.partitions
 
 
-def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: int) -> FetchRequest:
+def fetch_request(offset: int = 0, *, timestamp: int | None = None, **limits: Any) -> FetchRequest:
     start = FetchPartition("t", 0, None if timestamp is not None else offset, timestamp)
     return FetchRequest([start], **{"max_wait_ms": 0, **limits})
 
@@ -296,6 +298,103 @@ async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> N
     with await broker.fetch(fetch_request()) as answer:
         await broker.delete_topic(DeleteTopicRequest("t"))
         assert [record.value for record in _records(answer)] == [b"still readable"]
+
+
+# --- Topics that are made again ---------------------------------------------------------------------------------------
+
+
+async def ids(broker: Broker, *partitions: int | None) -> dict[str, str] | None:
+    request = OffsetsRequest([OffsetsPartition("t", partition) for partition in partitions])
+    return broker.offsets(request).topic_ids
+
+
+async def make_again(broker: Broker, count: int) -> None:
+    """Another topic of the same name, with so many records."""
+    await broker.delete_topic(DeleteTopicRequest("t"))
+    await with_topic(broker)
+    await append(broker, *[batch(b"new %d" % number) for number in range(count)])
+
+
+async def test_offsets_come_with_the_id_of_their_topic_whichever_partitions_are_asked_for(broker: Broker) -> None:
+    there = {"t": broker.directory.registry.topics["t"].id}
+    assert await ids(broker, None) == await ids(broker, 1) == await ids(broker, 0, 1, 7) == there
+    await make_again(broker, 0)
+    assert await ids(broker, None) not in (there, {}, None)
+    unknown = broker.offsets(OffsetsRequest([OffsetsPartition("T"), OffsetsPartition("t", 0)]))
+    assert unknown.topic_ids == await ids(broker, 0)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 3, 7])
+@pytest.mark.parametrize("max_wait_ms", [0, 30_000])
+async def test_a_fetch_that_means_the_former_topic_gets_nothing_of_the_new_one_and_does_not_wait(
+    broker: Broker, autojump_clock: object, offset: int, max_wait_ms: int
+) -> None:
+    await append(broker, batch(b"old"), batch(b"old too"))
+    former = await ids(broker, None)
+    await make_again(broker, 3)
+    began = trio.current_time()
+    meant = dataclasses.replace(fetch_request(offset, max_wait_ms=max_wait_ms), topic_ids=former)
+    with await broker.fetch(meant) as answer:
+        assert answer.size == 0
+        error = answer.reply.partitions[0].error
+    assert trio.current_time() == began
+    assert isinstance(error, errors.InconsistentTopicIdError)
+    assert not error.retriable
+    assert (error.topic, error.partition, {"t": error.topic_id}) == ("t", 0, await ids(broker, None))
+    assert error.message == (
+        "topic t was deleted and made again, and positions in the former topic mean nothing in this one; "
+        "start the consumer again: at the earliest, at the latest, or at a moment"
+    )
+
+
+async def test_other_topics_of_the_same_fetch_are_read_and_partitions_that_are_gone_are_told_the_same(
+    broker: Broker,
+) -> None:
+    former = await ids(broker, None)
+    await make_again(broker, 3)
+    await broker.create_topic(CreateTopicRequest("other", 1, {}))
+    asked = [FetchPartition("t", 9, timestamp=0), FetchPartition("other", 0, 0), FetchPartition("gone", 0, 0)]
+    with await broker.fetch(FetchRequest(asked, topic_ids={**(former or {}), "gone": "x"})) as answer:
+        found = [type(result.error) for result in answer.reply.partitions]
+    assert found == [errors.InconsistentTopicIdError, type(None), errors.UnknownTopicError]
+
+
+async def test_what_one_who_means_the_new_topic_got_is_not_said_to_one_who_means_the_former(broker: Broker) -> None:
+    former = await ids(broker, None)
+    await make_again(broker, 1)
+    here = fetch_request()
+    for wanted, count in ((await ids(broker, None), 1), (None, 1), (former, 0), (await ids(broker, 0), 1), (former, 0)):
+        with await broker.fetch(dataclasses.replace(here, topic_ids=wanted)) as answer:
+            assert len(_records(answer)) == count
+            assert (answer.reply.partitions[0].error is None) is (count == 1)
+
+
+async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
+    before = await ids(broker, None)
+    await append(broker, batch(b"v"))
+    await broker.alter_topic(AlterTopicRequest("t", partitions=3))
+    assert await values(broker, dataclasses.replace(fetch_request(), topic_ids=before)) == [b"v"]
+
+
+async def test_a_fetch_that_waits_while_its_topic_is_made_again_is_never_given_the_new_ones_records(
+    broker: Broker, autojump_clock: object
+) -> None:
+    """Awake, it finds no topic of that name, or one of another id, however soon that is there."""
+    meant = dataclasses.replace(fetch_request(max_wait_ms=30_000), topic_ids=await ids(broker, None))
+    found: list[errors.SeglogError | None] = []
+
+    async def consume() -> None:
+        for _ in range(2):
+            with await broker.fetch(meant) as answer:
+                found.append(answer.reply.partitions[0].error)
+            await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        await trio.testing.wait_all_tasks_blocked()
+        await make_again(broker, 5)
+    assert type(found[0]) in {errors.UnknownTopicError, errors.InconsistentTopicIdError}
+    assert type(found[1]) is errors.InconsistentTopicIdError
 
 
 # --- What bad input is answered ---------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What a fetch says of offsets that hold no record: logs with holes, made by hand, behind a whole broker."""
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -43,7 +45,7 @@ def end_with_an_empty_segment(log: PartitionLog, base: int) -> None:
     log.log_end_offset = base
 
 
-async def fetch(broker: Broker, offset: int, **limits: int) -> FetchResult:
+async def fetch(broker: Broker, offset: int, **limits: Any) -> FetchResult:
     request = FetchRequest([FetchPartition("t", 0, offset)], **{"max_wait_ms": 0, **limits})
     with await broker.fetch(request) as answer:
         return answer.reply.partitions[0]

@@ -106,6 +106,7 @@ class FakeBroker:
         self.logs = {name: [FakePartition() for _ in range(count)] for name, count in (topics or {"t": 1}).items()}
         self.config: dict[str, dict[str, Any]] = {}
         self.max_message_bytes = max_message_bytes
+        self.topic_ids: dict[str, str] = {}  # none are told, as by brokers of older versions
         self.producer_ids = 0
         self.requests: list[Request] = []
         self.script: Script = lambda _request, _payload: None
@@ -279,7 +280,7 @@ class FakeBroker:
                         None if at is None else at.timestamp,
                     )
                 )
-        return OffsetsReply(results)
+        return OffsetsReply(results, self.topic_ids or None)
 
     def append(self, request: AppendRequest, payload: memoryview) -> AppendReply:
         results: list[AppendResult] = []
@@ -358,6 +359,13 @@ class FakeBroker:
     def asked(self, kind: type[Request]) -> int:
         with self.changed:
             return sum(isinstance(request, kind) for request in self.requests)
+
+
+def speak_fetch_in_version_1(request: Request, _payload: memoryview) -> Answer | None:
+    """A script: the broker is of a version that knows of no topic ids."""
+    if isinstance(request, HelloRequest):
+        return HelloReply("seglog", "old/1", {"fetch": [1, 1]}, {"frame_bytes_max": 100 * 1024 * 1024})
+    return None
 
 
 @contextmanager

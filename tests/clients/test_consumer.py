@@ -29,7 +29,7 @@ from seglog_protocol.messages import (
     Request,
     TopicsRequest,
 )
-from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker
+from tests.clients.fake_broker import CLOSE, Answer, FakeBroker, fake_broker, speak_fetch_in_version_1
 
 
 def fill(broker: FakeBroker, count: int, *, partition: int = 0, per_batch: int = 3, first: int = 0) -> None:
@@ -240,6 +240,39 @@ def test_a_partition_that_fails_for_a_while_is_asked_again_and_the_others_go_on(
         hellos = broker.asked(HelloRequest)
         assert [(r.partition, r.offset) for r in read(client)] == [(p, n) for p in (1, 0) for n in range(3)]
         assert broker.asked(HelloRequest) == hellos + 1, "over the same connection"
+
+
+def topic_ids_named(broker: FakeBroker) -> list[dict[str, str] | None]:
+    with broker.changed:
+        return [request.topic_ids for request in broker.requests if isinstance(request, FetchRequest)]
+
+
+@pytest.mark.parametrize("options", [{}, {"partitions": [0]}, {"start": {0: 0}}])
+def test_every_fetch_names_the_topics_id_unless_the_broker_has_told_none(options: dict[str, Any]) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+        assert numbers(client, **options) == [0, 1, 2]
+        assert set(map(str, topic_ids_named(broker))) == {"None"}, "nor is it sent in a version that it does not speak"
+        broker.requests.clear()
+        broker.topic_ids = {"t": "i" * 22, "other": "o" * 22}
+        assert numbers(client, **options) == [0, 1, 2]
+        assert all(named == {"t": "i" * 22} for named in topic_ids_named(broker))
+        assert topic_ids_named(broker)
+
+
+def test_a_consumer_outlives_a_broker_that_is_replaced_by_one_of_an_older_version() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.topic_ids = {"t": "i" * 22}
+        fill(broker, 3)
+        consumer = client.consumer("t", follow=True, start=0)
+        assert values(consumer, 3) == [0, 1, 2]
+        broker.stop()
+        broker.requests.clear()
+        broker.script = speak_fetch_in_version_1
+        fill(broker, 1, first=3)
+        broker.start()
+        assert values(consumer, 1) == [3]
+        assert set(map(str, topic_ids_named(broker))) == {"None"}
 
 
 def test_a_broker_that_stays_away_is_an_error_after_a_while() -> None:

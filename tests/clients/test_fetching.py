@@ -11,6 +11,7 @@ from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
+    InconsistentTopicIdError,
     OffsetOutOfRangeError,
     OutOfResourcesError,
     PartitionRecoveringError,
@@ -359,6 +360,28 @@ def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None
         request = Fetcher("t", [PartitionState(0, 0, end=10)], follow=follow).request(0.0)
         assert request is not None
         assert bool(request.max_wait_ms) is follow
+
+
+def test_a_fetch_names_the_topics_id_where_it_is_known_and_the_broker_takes_it() -> None:
+    known = Fetcher("t", [PartitionState(n, 0, topic_id="i") for n in range(3)], follow=True)
+    asked = [known.request(0.0), known.request(0.0, names_topic=False)]
+    asked += [Fetcher("t", [PartitionState(0, 0)], follow=True).request(0.0)]
+    assert [request and request.topic_ids for request in asked] == [{"t": "i"}, None, None]
+
+
+@pytest.mark.parametrize("on_out_of_range", ["error", "earliest", "latest"])
+def test_a_topic_that_was_made_again_is_an_error_each_time_it_is_asked_and_moves_nobody(on_out_of_range: str) -> None:
+    reader = Reader(PartitionState(0, 0, topic_id="i"), follow=True, on_out_of_range=on_out_of_range)
+    reader.answer(batch(0))
+    error = InconsistentTopicIdError("made again", topic="t", partition=0, topic_id="j")
+    for _ in range(2):
+        assert reader.ask() == [2]
+        reader.answer(error=error)
+        assert reader.ask() == [], "nothing more is asked before the program has heard of it"
+        assert reader.fetcher.states[0].position in {0, 2}
+        with pytest.raises(InconsistentTopicIdError):
+            reader.offsets()
+        assert reader.fetcher.states[0].position == 2, "what came before has been handed out"
 
 
 def test_an_answer_that_does_not_fit_the_question_is_no_answer() -> None:

@@ -333,6 +333,33 @@ def test_the_version_is_looked_at_before_the_fields_which_it_may_have_changed() 
         decode_request({"id": 1, "api": "hello", "v": 2, "newer": 1})
 
 
+FETCH: Final = {"id": 1, "api": "fetch", "partitions": []}
+
+
+def test_a_request_is_sent_in_the_lowest_version_that_has_what_it_says_so_that_older_brokers_take_it() -> None:
+    assert request_header(1, FetchRequest([]))["v"] == 1
+    assert request_header(1, FetchRequest([], topic_ids={}))["v"] == 2
+    named = request_header(1, FetchRequest([], topic_ids={"t": "i"}))
+    assert named["topic_ids"] == {"t": "i"}
+    assert decode_request(through_bytes(named)) == FetchRequest([], topic_ids={"t": "i"})
+
+
+def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> None:
+    with pytest.raises(InvalidRequestError, match="a field of fetch in version 2 is unknown in version 1"):
+        decode_request(FETCH | {"v": 1, "topic_ids": {}})
+    for header in ({"v": 1}, {"v": 2}, {"v": 1, "topic_ids": None}, {"v": 2, "topic_ids": None}):
+        assert decode_request(FETCH | header) == FetchRequest([])
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 2") as caught:
+        decode_request(FETCH | {"v": 3})
+    assert (caught.value.minimum, caught.value.maximum) == (1, 2)
+
+
+@pytest.mark.parametrize("topic_ids", [[], "t", {"t": 1}, {"t": None}, {1: "i"}])
+def test_topic_ids_are_text_by_text(topic_ids: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="topic_ids"):
+        decode_request(FETCH | {"v": 2, "topic_ids": topic_ids})
+
+
 @pytest.mark.parametrize("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
 def test_a_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="id"):

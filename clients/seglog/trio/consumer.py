@@ -58,7 +58,8 @@ class Consumer(ConsumerBase):
         Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
         behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory.
+        InconsistentClusterIdError when it comes back with another log directory; InconsistentTopicIdError when the
+        topic was deleted and made again.
         """
         return Items(self, self._records)
 
@@ -122,7 +123,7 @@ class Consumer(ConsumerBase):
     async def _ask(self, link: Link) -> bool:
         """Send the next fetch; False when there is nothing to ask for at this time."""
         moves = self._moves
-        asked = self._next_fetch(trio.current_time())
+        asked = self._next_fetch(trio.current_time(), link.hello)
         if asked is None:
             return False
         while self._unwanted:

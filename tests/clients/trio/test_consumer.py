@@ -27,7 +27,7 @@ from seglog_protocol.messages import (
     OffsetsRequest,
     Request,
 )
-from tests.clients.fake_broker import CLOSE, Answer
+from tests.clients.fake_broker import CLOSE, Answer, speak_fetch_in_version_1
 from tests.clients.trio.memory_broker import memory_broker
 
 
@@ -259,6 +259,22 @@ async def test_a_partition_that_fails_for_a_while_is_asked_again_and_the_others_
         assert trio.current_time() >= 20
         assert broker.asked(FetchRequest) < 60, "with growing pauses"
         assert broker.asked(HelloRequest) == 2
+
+
+async def test_fetches_name_the_topics_id_for_as_long_as_the_broker_takes_it(autojump_clock: MockClock) -> None:
+    async with memory_broker() as broker, broker.connect() as client:
+        broker.topic_ids = {"t": "i" * 22}
+        broker.fill(3)
+        async with client.consumer("t", follow=True, start=0) as consumer:
+            assert await values(consumer, 3) == [0, 1, 2]
+            assert all(r.topic_ids == broker.topic_ids for r in broker.requests if isinstance(r, FetchRequest))
+            broker.stop()
+            broker.requests.clear()
+            broker.script = speak_fetch_in_version_1
+            broker.fill(1, first=3)
+            broker.start()
+            assert await values(consumer, 1) == [3]
+            assert all(r.topic_ids is None for r in broker.requests if isinstance(r, FetchRequest))
 
 
 async def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told(autojump_clock: MockClock) -> None:
