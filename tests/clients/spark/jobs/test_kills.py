@@ -11,7 +11,7 @@ from seglog.client import Client
 from seglog.fetching import Record
 from seglog_spark.writing import REQUEST_BYTES
 from tests.clients.spark.conftest import require_spark
-from tests.clients.spark.drivers import SHORT_LIVED, dice, killed_in_the_end
+from tests.clients.spark.drivers import GIVEN_UP_MAX, SHORT_LIVED, dice, is_passing, killed_in_the_end
 from tests.clients.spark.jobs.test_jobs import content, in_files, plain_latest, produce, records, with_offsets
 from tests.processes import Daemon, clean_environment, seglog_command
 
@@ -29,7 +29,20 @@ SOON_OVER = conf_arguments(SHORT_LIVED)
 def run(
     running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
 ) -> None:
-    """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true."""
+    """Run a job to its end, or kill it with its JVM and workers as soon as ``until`` is true.
+
+    What passes is waited out, as whoever runs a job would do.
+    """
+    given_up = 0
+    while code := _run(running, log, *arguments, until=until, **environment):
+        given_up += 1
+        assert given_up <= GIVEN_UP_MAX, log.read_text()[-4000:]
+        assert is_passing(log.read_text()), f"exit code {code}: {log.read_text()[-4000:]}"
+
+
+def _run(
+    running: Daemon, log: Path, *arguments: str, until: Callable[[], bool] | None = None, **environment: str
+) -> int:
     with log.open("ab") as said:
         started = subprocess.Popen(
             [*seglog_command(running.address, "spark"), *arguments, *SOON_OVER],
@@ -45,7 +58,8 @@ def run(
                 except subprocess.TimeoutExpired:
                     continue
             if until is None:
-                assert driver.wait() == 0, log.read_text()[-4000:]
+                return driver.wait()
+    return 0
 
 
 def reached(client: Client, topic: str, count: int) -> Callable[[], bool]:
