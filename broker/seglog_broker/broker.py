@@ -724,7 +724,7 @@ class Broker:
             config, warnings = self.config.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
             alteration = self.directory.plan_alteration(topic, count, config)
-            if count > topic.partitions:
+            if alteration.makes_partitions:
                 self.directory.space.check(0)
             altered = self.directory.finish_alteration(topic, alteration, await self._make_files(alteration))
             self._serve_partitions(alteration)
@@ -736,10 +736,14 @@ class Broker:
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
-        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after."""
+        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.
+
+        What only changes a configuration is done on a full disk, too: it may be the retention that is to make room.
+        """
+        run = creation.run if creation.makes_partitions else partial(self.directory.space.with_ballast, creation.run)
         with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
             try:
-                await self.offload.maintenance(creation.run)
+                await self.offload.maintenance(run)
             except OSError as error:
                 return error
         return None
@@ -768,7 +772,7 @@ class Broker:
         if any(result.error is None for result in results):
             failure = await write_checkpoints(self)
             if failure is not None:
-                raise StorageError(f"the new log starts could not be written: {failure}; ask again")
+                raise storage_error(f"the new log starts could not be written: {failure}; ask again", failure)
         return TruncateReply(results)
 
     def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
@@ -780,7 +784,7 @@ class Broker:
             )
         offset = partition_log.log_end_offset if item.offset is None else item.offset
         try:
-            earliest = partition_log.truncate_before(offset)
+            earliest = self.directory.space.with_ballast(partial(partition_log.truncate_before, offset))
         except OSError as error:
             raise storage_error(f"the new log start could not be written: {error}; ask again", error) from error
         log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")

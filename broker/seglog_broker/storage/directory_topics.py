@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from seglog_broker.storage import filenames
@@ -10,7 +11,7 @@ from seglog_broker.storage.failures import storage_error
 from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.topic_creation import TopicCreation
 from seglog_broker.storage.topics import Topic
-from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, StorageError, TopicExistsError
+from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, TopicExistsError
 
 PARTITIONS_MAX: Final = 10_000
 """Of one topic: each costs a directory, three open files and their fsyncs at creation."""
@@ -124,7 +125,7 @@ class DirectoryTopics(DirectoryCore):
                 if self._fs.exists(path):
                     self._fs.remove_tree(path)
         with contextlib.suppress(OSError):
-            self.registry.save()
+            self.space.with_ballast(self.registry.save)
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
@@ -135,13 +136,13 @@ class DirectoryTopics(DirectoryCore):
         del self.registry.topics[topic.name]
         self.registry.deleting.append(topic.id)
         try:
-            self.registry.save()
+            self.space.with_ballast(self.registry.save)
         except OSError as error:
             self.registry.topics[topic.name] = topic
             self.registry.deleting.remove(topic.id)
             with contextlib.suppress(OSError):
                 self.registry.save()  # the new one may be in its place already, and only not be synced
-            raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
+            raise storage_error(f"topic {topic.name} could not be deleted: {error}", error) from error
         doomed = []
         for partition in range(topic.partitions):
             log = self.logs.pop((topic.name, partition), None)
@@ -156,7 +157,7 @@ class DirectoryTopics(DirectoryCore):
             name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
             marked = self._file(name)
             with contextlib.suppress(OSError):
-                self._fs.rename(path, marked)
+                self.space.with_ballast(partial(self._fs.rename, path, marked))
                 doomed.append(marked)
         with contextlib.suppress(OSError):
             self._fs.sync_directory(self.path)

@@ -413,6 +413,45 @@ def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None
     assert _opened(fs).registry.deleting == []
 
 
+def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
+    fs = ForgetfulFileSystem()
+    fs.limit_free_bytes(100_000)
+    config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=10000", *_NO_MARKS])
+    directory = LogDirectory(fs, ManualClock(), config, "/data")
+    directory.open()
+    directory.create_topic("orders", 2, {})
+    for log in directory.logs.values():
+        _append(log)
+    directory.space.make_ballast()
+    fs.limit_free_bytes(0)
+    return fs, directory
+
+
+_NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
+
+
+def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    assert len(doomed) == 2
+    assert directory.space.ballast == 0
+    assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
+
+
+def test_a_directory_that_cannot_be_renamed_on_a_full_disk_is_at_the_cost_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    fs.limit_free_bytes(10_000)
+    fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
+    assert len(directory.delete_topic(directory.registry.topics["orders"])) == 2
+    assert directory.space.ballast == 0
+
+
+def test_a_stop_on_a_full_disk_is_clean_at_the_cost_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    assert directory.close() == []
+    assert fs.exists(_MARKER)
+
+
 def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> None:
     fs, directory = _with_topic()
     directory.close()
