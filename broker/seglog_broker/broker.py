@@ -702,7 +702,11 @@ class Broker:
             count = self.config.num_partitions if request.partitions is None else request.partitions
             creation = self.directory.plan_topic(request.topic, count, config)
             self.directory.space.check(0)
-            topic = self.directory.finish_topic(creation, await self._make_files(creation))
+            error = await self._make_files(creation)
+            try:
+                topic = self.directory.finish_topic(creation, error)
+            finally:
+                self._remove_half_made()
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         dense = why_index_fills_first(self._config_of(topic))
@@ -726,7 +730,11 @@ class Broker:
             alteration = self.directory.plan_alteration(topic, count, config)
             if alteration.makes_partitions:
                 self.directory.space.check(0)
-            altered = self.directory.finish_alteration(topic, alteration, await self._make_files(alteration))
+            error = await self._make_files(alteration)
+            try:
+                altered = self.directory.finish_alteration(topic, alteration, error)
+            finally:
+                self._remove_half_made()
             self._serve_partitions(alteration)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
@@ -822,8 +830,12 @@ class Broker:
             await write_checkpoints(self)
         return DeleteTopicReply(topic.name)
 
+    def _remove_half_made(self) -> None:
+        self.remove_later(self.directory.half_made)
+        self.directory.half_made.clear()
+
     def remove_later(self, directories: Iterable[str]) -> None:
-        """Have the directories of deleted topics removed after the broker's ``file.delete.delay.ms``."""
+        """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``."""
         for path in directories:
             removal = Deletion(path, partial(self.fs.remove_tree, path), None)
             self.deletions.add(removal, self.config.topic_defaults.file_delete_delay_ms / 1000)

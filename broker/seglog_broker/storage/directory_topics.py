@@ -116,14 +116,20 @@ class DirectoryTopics(DirectoryCore):
         """Remove the directories from partition ``first`` on, then write the registry as it was.
 
         In this order a crash in between leaves directories to be completed, none that nobody knows of, and on a full
-        disk there is room for the registry. Where either fails, the next start does as the registry on disk says.
+        disk there is room for the registry. Where that fails, the next start does as the registry on disk says. What
+        cannot be removed, for that takes more descriptors than making it, is renamed and left to whoever looks at
+        ``half_made``: nothing stands in the way of another attempt.
         """
         for partition in range(first, topic.partitions):
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             self.handles.forget_below(path)
-            with contextlib.suppress(OSError):
-                if self._fs.exists(path):
-                    self._fs.remove_tree(path)
+            if not self._fs.exists(path):
+                continue
+            try:
+                self._fs.remove_tree(path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self.half_made.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
             self.space.with_ballast(self.registry.save)
 
@@ -153,12 +159,16 @@ class DirectoryTopics(DirectoryCore):
             self._cleaned.pop((topic.name, partition), None)
             self.report.offline.pop((topic.name, partition), None)
             self.recovering.pop((topic.name, partition), None)
-            path = self._file(filenames.partition_directory_name(topic.name, partition))
-            name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
-            marked = self._file(name)
             with contextlib.suppress(OSError):
-                self.space.with_ballast(partial(self._fs.rename, path, marked))
-                doomed.append(marked)
+                doomed.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
             self._fs.sync_directory(self.path)
         return doomed
+
+    def _mark_for_deletion(self, topic: Topic, partition: int) -> str:
+        """Rename a partition's directory ``…-delete``, for a start to remove if nobody did before; the new path."""
+        path = self._file(filenames.partition_directory_name(topic.name, partition))
+        name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
+        marked = self._file(name)
+        self.space.with_ballast(partial(self._fs.rename, path, marked))
+        return marked

@@ -10,7 +10,7 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filesystem
 from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.filesystem import PosixFileSystem, outcome_of
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.log_appending import Appended
 from seglog_broker.storage.log_directory import LogDirectory
@@ -19,6 +19,7 @@ from seglog_protocol.errors import (
     InvalidPartitionsError,
     InvalidTopicError,
     LogDirectoryError,
+    OutOfResourcesError,
     StorageError,
     TopicExistsError,
 )
@@ -347,6 +348,36 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         again = _opened(fs)
         assert set(again.logs) == {("orders", 0), ("orders", 1)}
         assert again.report.problems == []
+
+
+@pytest.mark.parametrize("operation", ["open", "list_directory"])
+def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_be_made_when_there_are_some(
+    operation: str,
+) -> None:
+    fs = ForgetfulFileSystem()
+    directory = _opened(fs)
+    directory.create_topic("clicks", 1, {})
+    fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
+    fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
+    with pytest.raises(OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
+        directory.create_topic("orders", 2, {})
+    clicks = directory.registry.topics["clicks"]
+    alteration = directory.plan_alteration(clicks, 3, {})
+    error = outcome_of(alteration.run)
+    with pytest.raises(OutOfResourcesError, match=r"clicks could not be altered: .*open files \(ulimit -n"):
+        directory.finish_alteration(clicks, alteration, error)
+    fs.heal()
+    left = {f"/data/{name}" for name in fs.list_directory("/data") if name.startswith(("orders", "clicks"))}
+    assert left - set(directory.half_made) == {"/data/clicks-0"}
+    assert directory.half_made
+    directory.create_topic("orders", 2, {})
+    for log in directory.logs.values():
+        assert _append(log).base_offset == 0
+    directory.close()
+    again = _opened(fs)
+    assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
+    assert set(again.report.doomed) == set(directory.half_made)
+    assert again.report.problems == []
 
 
 def test_deletion_writes_the_registry_before_anything_goes() -> None:
