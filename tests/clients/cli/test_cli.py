@@ -40,7 +40,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
-from tests.processes import seglog_command, signalled_at_import
+from tests.processes import clean_environment, seglog_command, signalled_at_import
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -480,6 +480,23 @@ def test_an_interrupt_while_it_is_still_being_imported_is_exit_code_130_too(modu
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\nseglog: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("seglog", "seglog"), ("seglog.cli", "seglog"), ("seglog_broker", "seglogd")]
+)
+def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: str, name: str) -> None:
+    for option, code in (("--help", 0), ("--frobnicate", 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", module, option],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code
+        assert (done.stderr if code else done.stdout).startswith(f"usage: {name} [")
 
 
 def test_the_version_is_shown(run: Run) -> None:
