@@ -123,10 +123,9 @@ class DirectoryTopics(DirectoryCore):
         for partition in range(first, topic.partitions):
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             self.handles.forget_below(path)
-            if not self._fs.exists(path):
-                continue
             try:
-                self._fs.remove_tree(path)
+                if self._fs.exists(path):
+                    self._fs.remove_tree(path)
             except OSError:
                 with contextlib.suppress(OSError):
                     self.half_made.append(self._mark_for_deletion(topic, partition))
