@@ -29,7 +29,7 @@ class _Start(NamedTuple):
 
 def run(bench: Bench) -> Iterator[Row]:
     """Imports first, then daemons on an empty, a wide and a large directory."""
-    modules = ("seglog.client", "seglog.cli", "seglog_broker.server", "trio")
+    modules = ("seglog.client", "seglog.cli.dispatch", "seglog_broker.server", "trio")
     for module, times in zip(modules, take_turns(bench.rounds, *[_importing(m) for m in modules]), strict=True):
         yield Row(f"import {module}", "ms", times)
     with bench.fresh_directory() as directory:

@@ -22,6 +22,25 @@ def clean_environment(**more: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": _PACKAGES, "PYTHONUNBUFFERED": "1"} | more
 
 
+def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> dict[str, str]:
+    """An environment in which every Python process sends itself a signal when it begins to import ``module``.
+
+    It says ``sent`` on stderr before. ``folder`` is where the hook that does so is written.
+    """
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.write(2, b'sent\\n')\n"
+        f"            os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Finder())\n",
+        encoding="utf-8",
+    )
+    return clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{_PACKAGES}")
+
+
 class Daemon:
     """A running `seglogd` on ``directory``; restarted, it keeps its port, so that clients find it again.
 

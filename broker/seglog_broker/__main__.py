@@ -3,7 +3,8 @@
 Without a command it serves; ``seglogd check`` and ``seglogd dump`` work offline on what lies on disk, and have exit
 codes of their own.
 
-Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration.
+Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration. A signal that comes before
+serving has begun has nothing to put in order: 0 as well.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
@@ -29,6 +30,7 @@ the time of a busy loop."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130  # of the offline commands, for one whose module is still being imported
 
 COMMANDS: Final = {"check": "seglog_broker.check.command", "dump": "seglog_broker.dump.command"}
 """Modules of the offline commands; each has ``main(arguments) -> exit code`` and is imported when it is called."""
@@ -42,8 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"seglog does not run on {sys.platform}: use Linux, or macOS for development.", EXIT_FAILED)
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in COMMANDS:
-        code: int = import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        try:
+            code: int = import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
         return code
+    with _on_signals(_end_at_once):
+        return _serve_as_told(arguments)
+
+
+def _serve_as_told(arguments: Sequence[str]) -> int:
+    """The daemon itself, or what its options ask for in its place."""
     options = _parse(arguments)
     if options.version:
         from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
@@ -187,6 +198,18 @@ def _stopping_on_signals(scope: "trio.CancelScope") -> Iterator[None]:
         received.append(number)
         token.run_sync_soon(scope.cancel)
 
+    with _on_signals(handle):
+        yield
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> None:
+    """Before serving has begun nothing is under way, and an exception would surface in whatever is being imported."""
+    os._exit(EXIT_OK)
+
+
+@contextmanager
+def _on_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have SIGTERM and SIGINT handled so within the block."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     previous = [signal.signal(number, handle) for number in numbers]
     try:

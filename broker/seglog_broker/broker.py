@@ -724,7 +724,11 @@ class Broker:
             count = self.config.num_partitions if request.partitions is None else request.partitions
             creation = self.directory.plan_topic(request.topic, count, config)
             self.directory.space.check(0)
-            topic = self.directory.finish_topic(creation, await self._make_files(creation))
+            error = await self._make_files(creation)
+            try:
+                topic = self.directory.finish_topic(creation, error)
+            finally:
+                self._remove_half_made()
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         dense = why_index_fills_first(self._config_of(topic))
@@ -746,9 +750,13 @@ class Broker:
             config, warnings = self.config.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
             alteration = self.directory.plan_alteration(topic, count, config)
-            if count > topic.partitions:
+            if alteration.makes_partitions:
                 self.directory.space.check(0)
-            altered = self.directory.finish_alteration(topic, alteration, await self._make_files(alteration))
+            error = await self._make_files(alteration)
+            try:
+                altered = self.directory.finish_alteration(topic, alteration, error)
+            finally:
+                self._remove_half_made()
             self._serve_partitions(alteration)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
@@ -758,10 +766,14 @@ class Broker:
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
-        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after."""
+        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.
+
+        What only changes a configuration is done on a full disk, too: it may be the retention that is to make room.
+        """
+        run = creation.run if creation.makes_partitions else partial(self.directory.space.with_ballast, creation.run)
         with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
             try:
-                await self.offload.maintenance(creation.run)
+                await self.offload.maintenance(run)
             except OSError as error:
                 return error
         return None
@@ -790,7 +802,7 @@ class Broker:
         if any(result.error is None for result in results):
             failure = await write_checkpoints(self)
             if failure is not None:
-                raise StorageError(f"the new log starts could not be written: {failure}; ask again")
+                raise storage_error(f"the new log starts could not be written: {failure}; ask again", failure)
         return TruncateReply(results)
 
     def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
@@ -802,7 +814,7 @@ class Broker:
             )
         offset = partition_log.log_end_offset if item.offset is None else item.offset
         try:
-            earliest = partition_log.truncate_before(offset)
+            earliest = self.directory.space.with_ballast(partial(partition_log.truncate_before, offset))
         except OSError as error:
             raise storage_error(f"the new log start could not be written: {error}; ask again", error) from error
         log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
@@ -840,8 +852,12 @@ class Broker:
             await write_checkpoints(self)
         return DeleteTopicReply(topic.name)
 
+    def _remove_half_made(self) -> None:
+        self.remove_later(self.directory.half_made)
+        self.directory.half_made.clear()
+
     def remove_later(self, directories: Iterable[str]) -> None:
-        """Have the directories of deleted topics removed after the broker's ``file.delete.delay.ms``."""
+        """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``."""
         for path in directories:
             removal = Deletion(path, partial(self.fs.remove_tree, path), None)
             self.deletions.add(removal, self.config.topic_defaults.file_delete_delay_ms / 1000)

@@ -27,6 +27,10 @@ Guarantee = Literal["at-least-once", "effectively-once"]
 TARGET_TASK_BYTES: Final = 128 * 1024 * 1024
 """What one task is to read: starting it costs as much as a few megabytes."""
 
+TARGET_TASK_BYTES_MIN: Final = 1024 * 1024
+"""Less is a unit forgotten: of a large topic it would make tens of thousands of tasks, each of which reads next to
+nothing. ``minPartitions`` is the way to many tasks of a small one."""
+
 BATCH_BYTES: Final = 128 * 1024
 """Uncompressed bytes of a batch that the sink writes, less if the topic takes less. Vectorised readers look into many
 batches at once: of half a megabyte each they read a third slower."""
@@ -203,7 +207,7 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         pushdown=given.boolean("pushdown", False),
         min_partitions=given.count("minPartitions"),
         max_records_per_partition=given.count("maxRecordsPerPartition"),
-        target_task_bytes=given.size("targetTaskBytes") or TARGET_TASK_BYTES,
+        target_task_bytes=_task_bytes(given) or TARGET_TASK_BYTES,
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
@@ -249,6 +253,16 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
         marks_topic=given.text("marksTopic") or MARKS_TOPIC,
         job_id=job_id,
     )
+
+
+def _task_bytes(given: "_Given") -> int | None:
+    size = given.size("targetTaskBytes")
+    if size is not None and size < TARGET_TASK_BYTES_MIN:
+        raise OptionError(
+            f"targetTaskBytes is 1m or more, not {given.text('targetTaskBytes')!r}: a task costs as much as reading a "
+            "few megabytes; for more tasks set minPartitions"
+        )
+    return size
 
 
 def _log_directory(given: "_Given") -> Path | None:

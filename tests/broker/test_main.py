@@ -17,6 +17,7 @@ from seglog_broker import __main__ as daemon
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest, request_header
+from tests.processes import signalled_at_import
 from tests.support import REPOSITORY
 
 ANY_PORT = "127.0.0.1:0"
@@ -168,6 +169,30 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=30, check=False)
     assert done.returncode == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["seglog_broker.config", "trio", "structlog", "seglog_broker.server", "msgpack"])
+def test_a_signal_that_comes_while_it_is_still_being_imported_ends_it_without_a_word(
+    module: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    environment = signalled_at_import(tmp_path, module, number)
+    arguments = ("--data", str(tmp_path / "data"), "--listen", ANY_PORT)
+    done = subprocess.run(command(*arguments), env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "sent\n")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["check", "dump"])
+@pytest.mark.parametrize("module", ["seglog_broker.{}.command", "seglog_broker.storage.filesystem"])
+def test_an_offline_command_that_is_interrupted_while_it_is_being_imported_ends_with_130(
+    name: str, module: str, tmp_path: Path
+) -> None:
+    environment = signalled_at_import(tmp_path, module.format(name), signal.SIGINT)
+    done = subprocess.run(
+        command(name, str(tmp_path)), env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\n")
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])

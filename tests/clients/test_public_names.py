@@ -28,7 +28,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         ("import seglog", {"seglog_protocol", "msgpack", "socket", "json"}),
         (
-            "import seglog.cli, seglog.cli.topics, seglog.cli.ping",
+            "import seglog.cli.dispatch, seglog.cli.topics, seglog.cli.ping",
             {
                 "trio",
                 "structlog",

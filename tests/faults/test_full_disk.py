@@ -73,6 +73,12 @@ def fill(client: seglog.Client, first: int) -> int:
     return number
 
 
+def fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
+    """Have somebody else use the disk up to the last byte."""
+    hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / "hog")]
+    assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
+
+
 def read(client: seglog.Client) -> list[bytes]:
     with client.consumer("t", start="earliest") as consumer:
         return [record.value or b"" for record in consumer]
@@ -133,8 +139,7 @@ def test_a_topic_can_be_deleted_while_somebody_else_has_filled_the_disk_to_the_l
         with client.producer("kept") as producer:
             producer.send(b"kept").result()
         wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
-        hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / "hog")]
-        assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
+        fill_from_outside(mount_point, under)
         wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
         refused = client.producer("kept", delivery_timeout=0.5)
         with pytest.raises(ClientTimeoutError, match="bytes are free"):
@@ -146,3 +151,38 @@ def test_a_topic_can_be_deleted_while_somebody_else_has_filled_the_disk_to_the_l
         with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
             assert producer.send(b"again").result().offset == 1
         wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast to be made again")
+
+
+_WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
+    "delete a topic": lambda client: client.delete_topic("t"),
+    "alter a topic": lambda client: client.alter_topic("t", config={"retention.bytes": 0}),
+    "truncate a topic": lambda client: client.truncate_topic("t", {0: None}),
+}
+
+
+@pytest.mark.parametrize("way", _WAYS_TO_MAKE_ROOM)
+def test_what_makes_room_takes_the_ballasts_when_nobody_has_seen_yet_that_the_disk_is_full(
+    small_disk: tuple[Path, Sequence[str]], way: str
+) -> None:
+    mount_point, under = small_disk
+    unmarked = ("--set", "seglog.disk.free.hard.bytes=0", "--set", "seglog.disk.free.soft.bytes=0")  # it is never seen
+    quick = ("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50")
+    soon = ("--set", "log.segment.delete.delay.ms=50")
+    with (
+        daemon(mount_point / "data", *unmarked, *quick, *soon, under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
+        client.create_topic("kept", 1)
+        with client.producer("t") as producer:
+            for number in range(200):
+                producer.send(value(number))
+        with client.producer("kept") as producer:
+            producer.send(b"kept").result()
+        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+        fill_from_outside(mount_point, under)
+        assert client.metrics()["ballast_bytes"] > 0
+        _WAYS_TO_MAKE_ROOM[way](client)
+        with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+            assert producer.send(b"x" * 1_000_000).result().offset == 1, "more than the ballast had: there is room"
+        assert running.stop() == 0

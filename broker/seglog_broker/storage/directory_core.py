@@ -48,6 +48,8 @@ class DirectoryCore:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.recovering: dict[TopicPartition, RecoveryJob] = {}
         """What is to be read before a partition can be served, the largest first; see ``finish_recovery``."""
+        self.half_made: list[str] = []
+        """Renamed directories of partitions that could not be made, still to be removed: by the next start at last."""
         self.report = LoadReport()
         self._fs = fs
         self._clock = clock

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from seglog_broker.storage import filenames
@@ -10,7 +11,7 @@ from seglog_broker.storage.failures import storage_error
 from seglog_broker.storage.partition_log import PartitionLog
 from seglog_broker.storage.topic_creation import TopicCreation
 from seglog_broker.storage.topics import Topic
-from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, StorageError, TopicExistsError
+from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, TopicExistsError
 
 PARTITIONS_MAX: Final = 10_000
 """Of one topic: each costs a directory, three open files and their fsyncs at creation."""
@@ -115,16 +116,21 @@ class DirectoryTopics(DirectoryCore):
         """Remove the directories from partition ``first`` on, then write the registry as it was.
 
         In this order a crash in between leaves directories to be completed, none that nobody knows of, and on a full
-        disk there is room for the registry. Where either fails, the next start does as the registry on disk says.
+        disk there is room for the registry. Where that fails, the next start does as the registry on disk says. What
+        cannot be removed, for that takes more descriptors than making it, is renamed and left to whoever looks at
+        ``half_made``: nothing stands in the way of another attempt.
         """
         for partition in range(first, topic.partitions):
             path = self._file(filenames.partition_directory_name(topic.name, partition))
             self.handles.forget_below(path)
-            with contextlib.suppress(OSError):
+            try:
                 if self._fs.exists(path):
                     self._fs.remove_tree(path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self.half_made.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
-            self.registry.save()
+            self.space.with_ballast(self.registry.save)
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """Take a topic out of service and return the directories to be removed, renamed ``…-delete``.
@@ -135,13 +141,13 @@ class DirectoryTopics(DirectoryCore):
         del self.registry.topics[topic.name]
         self.registry.deleting.append(topic.id)
         try:
-            self.registry.save()
+            self.space.with_ballast(self.registry.save)
         except OSError as error:
             self.registry.topics[topic.name] = topic
             self.registry.deleting.remove(topic.id)
             with contextlib.suppress(OSError):
                 self.registry.save()  # the new one may be in its place already, and only not be synced
-            raise StorageError(f"topic {topic.name} could not be deleted: {error}") from error
+            raise storage_error(f"topic {topic.name} could not be deleted: {error}", error) from error
         doomed = []
         for partition in range(topic.partitions):
             log = self.logs.pop((topic.name, partition), None)
@@ -152,12 +158,16 @@ class DirectoryTopics(DirectoryCore):
             self._cleaned.pop((topic.name, partition), None)
             self.report.offline.pop((topic.name, partition), None)
             self.recovering.pop((topic.name, partition), None)
-            path = self._file(filenames.partition_directory_name(topic.name, partition))
-            name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
-            marked = self._file(name)
             with contextlib.suppress(OSError):
-                self._fs.rename(path, marked)
-                doomed.append(marked)
+                doomed.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
             self._fs.sync_directory(self.path)
         return doomed
+
+    def _mark_for_deletion(self, topic: Topic, partition: int) -> str:
+        """Rename a partition's directory ``…-delete``, for a start to remove if nobody did before; the new path."""
+        path = self._file(filenames.partition_directory_name(topic.name, partition))
+        name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
+        marked = self._file(name)
+        self.space.with_ballast(partial(self._fs.rename, path, marked))
+        return marked

@@ -1,4 +1,4 @@
-"""What an OSError of the disk means for whoever asked: whether it passes, and by what name it is told."""
+"""What an OSError of the disk means for whoever asked: whether it passes, by what name it is told, what helps."""
 
 import errno
 from typing import Final
@@ -8,14 +8,25 @@ from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageEr
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The disk, or what somebody may use of it, is full."""
 
-NO_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_REMEDIES: Final = {
+    errno.EMFILE: "the broker may open no more files just now: try again, and if that does not help raise its limit on "
+    "open files (ulimit -n; seglog.handles.max is for segments)",
+    errno.ENFILE: "this machine may open no more files just now: try again, and if that does not help raise its limit "
+    "(sysctl fs.file-max)",
+    errno.ENOMEM: "this machine has no memory for the broker just now: try again",
+}
+
+NO_RESOURCES: Final = frozenset(_REMEDIES)
 """No descriptor or no memory is left at the moment."""
 
 
 def storage_error(message: str, error: OSError) -> StorageError:
-    """The error to raise for ``error``, of the type that says whether trying again can help."""
+    """The error to raise for ``error``, of the type that says whether trying again can help.
+
+    Where descriptors or memory ran out, what to do about it is added to the message.
+    """
     if error.errno in NO_ROOM:
         return DiskFullError(message)
     if error.errno in NO_RESOURCES:
-        return OutOfResourcesError(message)
+        return OutOfResourcesError(f"{message}; {_REMEDIES[error.errno]}")
     return StorageError(message)

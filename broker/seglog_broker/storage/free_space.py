@@ -2,18 +2,21 @@
 
 A disk that is full to the last byte cannot even be emptied in good order: checkpoints and the registry are written
 before anything is deleted. So appends stop while some room is left, and a ballast file is kept for the case that
-somebody else uses that up: without it there is room again, if only a little.
+somebody else uses that up: without it there is room again, if only a little. Whoever has to write before something can
+be deleted does so ``with_ballast`` to fall back on, for nobody may have looked at the disk yet.
 
 Appends stop when less than ``hard`` bytes are free and go on when ``soft`` are: one mark for both would have the broker
 refuse and take records in turn. Bytes that the ballast lacks count as used, so that giving it up ends no shortage.
 """
 
 import contextlib
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage import filenames
+from seglog_broker.storage.failures import NO_ROOM
 from seglog_broker.storage.filesystem import FileSystem, write_all
 from seglog_protocol.errors import DiskFullError
 
@@ -28,6 +31,8 @@ BALLAST_SHARE: Final = 100
 """What the marks are unless they are set: the smaller of a size and, for small disks, one part in so many."""
 
 _ZEROS: Final = bytes(MIB)
+
+T = TypeVar("T")
 
 
 class SpaceLevel(StrEnum):
@@ -74,12 +79,16 @@ class FreeSpace:
         self._room = 0  # bytes to be appended before the next look is due
 
     def begin(self) -> None:
-        """Find out how it stands; gives up the ballast at once if the disk is full: a start has to write, too."""
+        """Find out how it stands, and be ready for what a start writes."""
         self.marks = marks_of(self._config, self._fs.total_bytes(self.path))
         if self._fs.exists(self._ballast_path):
             self.ballast = self._fs.stat(self._ballast_path).size
+        self.make_ready()
+
+    def make_ready(self) -> None:
+        """Before a start or a stop, which have to write: gives up the ballast at once if the disk is full."""
         self.look()
-        if self.is_full:
+        if self.is_full or self.free < self.ballast:  # the latter where no mark is set
             self.give_up_ballast()
 
     @property
@@ -148,13 +157,35 @@ class FreeSpace:
     @property
     def lacks_ballast(self) -> bool:
         """Whether it should be made now: there is room for it."""
-        return self.ballast < self.marks.ballast and self.level is SpaceLevel.ENOUGH
+        missing = self.marks.ballast - self.ballast
+        return 0 < missing <= self.free and self.level is SpaceLevel.ENOUGH
 
     def give_up_ballast(self) -> None:
         """Remove the file, if there is one."""
         if self.ballast:
-            self._fs.unlink(self._ballast_path)
+            with contextlib.suppress(FileNotFoundError):  # somebody else was quicker: another thread, or an operator
+                self._fs.unlink(self._ballast_path)
             self.ballast = 0
+
+    def with_ballast(self, work: Callable[[], T]) -> T:
+        """What ``work()`` returns; where it finds no room, the ballast is given up and it is tried once more.
+
+        For what makes room, and the little that has to be written first; not for what only fills the disk. ``work``
+        must bear to be called again after an error. In any thread; raises what the last attempt raised.
+        """
+        had_ballast = self.ballast > 0
+        try:
+            return work()
+        except DiskFullError:
+            if not had_ballast:
+                raise
+        except OSError as error:
+            if error.errno not in NO_ROOM or not had_ballast:
+                raise
+        self.give_up_ballast()
+        with contextlib.suppress(OSError):
+            self.look()  # now, so that appends do not take the room that was meant for something else
+        return work()
 
     def make_ballast(self) -> None:
         """Write the file. OSError leaves none."""

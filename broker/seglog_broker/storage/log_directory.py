@@ -6,6 +6,7 @@ Here it is opened and closed; how partitions are loaded and topics come and go i
 The order in which things reach the disk is what makes every crash harmless; it is written where it happens.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -255,6 +256,8 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
         """
         problems = []
         ends = {}
+        with contextlib.suppress(OSError):
+            self.space.make_ready()
         for key, log in self.logs.items():
             try:
                 log.close()

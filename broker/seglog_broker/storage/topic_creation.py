@@ -9,7 +9,7 @@ from seglog_broker.storage.topics import Topic
 class TopicCreation:
     """The files of a new topic, or of partitions added to one, from ``first_partition`` on.
 
-    ``run`` makes them, touches nothing shared, and may be called in a thread, once.
+    ``run`` makes them, touches nothing shared, and may be called in a thread; again only if none are made.
     """
 
     def __init__(
@@ -22,11 +22,16 @@ class TopicCreation:
         self._registry_path = registry_path
         self._registry = registry
 
+    @property
+    def makes_partitions(self) -> bool:
+        """Whether there is more to it than writing the registry."""
+        return self.first_partition < self.topic.partitions
+
     def run(self) -> None:
         """Registry first: after a crash the start completes the directories. OSError: whoever finishes cleans up."""
         write_file_atomically(self._fs, self._registry_path, self._registry)
         for partition in range(self.first_partition, self.topic.partitions):
             name = filenames.partition_directory_name(self.topic.name, partition)
             make_partition(self._fs, f"{self._path}/{name}", self.topic.id)
-        if self.first_partition < self.topic.partitions:
+        if self.makes_partitions:
             self._fs.sync_directory(self._path)

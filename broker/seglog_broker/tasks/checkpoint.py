@@ -3,6 +3,7 @@
 Where the checkpoint files themselves cannot be written, their old content only costs a longer start.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -39,12 +40,14 @@ async def run_checkpoints(broker: "Broker") -> None:
 async def write_checkpoints(broker: "Broker") -> OSError | None:
     """Write the checkpoint files as they should be now; the first failure, which is logged, or None."""
     failure: OSError | None = None
+    space = broker.directory.space
     async with broker.checkpoint_lock:
         for path, content in broker.directory.checkpoints():
             # Shielded: once it has begun, two of them must not meet in one temporary file.
             with trio.CancelScope(shield=True):
+                write = partial(write_file_atomically, broker.fs, path, content)
                 try:
-                    await broker.offload.maintenance(write_file_atomically, broker.fs, path, content)
+                    await broker.offload.maintenance(space.with_ballast, write)
                 except OSError as error:
                     log.warning("checkpoint_not_written", path=path, reason=str(error))
                     failure = failure or error

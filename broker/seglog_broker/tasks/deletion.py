@@ -100,5 +100,5 @@ async def run_deletions(broker: "Broker") -> None:
 
 
 async def _remove(broker: "Broker", deletion: Deletion) -> None:
-    freed = await broker.offload.maintenance(deletion.remove)
+    freed = await broker.offload.maintenance(broker.directory.space.with_ballast, deletion.remove)
     log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))

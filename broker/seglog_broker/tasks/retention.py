@@ -8,6 +8,7 @@ and after ``file.delete.delay.ms`` the disk.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -209,7 +210,7 @@ class _Dropped(NamedTuple):
 
 def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, Verdict]]) -> _Dropped:
     active = partition.log.active
-    doomed = partition.log.drop_oldest(len(going))
+    doomed = broker.directory.space.with_ballast(partial(partition.log.drop_oldest, len(going)))
     if partition.log.active is not active:
         partition.note_rolled(str(RollReason.RETENTION))
     for segment, verdict in going[: len(doomed.base_offsets)]:  # without room for another the active one stays
@@ -259,7 +260,8 @@ async def _set_aside(broker: "Broker", boundary: TaskBoundary, partition: "Parti
         doomed.set_aside()  # again, if it failed the first time
         return doomed.remove()
 
-    await boundary.run(partition, lambda _: broker.offload.maintenance(doomed.set_aside))
+    with_ballast = broker.directory.space.with_ballast
+    await boundary.run(partition, lambda _: broker.offload.maintenance(with_ballast, doomed.set_aside))
     what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
     broker.deletions.add(
         Deletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000

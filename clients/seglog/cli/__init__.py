@@ -1,55 +1,30 @@
 """The command line: ``seglog topic | produce | consume | offsets | ping``.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 refused by the broker, 130 interrupted. Errors are one sentence
-on stderr. A command's module is imported when it is called: a short one does not wait for what it does not need.
+on stderr. All that takes time to be imported is imported when ``main`` has begun: Ctrl-C then ends that like anything
+else, without a traceback.
 """
 
-import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from typing import Final
 
-from seglog.cli.arguments import join_moments, make_parser, options_from, parse
-from seglog.cli.exits import FAILED, INTERRUPTED, OK, USAGE, InputError, UsageError, exit_code_of
-from seglog_protocol.errors import SeglogError
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C; the others are in ``exits``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; argparse leaves with SystemExit(2) for what it cannot parse."""
-    if sys.stdout is None or sys.stdin is None:
-        _complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
-        return FAILED
-    parser = make_parser()
-    options = options_from(parse(parser, join_moments(sys.argv[1:] if arguments is None else arguments)))
     try:
-        command = import_module(f"seglog.cli.{options.module}")
-        code: int = command.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads our output has enough, for example `| head`. What is left in the buffer must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        from seglog.cli.dispatch import run  # noqa: PLC0415 - see above
+
+        return run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt as interrupt:
-        _complain("interrupted", *getattr(interrupt, "__notes__", ()))
+        complain("interrupted", *getattr(interrupt, "__notes__", ()))
         return INTERRUPTED
-    except UsageError as error:
-        parser.exit(USAGE, f"seglog: {error}\n")
-    except (SeglogError, InputError, OSError) as error:
-        _complain(_sentence(error), *getattr(error, "__notes__", ()))
-        return exit_code_of(error)
-    return code
 
 
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, SeglogError):
-        why = error.strerror or str(error)
-        return why if error.filename is None else f"{error.filename}: {why}"
-    topic, partition = getattr(error, "topic", ""), getattr(error, "partition", -1)
-    if topic and partition >= 0 and topic not in str(error):
-        return f"{topic}-{partition}: {error}"
-    return str(error)
-
-
-def _complain(*lines: str) -> None:
+def complain(*lines: str) -> None:
+    """Say so on stderr, with the name of the command in front of each line."""
     for line in lines:
         print(f"seglog: {line.removeprefix('seglog: ')}", file=sys.stderr)

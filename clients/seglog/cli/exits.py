@@ -1,4 +1,4 @@
-"""Exit codes, and which error leads to which."""
+"""Exit codes, and which error leads to which. That of an interrupted command is in the package itself."""
 
 from typing import Final
 
@@ -18,7 +18,6 @@ FAILED: Final = 1
 USAGE: Final = 2
 NOT_REACHABLE: Final = 3
 REFUSED: Final = 4
-INTERRUPTED: Final = 130
 
 
 class UsageError(Exception):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, print_json, print_table, warn
-from seglog.cli.exits import FAILED, INTERRUPTED, OK, UsageError
+from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.load.plan import Plan, make_plan
 from seglog.trio.client import Client, connect
 

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seglog.cli import main
@@ -51,9 +51,9 @@ class Plan:
             "servers": self.server,
             "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
             "startingOffsets": json.dumps(to_spark(self._there(wanted, ends))),
-            "targetTaskBytes": str(self.file_bytes),
         }
-        ranges = plan_batch(log, parse_read_options(options, "batch"), Wanted())
+        read = replace(parse_read_options(options, "batch"), target_task_bytes=self.file_bytes)
+        ranges = plan_batch(log, read, Wanted())
         first = {r.partition: r.start for r in reversed(ranges)}
         # What is gone is a gap of the first file, and not of the archive.
         return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]

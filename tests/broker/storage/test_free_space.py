@@ -1,6 +1,7 @@
 """Room on the disk: where the marks are, when appends stop and go on, and the ballast."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -143,6 +144,80 @@ def test_a_ballast_that_cannot_be_synced_is_none() -> None:
     with pytest.raises(OSError, match="ENOSPC"):
         space.make_ballast()
     assert not fs.exists("/data/seglog-ballast")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), DiskFullError("full")]
+)
+def test_work_that_finds_no_room_is_done_again_without_the_ballast_and_appends_stop_at_once(error: Exception) -> None:
+    fs = disk(10_000)
+    space = space_on(fs)
+    space.make_ballast()
+    fs.limit_free_bytes(0)
+    assert space.level is SpaceLevel.ENOUGH, "nobody has looked"
+    rooms: list[int] = []
+
+    def work() -> str:
+        rooms.append(fs.free_bytes("/data"))
+        if len(rooms) == 1:
+            raise error
+        return "done"
+
+    assert space.with_ballast(work) == "done"
+    assert rooms == [0, 500]
+    assert (space.ballast, space.is_full, space.lacks_ballast) == (0, True, False)
+
+
+def failing(errors: list[Exception]) -> Callable[[], None]:
+    def work() -> None:
+        raise errors.pop(0)
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("ballast", "errors", "left"),
+    [
+        (500, [OSError(errno.EIO, "first"), OSError(errno.EIO, "second")], 500),
+        (0, [OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")], 0),
+        (0, [DiskFullError("first"), DiskFullError("second")], 0),
+    ],
+)
+def test_work_is_done_once_where_the_ballast_cannot_help(ballast: int, errors: list[Exception], left: int) -> None:
+    space = space_on(disk(10_000), ballast=ballast)
+    space.make_ballast()
+    with pytest.raises((OSError, DiskFullError), match="first"):
+        space.with_ballast(failing(errors))
+    assert space.ballast == left
+
+
+def test_work_that_finds_no_room_without_the_ballast_either_says_why_it_failed_then() -> None:
+    space = space_on(disk(10_000))
+    space.make_ballast()
+    with pytest.raises(OSError, match="second"):
+        space.with_ballast(failing([OSError(errno.ENOSPC, "first"), OSError(errno.ENOSPC, "second")]))
+
+
+def test_a_ballast_that_somebody_else_has_removed_is_none() -> None:
+    fs = disk(10_000)
+    space = space_on(fs)
+    space.make_ballast()
+    fs.unlink("/data/seglog-ballast")
+    space.give_up_ballast()
+    assert space.ballast == 0
+    assert space.lacks_ballast
+
+
+def test_without_marks_a_ballast_is_made_only_where_it_fits_and_given_up_where_it_is_needed() -> None:
+    fs = disk(499)
+    space = space_on(fs, soft=0, hard=0)
+    assert not space.lacks_ballast
+    space.note(500)
+    assert space.lacks_ballast
+    fs.limit_free_bytes(500)
+    space.make_ballast()
+    space.make_ready()
+    assert (space.ballast, fs.free_bytes("/data")) == (0, 500)
 
 
 @given(st.lists(st.integers(0, 4000)))

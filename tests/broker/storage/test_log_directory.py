@@ -10,7 +10,7 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filesystem
 from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.filesystem import PosixFileSystem, outcome_of
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.log_appending import Appended
 from seglog_broker.storage.log_directory import LogDirectory
@@ -19,6 +19,7 @@ from seglog_protocol.errors import (
     InvalidPartitionsError,
     InvalidTopicError,
     LogDirectoryError,
+    OutOfResourcesError,
     StorageError,
     TopicExistsError,
 )
@@ -349,6 +350,36 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         assert again.report.problems == []
 
 
+@pytest.mark.parametrize("operation", ["open", "list_directory"])
+def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_be_made_when_there_are_some(
+    operation: str,
+) -> None:
+    fs = ForgetfulFileSystem()
+    directory = _opened(fs)
+    directory.create_topic("clicks", 1, {})
+    fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
+    fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
+    with pytest.raises(OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
+        directory.create_topic("orders", 2, {})
+    clicks = directory.registry.topics["clicks"]
+    alteration = directory.plan_alteration(clicks, 3, {})
+    error = outcome_of(alteration.run)
+    with pytest.raises(OutOfResourcesError, match=r"clicks could not be altered: .*open files \(ulimit -n"):
+        directory.finish_alteration(clicks, alteration, error)
+    fs.heal()
+    left = {f"/data/{name}" for name in fs.list_directory("/data") if name.startswith(("orders", "clicks"))}
+    assert left - set(directory.half_made) == {"/data/clicks-0"}
+    assert directory.half_made
+    directory.create_topic("orders", 2, {})
+    for log in directory.logs.values():
+        assert _append(log).base_offset == 0
+    directory.close()
+    again = _opened(fs)
+    assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
+    assert set(again.report.doomed) == set(directory.half_made)
+    assert again.report.problems == []
+
+
 def test_deletion_writes_the_registry_before_anything_goes() -> None:
     fs, directory = _with_topic()
     fs.operations.clear()
@@ -411,6 +442,45 @@ def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
     assert _opened(fs).registry.deleting == []
+
+
+def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
+    fs = ForgetfulFileSystem()
+    fs.limit_free_bytes(100_000)
+    config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=10000", *_NO_MARKS])
+    directory = LogDirectory(fs, ManualClock(), config, "/data")
+    directory.open()
+    directory.create_topic("orders", 2, {})
+    for log in directory.logs.values():
+        _append(log)
+    directory.space.make_ballast()
+    fs.limit_free_bytes(0)
+    return fs, directory
+
+
+_NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
+
+
+def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    assert len(doomed) == 2
+    assert directory.space.ballast == 0
+    assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
+
+
+def test_a_directory_that_cannot_be_renamed_on_a_full_disk_is_at_the_cost_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    fs.limit_free_bytes(10_000)
+    fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
+    assert len(directory.delete_topic(directory.registry.topics["orders"])) == 2
+    assert directory.space.ballast == 0
+
+
+def test_a_stop_on_a_full_disk_is_clean_at_the_cost_of_the_ballast() -> None:
+    fs, directory = _with_ballast_on_a_full_disk()
+    assert directory.close() == []
+    assert fs.exists(_MARKER)
 
 
 def test_a_directory_that_no_topic_knows_is_set_aside_and_never_deleted() -> None:

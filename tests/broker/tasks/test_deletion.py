@@ -10,8 +10,8 @@ from seglog_broker.broker import Broker
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.tasks.deletion import RETRY_SECONDS, Deletion, Deletions, run_deletions
 from seglog_broker.tasks.retention import run_retention
-from seglog_protocol.errors import StorageError, UnknownTopicError
-from seglog_protocol.messages import DeleteTopicRequest, FetchPartition, FetchRequest
+from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
+from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
 from tests.broker.tasks.living_broker import (
     HeldOffload,
     LoopClock,
@@ -37,6 +37,11 @@ def directories(fs: ForgetfulFileSystem) -> list[str]:
 
 async def delete(broker: Broker, topic: str = "t") -> None:
     await broker.delete_topic(DeleteTopicRequest(topic))
+
+
+async def grow(broker: Broker) -> None:
+    """Give the topic a second partition."""
+    await broker.alter_topic(AlterTopicRequest("t", partitions=2))
 
 
 # --- The queue --------------------------------------------------------------------------------------------------------
@@ -188,6 +193,24 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
         assert not [entry for entry in logged if entry["event"] in {"deletion_postponed", "deletion_failed"}]
         removed = [entry["what"] for entry in logged if entry["event"] == "files_removed"]
         assert len(removed) == (1 if moment == "before it begins" else 2)
+
+
+@pytest.mark.parametrize("what", ["create", "alter"])
+async def test_what_could_neither_be_made_nor_removed_is_removed_later(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, what: str
+) -> None:
+    async with living(fs, clock, DELAY, tasks=ONLY) as broker:
+        if what == "alter":
+            await with_topic(broker)
+        fs.inject(Fault("open", "t-1/00000000000000000000.log", error=errno.EMFILE, sticky=True))
+        fs.inject(Fault("remove_tree", "t-1", error=errno.EMFILE, sticky=True))
+        with pytest.raises(OutOfResourcesError, match="ulimit -n"):
+            await (with_topic(broker, partitions=2) if what == "create" else grow(broker))
+        fs.heal()
+        kept = [] if what == "create" else ["t-0"]
+        assert directories(fs) == [*kept, "t-1 deleted"]
+        await trio.sleep(61)
+        assert directories(fs) == kept
 
 
 async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_and_its_files_at_the_next_start(

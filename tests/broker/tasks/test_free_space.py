@@ -23,7 +23,17 @@ from seglog_protocol.messages import (
     FetchPartition,
     FetchRequest,
 )
-from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, bases, fetch, living, with_topic
+from tests.broker.tasks.living_broker import (
+    LoopClock,
+    TimedDisk,
+    append,
+    bases,
+    fetch,
+    living,
+    log_name,
+    names,
+    with_topic,
+)
 from tests.logs import batch_of_size
 
 ONLY = (run_free_space,)
@@ -148,6 +158,33 @@ async def test_retention_ends_a_full_disk_and_nothing_that_was_acked_is_lost(
         assert log.log_start_offset == bases(broker)[0] > 0
         for base in bases(broker):
             assert (await fetch(broker, base)).size == min(4, 401 - base) * 256
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("open", log_name(4), errno.ENOSPC),  # the segment that follows the one that goes
+        Fault("open", "checkpoint.tmp", errno.ENOSPC),
+        Fault("rename", log_name(0), errno.ENOSPC),
+        Fault("unlink", log_name(0, ".deleted"), errno.ENOSPC),
+    ],
+    ids=lambda fault: fault.operation,
+)
+async def test_retention_that_finds_no_room_takes_that_of_the_ballast_before_the_next_look(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, fault: Fault
+) -> None:
+    tasks = (run_free_space, run_retention, run_deletions)
+    async with living(fs, clock, *MARKS, "log.retention.check.interval.ms=61000", tasks=tasks) as broker:
+        await with_topic(broker, retention_ms=10_000, file_delete_delay_ms=500)
+        append(broker, 4)
+        await trio.sleep(LOOK_SECONDS)
+        fs.inject(fault)
+        with capture_logs() as logged:
+            await trio.sleep(61)
+        assert bases(broker) == [4]
+        assert names(fs) == {log_name(4)}
+        assert not [entry for entry in logged if entry["log_level"] in {"warning", "error"}]
+        assert "ballast_made" in [entry["event"] for entry in logged], "again, so it had been given up"
 
 
 # --- Readers of removed files -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
 from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
+from tests.processes import clean_environment, seglog_command, signalled_at_import
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -465,6 +467,36 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
     monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
     code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
     assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read and handed over until then\n")
+
+
+@pytest.mark.parametrize("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topics", "msgpack"])
+def test_an_interrupt_while_it_is_still_being_imported_is_exit_code_130_too(module: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        seglog_command("localhost:1", "topic", "list"),
+        env=signalled_at_import(tmp_path, module, signal.SIGINT),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "sent\nseglog: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("seglog", "seglog"), ("seglog.cli", "seglog"), ("seglog_broker", "seglogd")]
+)
+def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: str, name: str) -> None:
+    for option, code in (("--help", 0), ("--frobnicate", 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", module, option],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code
+        assert (done.stderr if code else done.stdout).startswith(f"usage: {name} [")
 
 
 def test_the_version_is_shown(run: Run) -> None:

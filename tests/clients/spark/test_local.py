@@ -1,6 +1,7 @@
 """localLogDir: what a log directory gives, held against what its broker gives, while the broker is at work."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,14 @@ from seglog_spark.catalog import Catalog
 from seglog_spark.filters import Wanted
 from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.options import Assign, OptionError, Subscribe, SubscribePattern, parse_read_options
+from seglog_spark.options import (
+    TARGET_TASK_BYTES,
+    Assign,
+    OptionError,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+)
 from seglog_spark.planning import DataLossError
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS
@@ -75,23 +83,26 @@ def test_a_log_directory_answers_planning_as_its_broker_does(running: Daemon, cl
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "task_bytes"),
     [
-        {},
-        {"targetTaskBytes": "20k"},
-        {"minPartitions": "7", "startingTimestamp": "700000", "endingTimestamp": "1900000"},
-        {"startingOffsets": '{"TOPIC": {"0": 17, "1": -2}}', "endingOffsets": '{"TOPIC": {"0": 600, "1": -1}}'},
+        ({}, TARGET_TASK_BYTES),
+        ({}, 20 << 10),
+        ({"minPartitions": "7", "startingTimestamp": "700000", "endingTimestamp": "1900000"}, TARGET_TASK_BYTES),
+        (
+            {"startingOffsets": '{"TOPIC": {"0": 17, "1": -2}}', "endingOffsets": '{"TOPIC": {"0": 600, "1": -1}}'},
+            TARGET_TASK_BYTES,
+        ),
     ],
 )
 def test_tasks_tile_what_was_asked_for_and_give_the_same_rows_from_files_as_through_the_broker(
-    running: Daemon, client: Client, topic: str, options: dict[str, str]
+    running: Daemon, client: Client, topic: str, options: dict[str, str], task_bytes: int
 ) -> None:
     fill(client, topic, 2000)
     given = {name: text.replace("TOPIC", topic) for name, text in options.items()} | {"subscribe": topic}
     read = parse_read_options(given | {"localLogDir": str(running.directory)}, "batch")
-    tasks = plan_batch(LocalCatalog(running.directory), read, Wanted())
+    tasks = plan_batch(LocalCatalog(running.directory), replace(read, target_task_bytes=task_bytes), Wanted())
     through = parse_read_options(given | {"servers": running.address}, "batch")
-    whole = plan_batch(Catalog(client), through, Wanted())
+    whole = plan_batch(Catalog(client), replace(through, target_task_bytes=task_bytes), Wanted())
     for partition in {task.partition for task in whole}:
         mine, theirs = ([t for t in found if t.partition == partition] for found in (tasks, whole))
         assert [t.end for t in mine[:-1]] == [t.start for t in mine[1:]]

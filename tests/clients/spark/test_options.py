@@ -107,6 +107,8 @@ def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
         ("batch", READ | {"minPartitions": "0"}, "from 1 to 9223372036854775807"),
         ("batch", READ | {"maxRecordsPerPartition": "1e20"}, "written in digits, not '1e20'"),
         ("batch", READ | {"targetTaskBytes": "big"}, "a number of bytes"),
+        ("batch", READ | {"targetTaskBytes": "1k"}, "targetTaskBytes is 1m or more, not '1k'"),
+        ("batch", READ | {"targetTaskBytes": "1048575"}, "for more tasks set minPartitions"),
         ("stream", READ | {"maxBytesPerTrigger": "0"}, "a number of bytes"),
         ("stream", READ | {"maxTriggerDelay": "1m"}, "minOffsetsPerTrigger, which is not there"),
         ("stream", READ | {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}, "a time span"),
@@ -124,7 +126,7 @@ def test_sizes_and_time_spans_have_units() -> None:
     )
     assert options.max_bytes_per_trigger == 64 << 20
     assert options.max_trigger_delay == 90
-    assert parse_read_options(READ | {"targetTaskBytes": "512k"}, "batch").target_task_bytes == 512 << 10
+    assert parse_read_options(READ | {"targetTaskBytes": "1024k"}, "batch").target_task_bytes == 1 << 20
 
 
 def test_a_sink_waits_for_the_disk_and_takes_what_spark_hands_on() -> None:

@@ -62,7 +62,8 @@ def test_a_partition_much_larger_than_a_task_is_cut_by_bytes_at_the_edges_of_seg
 def test_a_batch_asks_for_the_segments_of_partitions_that_are_larger_than_a_task() -> None:
     there = FakeLog({A0: 3000, tp("a-1"): 9})
     there.rolled = {A0: [Extent(0, 950, 100_000), Extent(950, 2000, 100_000), Extent(2000, 3000, 100_000)]}
-    tasks = plan_batch(there, batch_options(targetTaskBytes="100000"), ALL)
+    options = replace(batch_options(), target_task_bytes=100_000)
+    tasks = plan_batch(there, options, ALL)
     assert tasks == [
         OffsetRange("a", 0, 0, 950),
         OffsetRange("a", 0, 950, 2000),
@@ -70,7 +71,7 @@ def test_a_batch_asks_for_the_segments_of_partitions_that_are_larger_than_a_task
         OffsetRange("a", 1, 0, 9),
     ]
     there.rolled = {}
-    assert [task.size for task in plan_batch(there, batch_options(targetTaskBytes="100000"), ALL)] == [1000] * 3 + [9]
+    assert [task.size for task in plan_batch(there, options, ALL)] == [1000] * 3 + [9]
 
 
 def test_without_sizes_pieces_have_as_many_offsets_each() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,7 +149,7 @@ def test_a_planned_range_that_retention_has_taken_meanwhile_is_not_read_shorter_
 
 
 def test_the_same_micro_batch_has_the_same_tasks_in_another_run_whatever_has_been_appended_meanwhile() -> None:
-    options = stream_options(maxRecordsPerPartition="7", minPartitions="3", targetTaskBytes="1")
+    options = replace(stream_options(maxRecordsPerPartition="7", minPartitions="3"), target_task_bytes=1)
     first = StreamPlan(log(a_0=30, a_1=9), options).tasks({A0: 2, A1: 0}, {A0: 30, A1: 9})
     again = StreamPlan(log(a_0=99, a_1=9), options).tasks({A0: 2, A1: 0}, {A0: 30, A1: 9})
     assert first == again

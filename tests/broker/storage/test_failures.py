@@ -1,0 +1,28 @@
+"""What an OSError becomes for whoever asked: its type, and a sentence that says what helps."""
+
+import errno
+
+import pytest
+
+from seglog_broker.storage.failures import storage_error
+from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageError
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"), [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "fs.file-max"), (errno.ENOMEM, "memory")]
+)
+def test_what_ran_out_is_told_with_what_helps_and_may_be_tried_again(code: int, remedy: str) -> None:
+    error = storage_error("topic t could not be created", OSError(code, "no more"))
+    assert type(error) is OutOfResourcesError
+    assert error.retriable
+    assert error.message.startswith("topic t could not be created; ")
+    assert remedy in error.message
+    assert "try again" in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, StorageError)]
+)
+def test_other_failures_are_told_as_they_are(code: int, kind: type[StorageError]) -> None:
+    error = storage_error("it failed", OSError(code, "no more"))
+    assert (type(error), error.message) == (kind, "it failed")
