@@ -10,6 +10,7 @@ import pytest
 
 from seglog_broker.check.command import main
 from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_protocol.record_batch import HEADER_SIZE, iter_batches
 from tests.logs import flip_bit
 from tests.processes import clean_environment, daemon, seglog
 
@@ -70,14 +71,20 @@ def test_damage_is_named_repaired_and_served_around(stopped: Path, tmp_path: Pat
     data = tmp_path / "data"
     subprocess.run(["cp", "-r", stopped, data], check=True)
     log = min(path for path in data.glob("commits-*/*.log") if path.stat().st_size > 10_000)
-    flip_bit(PosixFileSystem(), str(log), 5000)
+    half_way = 0
+    for _, batch in iter_batches(log.read_bytes()):
+        if half_way > 5000:
+            break
+        half_way += len(batch)
+    flipped = half_way + HEADER_SIZE  # not in a header, where some bits have more to say than one finding
+    flip_bit(PosixFileSystem(), str(log), flipped)
     done = check(data, "--json")
     assert done.returncode == 1
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    # Depending on which byte it was, the indexes may lead into the damage, too.
+    # The indexes may lead into the damage, too.
     (finding,) = [line for line in lines if line["kind"] == "finding" and line["severity"] == "damage"]
     assert (finding["code"], finding["path"]) == ("batch-damaged", str(log))
-    assert finding["position"] <= 5000 < finding["end_position"]
+    assert finding["position"] <= flipped < finding["end_position"]
     assert lines[-1]["sound"] is False
     repaired = check(data, "--repair")
     assert repaired.returncode == 0, repaired.stdout
