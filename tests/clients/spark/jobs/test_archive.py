@@ -14,7 +14,7 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs import archive as archive_module
 from seglog_spark.jobs import manifest as manifest_module
 from seglog_spark.jobs.archive import ArchiveTask, Plan, archive, check_same
-from seglog_spark.jobs.manifest import ArchivedFile, FileGap, Manifest, load
+from seglog_spark.jobs.manifest import ArchivedFile, FileGap, Manifest, load, sweep
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import DataLossError
 from tests.clients.spark.fake_log import RECORD_BYTES, FakeLog, log, tp
@@ -158,6 +158,7 @@ def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled
                 patch.setattr(Path, name, steps.around(getattr(Path, name)))
             try:
                 # Spark finishes tasks in any order.
+                sweep(folder)
                 archive(
                     PLAN, source, load(folder) or Manifest("a", "id"), folder, lambda ranges: [*map(task, ranges[::-1])]
                 )
