@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,9 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
+from seglog_spark.jobs.by_date import find_by_date, forget_begun, write_by_date
 from seglog_spark.jobs.following import follow, terminated_as_interrupted
-from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
+from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
@@ -31,13 +33,13 @@ from seglog_spark.reading import RangeReader
 TRIGGER_SECONDS: Final = 60.0
 """Between the beginnings of two rounds, unless ``--trigger`` says otherwise."""
 
-Execute = Callable[[Sequence[OffsetRange]], Sequence[ArchivedFile]]
-"""Makes the file of every range, in order."""
+Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
+"""Makes the files of every range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which part of a topic is next, of which at most ``file_bytes`` make a file."""
+    """Which part of a topic is next, of which at most ``file_bytes`` make a range."""
 
     server: str
     topic: str
@@ -46,7 +48,7 @@ class Plan:
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
-        """What the archive lacks of its partitions, a range for each file; DataLossError when some of that is gone."""
+        """What the archive lacks of its partitions, range by range; DataLossError when some of that is gone."""
         ends = log.ends(log.partitions(Subscribe((self.topic,))))
         begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
         wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
@@ -67,8 +69,8 @@ class Plan:
         return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
 
 
-def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path) -> None:
-    """InputError, or DataLossError, when the archive is of another topic than this one."""
+def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path, layout: Layout = None) -> None:
+    """InputError, or DataLossError, when the archive is of another topic than this one, or laid out otherwise."""
     if manifest.kind != "archive" or manifest.topic != topic.name:
         kind = "the archive" if manifest.kind == "archive" else "a compaction"
         raise InputError(
@@ -78,6 +80,12 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
         raise InputError(
             f"{folder} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
             "folder of its own"
+        )
+    if manifest.layout != layout:
+        what, how = ("is not", "leave out") if manifest.layout is None else ("is", "add")
+        raise InputError(
+            f"the archive in {folder} {what} laid out by date, and stays as it was begun; {how} --partition-by date, "
+            "or name another folder"
         )
     for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
         _, end = manifest.partitions.get(partition.partition, (0, 0))
@@ -106,26 +114,28 @@ def _write(manifest: Manifest, folder: Path, execute: Execute) -> tuple[list[Arc
     if not manifest.planned:
         return [], manifest
     save(folder, manifest)
-    files = list(execute(manifest.planned))
+    files = list(chain.from_iterable(execute(manifest.planned)))
     manifest = manifest.having(files)
     save(folder, manifest)
+    forget_begun(folder)
     return files, manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Makes files on a worker."""
+    """Makes the files of ranges on a worker."""
 
     server: str
     folder: Path
     compression: str
     durable_only: bool
     accept_loss: bool
+    layout: Layout = None
 
-    def __call__(self, r: OffsetRange) -> ArchivedFile:
-        """The file of a range, unless a run that was killed has made it."""
-        found = find_file(self.folder, r)
-        if found is not None:
+    def __call__(self, r: OffsetRange) -> list[ArchivedFile]:
+        """The files of a range, unless a run that was killed has made them."""
+        found = self._find(r)
+        if found:
             return found
         met: list[ConsumerGap] = []
         reader = RangeReader(
@@ -135,7 +145,15 @@ class ArchiveTask:
             durable_only=self.durable_only,
             on_gap=met.append,
         )
-        return write_file(self.folder, r, reader.read(r), self.compression, met)
+        if self.layout == "date":
+            return write_by_date(self.folder, r, reader.read(r), self.compression, met)
+        return [write_file(self.folder, r, reader.read(r), self.compression, met)]
+
+    def _find(self, r: OffsetRange) -> list[ArchivedFile]:
+        if self.layout == "date":
+            return find_by_date(self.folder, r)
+        found = find_file(self.folder, r)
+        return [] if found is None else [found]
 
 
 def run(options: Options) -> int:
@@ -159,7 +177,7 @@ def run(options: Options) -> int:
         make_folder(folder)
         stack.enter_context(locked(folder))
         sweep(folder)
-        before = load(folder) or Manifest(topic.name, topic.id)
+        before = load(folder) or _begun(options, topic)
 
         def one_round() -> None:
             _round(options, client, folder, runner, progress)
@@ -174,20 +192,34 @@ def run(options: Options) -> int:
     return INTERRUPTED if options.follow else OK
 
 
+def _begun(options: Options, topic: TopicDescription) -> Manifest:
+    settings = {} if options.partition_by is None else {"partition_by": options.partition_by}
+    return Manifest(topic.name, topic.id, settings=settings)
+
+
 def _round(options: Options, client: Client, folder: Path, runner: Runner, progress: Progress) -> None:
     """Bring the archive to the end of the topic."""
     topic = client.describe_topic(options.topic)
-    manifest = load(folder) or Manifest(topic.name, topic.id)
-    check_same(manifest, topic, Catalog(client), folder)
+    manifest = load(folder) or _begun(options, topic)
+    check_same(manifest, topic, Catalog(client), folder, options.partition_by)
     file_bytes = options.target_file_mb * 1024 * 1024
     plan = Plan(options.server, topic.name, file_bytes, options.durable_only, options.accept_loss)
-    task = ArchiveTask(options.server, folder, options.compression, options.durable_only, options.accept_loss)
+    task = ArchiveTask(
+        options.server,
+        folder,
+        options.compression,
+        options.durable_only,
+        options.accept_loss,
+        options.partition_by,
+    )
     if manifest.planned:
-        progress.say(f"an earlier run did not end; first {count_of(len(manifest.planned), 'file')} that it had planned")
+        progress.say(
+            f"an earlier run did not end; first {count_of(len(manifest.planned), 'range')} that it had planned"
+        )
 
-    def execute(ranges: Sequence[OffsetRange]) -> list[ArchivedFile]:
+    def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")
-        progress.say(f"{offsets} of {topic.name} into {count_of(len(ranges), 'file')}")
+        progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
         return runner.run(ranges, task)
 
     archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)

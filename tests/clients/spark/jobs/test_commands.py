@@ -21,7 +21,7 @@ from seglog_spark.jobs.manifest import load
 from seglog_spark.jobs.report import PICTURES
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import killed_in_the_end
-from tests.clients.spark.jobs.test_jobs import in_files, produce, records, with_offsets
+from tests.clients.spark.jobs.test_jobs import in_files, in_their_order, produce, records, with_offsets
 from tests.clients.spark.jobs.test_kills import SOON_OVER
 from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 from tests.support import REPOSITORY
@@ -233,13 +233,13 @@ def test_a_round_that_is_given_up_is_finished_by_the_next_run(
     require_spark()
     produce(client, topic, 30_000)
     out = tmp_path / "archive"
-    arguments = ("--topic", topic, "--out", str(out), "--target-file-mb", "1")
+    arguments = ("--topic", topic, "--out", str(out), "--target-file-mb", "1", "--partition-by", "date")
     with follower(running.address, tmp_path, *arguments) as process:
-        wait_for(lambda: any(out.glob("*/*.parquet")), process, tmp_path)
+        wait_for(lambda: any(out.rglob("*.parquet")), process, tmp_path)
         os.killpg(process.pid, signal.SIGTERM)  # what ends services: all of them get it
         assert process.wait(60) == 130, (tmp_path / "err").read_text()
     assert json.loads((tmp_path / "out").read_text())["records"] == archived(out)
     assert "Traceback" not in (tmp_path / "err").read_text()
     done = seglog(running.address, "spark", "archive", *arguments, *SOON_OVER)
     assert done.returncode == 0, done.stderr
-    assert in_files(out) == with_offsets(records(client, topic))
+    assert in_their_order(in_files(out)) == with_offsets(records(client, topic))
