@@ -177,7 +177,7 @@ def run(options: Options) -> int:
         make_folder(folder)
         stack.enter_context(locked(folder))
         sweep(folder)
-        before = load(folder) or _begun(options, topic)
+        before = load(folder) or _empty(options, topic)
 
         def one_round() -> None:
             _round(options, client, folder, runner, progress)
@@ -192,7 +192,7 @@ def run(options: Options) -> int:
     return INTERRUPTED if options.follow else OK
 
 
-def _begun(options: Options, topic: TopicDescription) -> Manifest:
+def _empty(options: Options, topic: TopicDescription) -> Manifest:
     settings = {} if options.partition_by is None else {"partition_by": options.partition_by}
     return Manifest(topic.name, topic.id, settings=settings)
 
@@ -200,7 +200,7 @@ def _begun(options: Options, topic: TopicDescription) -> Manifest:
 def _round(options: Options, client: Client, folder: Path, runner: Runner, progress: Progress) -> None:
     """Bring the archive to the end of the topic."""
     topic = client.describe_topic(options.topic)
-    manifest = load(folder) or _begun(options, topic)
+    manifest = load(folder) or _empty(options, topic)
     check_same(manifest, topic, Catalog(client), folder, options.partition_by)
     file_bytes = options.target_file_mb * 1024 * 1024
     plan = Plan(options.server, topic.name, file_bytes, options.durable_only, options.accept_loss)
@@ -213,9 +213,7 @@ def _round(options: Options, client: Client, folder: Path, runner: Runner, progr
         options.partition_by,
     )
     if manifest.planned:
-        progress.say(
-            f"an earlier run did not end; first {count_of(len(manifest.planned), 'range')} that it had planned"
-        )
+        progress.say(f"first {count_of(len(manifest.planned), 'range')} that were planned before, and not finished")
 
     def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")

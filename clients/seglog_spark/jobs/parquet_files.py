@@ -55,8 +55,10 @@ def write_file(
     ``met`` may grow while ``batches`` is read: the gaps that have a reason. Those of a ``part`` are known already.
     Raises what ``batches`` and the file system raise; then nothing is there.
     """
-    path = folder / (file_name(r) if part is None else part.name)
-    make_folder(path.parent)
+    name = Path(file_name(r) if part is None else part.name)
+    for parent in reversed(name.parents[:-1]):
+        make_folder(folder / parent)
+    path = folder / name
     with whole_file(path) as temporary:
         with pq.ParquetWriter(
             temporary,

@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -68,7 +69,9 @@ def _spark(options: Options) -> Iterator[Any]:
     try:
         yield spark
     finally:
-        spark.stop()
+        # Where a SIGTERM went to all of a service's processes, Java has ended by itself.
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
+            spark.stop()
 
 
 @contextmanager

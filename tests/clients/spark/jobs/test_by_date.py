@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog.gaps import ConsumerGap
-from seglog_spark.jobs import by_date
+from seglog_spark.jobs import by_date, manifest
 from seglog_spark.jobs.by_date import date_of, days_of, find_by_date, forget_begun, read_merged, write_by_date
 from seglog_spark.jobs.inputs import ArchiveInput
 from seglog_spark.jobs.manifest import NO_DATE, FileGap
@@ -155,6 +155,15 @@ def test_a_range_that_is_made_again_with_fewer_dates_leaves_no_file_of_before(tm
 
 def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
+def test_every_folder_on_the_way_to_a_file_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[Path] = set()
+    monkeypatch.setattr(manifest, "_sync", synced.add)
+    (first, *_) = write_by_date(tmp_path, RANGE, mixed(RANGE), "zstd")
+    assert synced >= {tmp_path / parent for parent in Path(first.path).parents}
 
 
 def test_engines_read_the_folder_as_a_whole(tmp_path: Path) -> None:
