@@ -35,6 +35,24 @@ def add_spark_commands(commands: Any, command: Any) -> None:
     archive.add_argument("--compression", choices=_CODECS, default="zstd", help="of the files")
     archive.add_argument("--durable-only", action="store_true", help="only what survives a power cut of the broker")
     archive.add_argument(
+        "--partition-by",
+        choices=("date",),
+        help="lay files out as topic=/date=/partition=, by the UTC date of their records; an archive stays as it began",
+    )
+    archive.add_argument(
+        "--follow",
+        action="store_true",
+        help="keep archiving what arrives, until an interrupt (Ctrl-C, SIGTERM); that gives up the round under way, "
+        "which the next run finishes",
+    )
+    archive.add_argument(
+        "--trigger",
+        type=checks.some_seconds,
+        metavar="SECONDS",
+        help="with --follow, how often to archive what has come (default 60): each time makes a file or more of every "
+        "partition that has something new",
+    )
+    archive.add_argument(
         "--accept-loss", action="store_true", help="go on without records that are gone, and note what is missing"
     )
 

@@ -3,21 +3,25 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
-from seglog.cli import main
+from seglog.cli import INTERRUPTED, main
 from seglog.cli.arguments import Options
-from seglog.cli.exits import OK, InputError
+from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
 from seglog.gaps import ConsumerGap
 from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 from seglog_spark.batch_planning import plan_batch
-from seglog_spark.catalog import Catalog, Log
+from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
-from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
+from seglog_spark.jobs.by_date import find_by_date, forget_begun, write_by_date
+from seglog_spark.jobs.following import follow, terminated_as_interrupted
+from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
@@ -26,13 +30,16 @@ from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError, Ends
 from seglog_spark.reading import RangeReader
 
-Execute = Callable[[Sequence[OffsetRange]], Sequence[ArchivedFile]]
-"""Makes the file of every range, in order."""
+TRIGGER_SECONDS: Final = 60.0
+"""Between the beginnings of two rounds, unless ``--trigger`` says otherwise."""
+
+Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
+"""Makes the files of every range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which part of a topic is next, of which at most ``file_bytes`` make a file."""
+    """Which part of a topic is next, of which at most ``file_bytes`` make a range."""
 
     server: str
     topic: str
@@ -41,7 +48,7 @@ class Plan:
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
-        """What the archive lacks of its partitions, a range for each file; DataLossError when some of that is gone."""
+        """What the archive lacks of its partitions, range by range; DataLossError when some of that is gone."""
         ends = log.ends(log.partitions(Subscribe((self.topic,))))
         begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
         wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
@@ -62,8 +69,8 @@ class Plan:
         return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
 
 
-def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path) -> None:
-    """InputError, or DataLossError, when the archive is of another topic than this one."""
+def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path, layout: Layout = None) -> None:
+    """InputError, or DataLossError, when the archive is of another topic than this one, or laid out otherwise."""
     if manifest.kind != "archive" or manifest.topic != topic.name:
         kind = "the archive" if manifest.kind == "archive" else "a compaction"
         raise InputError(
@@ -73,6 +80,12 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
         raise InputError(
             f"{folder} holds the archive of an earlier topic {topic.name}, which was deleted; the new one needs a "
             "folder of its own"
+        )
+    if manifest.layout != layout:
+        what, how = ("is not", "leave out") if manifest.layout is None else ("is", "add")
+        raise InputError(
+            f"the archive in {folder} {what} laid out by date, and stays as it was begun; {how} --partition-by date, "
+            "or name another folder"
         )
     for partition, ends in log.ends(log.partitions(Subscribe((topic.name,)))).items():
         _, end = manifest.partitions.get(partition.partition, (0, 0))
@@ -84,12 +97,15 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
 
 
 def archive(plan: Plan, log: Log, manifest: Manifest, folder: Path, execute: Execute) -> list[ArchivedFile]:
-    """Finish what an earlier run has begun, then bring the archive to the topic's end. The files that were written."""
-    sweep(folder)
+    """Finish what an earlier run has begun, then bring the archive to the topic's end. The files that were written.
+
+    Where nothing is new nothing is executed, and no file touched.
+    """
     begins = log.ends(log.partitions(Subscribe((plan.topic,))))
-    manifest = manifest.knowing({p.partition: earliest for p, (earliest, _) in begins.items()})
-    save(folder, manifest)
-    begun, manifest = _write(manifest, folder, execute)
+    known = manifest.knowing({p.partition: earliest for p, (earliest, _) in begins.items()})
+    if known != manifest:
+        save(folder, known)
+    begun, manifest = _write(known, folder, execute)
     new, _ = _write(manifest.beginning(plan.next_ranges(log, manifest)), folder, execute)
     return [*begun, *new]
 
@@ -98,26 +114,28 @@ def _write(manifest: Manifest, folder: Path, execute: Execute) -> tuple[list[Arc
     if not manifest.planned:
         return [], manifest
     save(folder, manifest)
-    files = list(execute(manifest.planned))
+    files = list(chain.from_iterable(execute(manifest.planned)))
     manifest = manifest.having(files)
     save(folder, manifest)
+    forget_begun(folder)
     return files, manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Makes files on a worker."""
+    """Makes the files of ranges on a worker."""
 
     server: str
     folder: Path
     compression: str
     durable_only: bool
     accept_loss: bool
+    layout: Layout = None
 
-    def __call__(self, r: OffsetRange) -> ArchivedFile:
-        """The file of a range, unless a run that was killed has made it."""
-        found = find_file(self.folder, r)
-        if found is not None:
+    def __call__(self, r: OffsetRange) -> list[ArchivedFile]:
+        """The files of a range, unless a run that was killed has made them."""
+        found = self._find(r)
+        if found:
             return found
         met: list[ConsumerGap] = []
         reader = RangeReader(
@@ -127,47 +145,93 @@ class ArchiveTask:
             durable_only=self.durable_only,
             on_gap=met.append,
         )
-        return write_file(self.folder, r, reader.read(r), self.compression, met)
+        if self.layout == "date":
+            return write_by_date(self.folder, r, reader.read(r), self.compression, met)
+        return [write_file(self.folder, r, reader.read(r), self.compression, met)]
+
+    def _find(self, r: OffsetRange) -> list[ArchivedFile]:
+        if self.layout == "date":
+            return find_by_date(self.folder, r)
+        found = find_file(self.folder, r)
+        return [] if found is None else [found]
 
 
 def run(options: Options) -> int:
-    """Run the job."""
+    """Run the job; with ``--follow`` until it is interrupted."""
+    if options.trigger is not None and not options.follow:
+        raise UsageError("--trigger is how often --follow looks for new records")
     folder = folder_of(options.out, "--out")
     load(folder)  # something else in that folder is said before anybody is asked
     progress = Progress("archive")
-    with closing(open_client(options)) as client:
+    # Who follows is told that the broker is away; who does not, waits for it in silence.
+    patience = CONNECT_SECONDS if options.follow else PATIENCE_SECONDS
+    with ExitStack() as stack:
+        if options.follow:
+            stack.enter_context(terminated_as_interrupted())
+        client = stack.enter_context(closing(open_client(options, patience)))
         topic = client.describe_topic(options.topic)
-        with Runner(options, progress) as runner:
-            if load(folder) is None and any(place.latest > place.earliest for place in client.offsets(topic.name)):
-                runner.start()  # else a folder would belong to an archive that was never begun
-            make_folder(folder)
-            with locked(folder):
-                return _archive(options, client, topic, folder, runner, progress)
+        runner = stack.enter_context(Runner(options, progress))
+        is_new = load(folder) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
+        if options.follow or is_new:
+            runner.start()  # else a folder would belong to an archive that was never begun
+        make_folder(folder)
+        stack.enter_context(locked(folder))
+        sweep(folder)
+        before = load(folder) or _empty(options, topic)
+
+        def one_round() -> None:
+            _round(options, client, folder, runner, progress)
+
+        if options.follow:
+            seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
+            progress.say(f"following {topic.name}, every {seconds:g} s, until it is interrupted")
+            follow(one_round, seconds, progress.say)
+        else:
+            one_round()
+        _tell(options, folder, before, progress)
+    return INTERRUPTED if options.follow else OK
 
 
-def _archive(
-    options: Options, client: Client, topic: TopicDescription, folder: Path, runner: Runner, progress: Progress
-) -> int:
-    manifest = load(folder) or Manifest(topic.name, topic.id)
-    check_same(manifest, topic, Catalog(client), folder)
+def _empty(options: Options, topic: TopicDescription) -> Manifest:
+    settings = {} if options.partition_by is None else {"partition_by": options.partition_by}
+    return Manifest(topic.name, topic.id, settings=settings)
+
+
+def _round(options: Options, client: Client, folder: Path, runner: Runner, progress: Progress) -> None:
+    """Bring the archive to the end of the topic."""
+    topic = client.describe_topic(options.topic)
+    manifest = load(folder) or _empty(options, topic)
+    check_same(manifest, topic, Catalog(client), folder, options.partition_by)
     file_bytes = options.target_file_mb * 1024 * 1024
     plan = Plan(options.server, topic.name, file_bytes, options.durable_only, options.accept_loss)
-    task = ArchiveTask(options.server, folder, options.compression, options.durable_only, options.accept_loss)
+    task = ArchiveTask(
+        options.server,
+        folder,
+        options.compression,
+        options.durable_only,
+        options.accept_loss,
+        options.partition_by,
+    )
     if manifest.planned:
-        progress.say(f"an earlier run did not end; first {count_of(len(manifest.planned), 'file')} that it had planned")
+        progress.say(f"first {count_of(len(manifest.planned), 'range')} that were planned before, and not finished")
 
-    def execute(ranges: Sequence[OffsetRange]) -> list[ArchivedFile]:
+    def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")
-        progress.say(f"{offsets} of {topic.name} into {count_of(len(ranges), 'file')}")
+        progress.say(f"{offsets} of {topic.name} in {count_of(len(ranges), 'range')}")
         return runner.run(ranges, task)
 
-    log = Catalog(client, durable_only=options.durable_only)
-    written = archive(plan, log, manifest, folder, execute)
+    archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)
+
+
+def _tell(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:
+    """What has come to the archive since ``before``, by its manifest: a run that was broken off has done no more."""
+    there = {found.path for found in before.files}
+    now = load(folder) or before
+    written = [found for found in now.files if found.path not in there]
     records, size = sum(found.records for found in written), sum(found.size for found in written)
     missing = sum(found.missing for found in written)
-    now = load(folder) or manifest
     summary = {
-        "topic": topic.name,
+        "topic": now.topic,
         "out": str(folder),
         "files": [found.path for found in written],
         "records": records,
@@ -176,15 +240,14 @@ def _archive(
         "partitions": {str(number): list(ends) for number, ends in now.partitions.items()},
         "seconds": progress.seconds,
     }
-    sentence = f"nothing new in {topic.name}; {folder} is as it was"
+    sentence = f"nothing new in {now.topic}; {folder} is as it was"
     if written:
         without = f", {count_of(missing, 'offset')} without a record" if missing else ""
         sentence = (
-            f"{count_of(records, 'record')} of {topic.name}{without}: {count_of(len(written), 'file')} with "
+            f"{count_of(records, 'record')} of {now.topic}{without}: {count_of(len(written), 'file')} with "
             f"{size_of(size)} in {folder}, {progress.seconds:.1f} s"
         )
     tell(options, sentence, summary)
-    return OK
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Both give the same records in the same order: in tasks as Arrow batches (``batch
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +18,9 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client
 from seglog.moments import AtOffset, AtTime, Edge, Moment
 from seglog_spark.catalog import Catalog
+from seglog_spark.jobs.by_date import read_merged
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load_whole
-from seglog_spark.jobs.parquet_files import first_at, read_file
+from seglog_spark.jobs.parquet_files import first_at
 from seglog_spark.jobs.running import folder_of
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe
@@ -82,8 +84,8 @@ class ArchiveInput:
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As in ``Input``."""
-        for found in self._files(r):
-            yield from read_file(self.folder / found.path, columns, r.start, r.end)
+        for _, files in groupby(self._files(r), key=_span):
+            yield from read_merged(self.folder, list(files), columns, r.start, r.end)
 
     def frame(self, spark: Any, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Any:
         """As in ``Input``."""
@@ -100,9 +102,14 @@ class ArchiveInput:
         return {partition: self._first_at(partition.partition, time_ms) for partition, time_ms in times.items()}
 
     def _first_at(self, partition: int, time_ms: int) -> int | None:
-        for found in self.files:
-            if found.partition == partition and found.max_timestamp is not None and found.max_timestamp >= time_ms:
-                return first_at(self.folder / found.path, time_ms)
+        reaching = [
+            found
+            for found in self.files
+            if found.partition == partition and found.max_timestamp is not None and found.max_timestamp >= time_ms
+        ]
+        for _, files in groupby(reaching, key=_span):
+            offsets = [first_at(self.folder / found.path, time_ms) for found in files]
+            return min(offset for offset in offsets if offset is not None)
         return None
 
     def _files(self, r: OffsetRange) -> list[ArchivedFile]:
@@ -111,6 +118,11 @@ class ArchiveInput:
             for found in self.files
             if found.partition == r.partition and found.start < r.end and found.end > r.start and found.records
         ]
+
+
+def _span(found: ArchivedFile) -> tuple[int, int]:
+    """What files of one range by date share."""
+    return found.start, found.end
 
 
 def _nothing(spark: Any, columns: Sequence[str]) -> Any:

@@ -30,10 +30,15 @@ VERSION: Final = 1
 GAPS_MAX: Final = 1000
 """Gaps of a file that are listed: of a compacted topic there may be as many as records."""
 
+NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive, and every engine since, takes for null in the name of a folder."""
+
 _LOCK: Final = "_lock"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
 
 Kind = Literal["archive", "compacted"]
+Layout = Literal["date"] | None
+"""How the files of an archive are laid out: one for each range, or one for each range and date."""
 
 
 class FileGap(NamedTuple):
@@ -46,10 +51,11 @@ class FileGap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A Parquet file with all that is left of offsets ``start`` to ``end`` (exclusive) of a partition.
+    """A Parquet file with all that is left of offsets ``start`` to ``end`` (exclusive) of a partition, or of a date.
 
     ``path`` is relative to the archive, ``size`` in bytes, timestamps in epoch ms, None where no record has one.
-    ``missing`` offsets hold no record; ``gaps`` are where, None where that would be a list of more than GAPS_MAX.
+    ``missing`` offsets hold no record; ``gaps`` are where, None where that would be a list of more than GAPS_MAX. Of
+    several files with the same offsets, by date, the first tells this for all.
     """
 
     path: str
@@ -77,7 +83,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An archive of one topic. ``partitions``: what is whole; ``settings``: of a compaction, by what rules."""
+    """An archive of one topic. ``partitions``: what is whole; ``settings``: by what rules it is made."""
 
     topic: str
     topic_id: str
@@ -86,6 +92,12 @@ class Manifest:
     partitions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     files: tuple[ArchivedFile, ...] = ()
     planned: tuple[OffsetRange, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """Of an archive."""
+        found: Layout = self.settings.get("partition_by")
+        return found
 
     def knowing(self, begins: Mapping[int, int]) -> "Manifest":
         """With partitions that there are, and where those begin of which nothing is archived yet."""
@@ -102,7 +114,7 @@ class Manifest:
         for r in self.planned:
             start, end = partitions.get(r.partition, (r.start, r.start))
             partitions[r.partition] = (min(start, r.start), max(end, r.end))
-        files = sorted([*self.files, *written], key=lambda found: (found.partition, found.start))
+        files = sorted([*self.files, *written], key=lambda found: (found.partition, found.start, found.path))
         return replace(self, partitions=dict(sorted(partitions.items())), files=tuple(files), planned=())
 
     def to_json(self) -> dict[str, Any]:
@@ -137,7 +149,16 @@ class Manifest:
 
 def file_name(r: OffsetRange) -> str:
     """The one name of a range's file: sorted by name, files are in the order of their offsets."""
-    return f"{r.topic}-{r.partition}/{r.start:020d}-{r.end:020d}.parquet"
+    return f"{r.topic}-{r.partition}/{_span(r)}"
+
+
+def dated_name(r: OffsetRange, date: str) -> str:
+    """The one name of the file with a range's records of a date, as in ``2019-01-01``, or of NO_DATE."""
+    return f"topic={r.topic}/date={date}/partition={r.partition}/{_span(r)}"
+
+
+def _span(r: OffsetRange) -> str:
+    return f"{r.start:020d}-{r.end:020d}.parquet"
 
 
 # --- In a folder ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,25 +24,41 @@ from seglog_spark.jobs.manifest import GAPS_MAX, ArchivedFile, FileGap, file_nam
 from seglog_spark.offsets import OffsetRange
 
 SCHEMA: Final = schema_of(headers=True)
+READ_ROWS: Final = 32 * 1024
+"""Of a batch that was read."""
 
 _FOOTER: Final = "seglog"
 _GROUP_ROWS: Final = 256 * 1024
 _GROUP_BYTES: Final = 64 * 1024 * 1024
-_READ_ROWS: Final = 32 * 1024
 _LEVELS: Final = {"zstd": 1}  # nearly as small as 3, and a tenth faster
 _MICROSECONDS: Final = 1000
 
 
+class Part(NamedTuple):
+    """A file that has some of a range's records: its name, and the gaps of the range that it tells."""
+
+    name: str
+    missing: int
+    gaps: tuple[FileGap, ...] | None
+
+
 def write_file(
-    folder: Path, r: OffsetRange, batches: Iterable[pa.RecordBatch], compression: str, met: Iterable[ConsumerGap] = ()
+    folder: Path,
+    r: OffsetRange,
+    batches: Iterable[pa.RecordBatch],
+    compression: str,
+    met: Iterable[ConsumerGap] = (),
+    part: Part | None = None,
 ) -> ArchivedFile:
     """All records of ``r``, in the order of their offsets, under the one name that range has below ``folder``.
 
-    ``met`` may grow while ``batches`` is read: the gaps that have a reason. Raises what ``batches`` and the file system
-    raise; then nothing is there.
+    ``met`` may grow while ``batches`` is read: the gaps that have a reason. Those of a ``part`` are known already.
+    Raises what ``batches`` and the file system raise; then nothing is there.
     """
-    path = folder / file_name(r)
-    make_folder(path.parent)
+    name = Path(file_name(r) if part is None else part.name)
+    for parent in reversed(name.parents[:-1]):
+        make_folder(folder / parent)
+    path = folder / name
     with whole_file(path) as temporary:
         with pq.ParquetWriter(
             temporary,
@@ -52,25 +68,28 @@ def write_file(
             use_dictionary=["topic", "partition", "timestampType"],
             write_page_index=True,
         ) as writer:
-            facts = _Facts(r)
-            for group in _grouped(batches):
+            facts = Facts(r)
+            for group in grouped(batches):
                 writer.write_table(group, row_group_size=_GROUP_ROWS)
                 facts.add(group)
             written = facts.file(met)
+            if part is not None:
+                written = replace(written, path=part.name, missing=part.missing, gaps=part.gaps)
             writer.add_key_value_metadata({_FOOTER: json.dumps(written.to_json())})
         size = temporary.stat().st_size
     return replace(written, size=size)
 
 
-def find_file(folder: Path, r: OffsetRange) -> ArchivedFile | None:
+def find_file(folder: Path, r: OffsetRange, name: str | None = None) -> ArchivedFile | None:
     """What is known of a range's file that is there already; None when it is not, or not what its name says."""
-    path = folder / file_name(r)
+    name = file_name(r) if name is None else name
+    path = folder / name
     try:
         footer = pq.read_metadata(path)
         found = ArchivedFile.from_json(json.loads((footer.metadata or {})[_FOOTER.encode()]))
     except (OSError, pa.ArrowInvalid, KeyError, ValueError, TypeError):
         return None
-    is_it = (found.path, found.start, found.end, found.records) == (file_name(r), r.start, r.end, footer.num_rows)
+    is_it = (found.path, found.start, found.end, found.records) == (name, r.start, r.end, footer.num_rows)
     return replace(found, size=path.stat().st_size) if is_it else None
 
 
@@ -78,25 +97,32 @@ def read_file(path: Path, columns: Iterable[str], start: int, end: int) -> Itera
     """The records with offsets in [``start``, ``end``), with these columns, in order."""
     names = list(columns)
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(_READ_ROWS, columns=[*names, "offset"]):
+        groups = [n for n in range(file.num_row_groups) if _may_have(file.metadata.row_group(n), start, end)]
+        for batch in file.iter_batches(READ_ROWS, row_groups=groups, columns=[*names, "offset"]):
             offsets = batch.column("offset")
             found = batch.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
             if found.num_rows:
                 yield found.select(names)
 
 
+def _may_have(group: Any, start: int, end: int) -> bool:
+    """Whether a row group may have offsets in [``start``, ``end``)."""
+    found = group.column(SCHEMA.names.index("offset")).statistics
+    return found is None or not found.has_min_max or (found.min < end and found.max >= start)
+
+
 def first_at(path: Path, time_ms: int) -> int | None:
     """The offset of the first record at or after a time; None when there is none."""
     moment = pa.scalar(time_ms * _MICROSECONDS, pa.timestamp("us", tz="UTC"))
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(_READ_ROWS, columns=["offset", "timestamp"]):
+        for batch in file.iter_batches(READ_ROWS, columns=["offset", "timestamp"]):
             found = batch.filter(pc.greater_equal(batch.column("timestamp"), moment))
             if found.num_rows:
                 return int(found.column("offset")[0].as_py())
     return None
 
 
-def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Enough rows at a time for a row group, bounded in bytes."""
     kept: list[pa.RecordBatch] = []
     rows = size = 0
@@ -111,8 +137,8 @@ def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(kept).select(SCHEMA.names).cast(SCHEMA)
 
 
-class _Facts:
-    """What is to be said of a file, gathered while it is written."""
+class Facts:
+    """What is to be said of a range's file, gathered while it is written."""
 
     def __init__(self, r: OffsetRange) -> None:
         self._range = r

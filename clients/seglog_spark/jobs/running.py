@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,7 +18,7 @@ from seglog.cli.common import print_json
 from seglog.cli.exits import InputError, UsageError
 from seglog.client import Client
 from seglog.words import count_of
-from seglog_spark.catalog import connect
+from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
 from seglog_spark.jobs.failures import is_sparks, sentence_of, sparks_failures
 from seglog_spark.jobs.progress import Progress
@@ -36,11 +37,11 @@ def require_packages() -> None:
         find_java(os.environ, version_of, java_from_pip)
 
 
-def open_client(options: Options) -> Client:
-    """A client that waits for its broker, once that has answered."""
+def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
+    """A client that waits ``patience`` seconds for its broker, once that has answered."""
     try:
         with connect(options.server, options.connect_timeout):
-            return connect(options.server)
+            return connect(options.server, patience)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -68,7 +69,9 @@ def _spark(options: Options) -> Iterator[Any]:
     try:
         yield spark
     finally:
-        spark.stop()
+        # Where a SIGTERM went to all of a service's processes, Java has ended by itself.
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
+            spark.stop()
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """Records without a broker: offset n of a partition has the timestamp n * 1000, as in ``fake_log``."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from seglog_spark.jobs.parquet_files import SCHEMA
 from seglog_spark.offsets import OffsetRange
+
+DAY_US = 24 * 3600 * 1_000_000
 
 
 def row(topic: str, partition: int, offset: int) -> dict[str, object]:
@@ -27,6 +29,14 @@ def batches(r: OffsetRange, without: Iterable[int] = (), rows_max: int = 10) -> 
     rows = [row(r.topic, r.partition, offset) for offset in range(r.start, r.end) if offset not in left_out]
     for first in range(0, len(rows), rows_max):
         yield pa.RecordBatch.from_pylist(rows[first : first + rows_max], SCHEMA)
+
+
+def timed(found: Iterable[pa.RecordBatch], time_us: Callable[[int], int | None]) -> Iterator[pa.RecordBatch]:
+    """The same records at other times, by their offsets."""
+    place = SCHEMA.names.index("timestamp")
+    for batch in found:
+        times = [time_us(offset) for offset in batch.column("offset").to_pylist()]
+        yield batch.set_column(place, SCHEMA.field(place), pa.array(times, SCHEMA.field(place).type))
 
 
 def in_rows(found: Iterable[pa.RecordBatch]) -> list[dict[str, object]]:

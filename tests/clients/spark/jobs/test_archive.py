@@ -14,11 +14,12 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.jobs import archive as archive_module
 from seglog_spark.jobs import manifest as manifest_module
 from seglog_spark.jobs.archive import ArchiveTask, Plan, archive, check_same
-from seglog_spark.jobs.manifest import ArchivedFile, FileGap, Manifest, load
+from seglog_spark.jobs.by_date import BEGUN
+from seglog_spark.jobs.manifest import FileGap, Layout, Manifest, load, sweep
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import DataLossError
 from tests.clients.spark.fake_log import RECORD_BYTES, FakeLog, log, tp
-from tests.clients.spark.jobs.records import batches
+from tests.clients.spark.jobs.records import DAY_US, batches, timed
 
 PLAN = Plan("localhost", "a", 10 * RECORD_BYTES)
 TOPIC = TopicDescription("a", "id", partitions=2, max_message_bytes=1 << 20, segment_bytes=1 << 30)
@@ -31,11 +32,11 @@ class FakeReader:
         pass
 
     def read(self, r: OffsetRange) -> Iterator[pa.RecordBatch]:
-        return batches(r)
+        return timed(batches(r), lambda offset: None if offset % 9 == 4 else offset * 5 % 4 * DAY_US)
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[OffsetRange], ArchivedFile]:
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArchiveTask:
     monkeypatch.setattr(archive_module, "RangeReader", FakeReader)
     return ArchiveTask("localhost", tmp_path, "none", durable_only=False, accept_loss=False)
 
@@ -44,6 +45,11 @@ def in_archive(folder: Path) -> list[tuple[int, int]]:
     """(partition, offset) of all rows, as any engine reads a folder of Parquet files."""
     found = ds.dataset(folder, format="parquet").to_table(columns=["partition", "offset"]).to_pylist()
     return sorted((row["partition"], row["offset"]) for row in found)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All below it but the manifest, and the name of the folder itself."""
+    return [path for path in folder.glob("*/**/*") if path.is_file()]
 
 
 def in_log(source: FakeLog) -> list[tuple[int, int]]:
@@ -86,11 +92,17 @@ def test_an_archive_of_another_topic_is_left_alone(tmp_path: Path) -> None:
         check_same(Manifest("a", "id", "compacted"), TOPIC, source, tmp_path)
     with pytest.raises(InputError, match="an earlier topic a, which was deleted"):
         check_same(Manifest("a", "other"), TOPIC, source, tmp_path)
+    dated = Manifest("a", "id", settings={"partition_by": "date"}, partitions={0: (0, 25)})
+    check_same(dated, TOPIC, source, tmp_path, "date")
+    with pytest.raises(InputError, match=r"is laid out by date, and stays as it was begun; add --partition-by date"):
+        check_same(dated, TOPIC, source, tmp_path)
+    with pytest.raises(InputError, match=r"is not laid out by date, .* leave out --partition-by date"):
+        check_same(Manifest("a", "id", partitions={0: (0, 25)}), TOPIC, source, tmp_path, "date")
     with pytest.raises(DataLossError, match="has a-0 up to offset 26, and its log ends at 25"):
         check_same(Manifest("a", "id", partitions={0: (0, 26)}), TOPIC, source, tmp_path)
 
 
-def test_a_run_archives_what_is_new(tmp_path: Path, task: Callable[[OffsetRange], ArchivedFile]) -> None:
+def test_a_run_archives_what_is_new(tmp_path: Path, task: ArchiveTask) -> None:
     source = log(a_0=25, a_1=4)
 
     def run() -> list[str]:
@@ -142,14 +154,16 @@ class Steps:
         return step
 
 
+@pytest.mark.parametrize("layout", [None, "date"])
 def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled_or_missing(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
 ) -> None:
     monkeypatch.setattr(archive_module, "RangeReader", FakeReader)
+    settings = {"partition_by": layout}
 
     def run(folder: Path, source: FakeLog, last_step: int) -> bool:
         """Whether it came to its end."""
-        task = ArchiveTask("localhost", folder, "none", durable_only=False, accept_loss=False)
+        task = ArchiveTask("localhost", folder, "none", durable_only=False, accept_loss=False, layout=layout)
         steps = Steps(last_step)
         with monkeypatch.context() as patch:
             # Nobody pulls a plug here: that it would be synced is enough.
@@ -158,14 +172,14 @@ def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled
                 patch.setattr(Path, name, steps.around(getattr(Path, name)))
             try:
                 # Spark finishes tasks in any order.
-                archive(
-                    PLAN, source, load(folder) or Manifest("a", "id"), folder, lambda ranges: [*map(task, ranges[::-1])]
-                )
+                sweep(folder)
+                manifest = load(folder) or Manifest("a", "id", settings=settings)
+                archive(PLAN, source, manifest, folder, lambda ranges: [*map(task, ranges[::-1])])
             except Killed:
                 return False
         return True
 
-    for first_kill in range(200):
+    for first_kill in range(500):
         folder = tmp_path_factory.mktemp("archive")
         source = log(a_0=25, a_1=4)
         if run(folder, source, first_kill):
@@ -177,8 +191,9 @@ def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled
         assert in_archive(folder) == in_log(source)
         made = load(folder)
         assert made is not None
-        assert {found.path for found in made.files} == {str(p.relative_to(folder)) for p in folder.glob("*/*")}
+        assert {found.path for found in made.files} == {str(p.relative_to(folder)) for p in files_in(folder)}
         assert made.planned == ()
+        assert not (folder / BEGUN).exists()
     else:
         pytest.fail("it never came to its end")
     assert first_kill > 20

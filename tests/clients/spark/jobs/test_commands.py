@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from seglog import connect
 from seglog.cli import main
 from seglog.client import Client
 from seglog_spark.jobs import report
+from seglog_spark.jobs.manifest import load
 from seglog_spark.jobs.report import PICTURES
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.drivers import killed_in_the_end
-from tests.clients.spark.jobs.test_jobs import produce
-from tests.processes import Daemon, clean_environment, seglog, seglog_command
+from tests.clients.spark.jobs.test_jobs import in_files, in_their_order, produce, records, with_offsets
+from tests.clients.spark.jobs.test_kills import SOON_OVER
+from tests.processes import Daemon, clean_environment, daemon, seglog, seglog_command
 from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.timeout(900)
@@ -158,3 +163,82 @@ def test_an_interrupt_ends_a_job_in_a_sentence(running: Daemon, client: Client, 
     lines = log.read_text().splitlines()
     assert lines[-1] == "seglog: interrupted"
     assert all(line.startswith("seglog") for line in lines), log.read_text()
+
+
+@contextmanager
+def follower(server: str, folder: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`seglog spark archive --follow` that writes to ``out`` and ``err`` in a folder; gone afterwards."""
+    command = seglog_command(
+        server, "spark", "archive", "--follow", "--trigger", "0.1", *arguments, *SOON_OVER, "--json"
+    )
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        started = subprocess.Popen(
+            [*command, "--master", "local[2]"], env=clean_environment(), start_new_session=True, stdout=out, stderr=err
+        )
+        with killed_in_the_end(started):
+            yield started
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """Until it is true, which is an error when the process ends before."""
+    while not condition():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+        assert process.poll() is None, (folder / "err").read_text()
+
+
+def archived(folder: Path) -> int:
+    """Records in an archive, by its manifest."""
+    manifest = load(folder)
+    return 0 if manifest is None else sum(found.records for found in manifest.files)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_archive_that_follows_takes_what_comes_and_waits_for_a_broker_that_is_away(
+    topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    out = tmp_path / "archive"
+    with daemon(tmp_path / "data") as running:
+        with connect(running.address) as client:
+            produce(client, topic, 300)
+        with follower(running.address, tmp_path, "--topic", topic, "--out", str(out)) as process:
+            wait_for(lambda: archived(out) == 300, process, tmp_path)
+            touched = (out / "_manifest.json").stat()
+            running.stop()
+            wait_for(lambda: "trying again until that has passed" in (tmp_path / "err").read_text(), process, tmp_path)
+            running.start()
+            wait_for(lambda: "that has passed" in (tmp_path / "err").read_text().splitlines()[-1], process, tmp_path)
+            assert (out / "_manifest.json").stat() == touched  # rounds that found nothing wrote nothing
+            with connect(running.address) as client:
+                produce(client, topic, 200, start=300)
+                there = with_offsets(records(client, topic))
+            wait_for(lambda: archived(out) == 500, process, tmp_path)
+            os.killpg(process.pid, signal.SIGINT)  # what a terminal does: all of them get it
+            assert process.wait(60) == 130, (tmp_path / "err").read_text()
+    summary = json.loads((tmp_path / "out").read_text())
+    assert in_files(out) == there
+    assert (summary["job"], summary["records"]) == ("archive", 500)
+    assert sorted(summary["files"]) == sorted(str(path.relative_to(out)) for path in out.glob("*/*.parquet"))
+    lines = (tmp_path / "err").read_text().splitlines()
+    assert all(line.startswith("seglog archive: ") for line in lines), lines
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_round_that_is_given_up_is_finished_by_the_next_run(
+    running: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    require_spark()
+    produce(client, topic, 30_000)
+    out = tmp_path / "archive"
+    arguments = ("--topic", topic, "--out", str(out), "--target-file-mb", "1", "--partition-by", "date")
+    with follower(running.address, tmp_path, *arguments) as process:
+        wait_for(lambda: any(out.rglob("*.parquet")), process, tmp_path)
+        os.killpg(process.pid, signal.SIGTERM)  # what ends services: all of them get it, and Java ends by itself
+        assert process.wait(60) == 130, (tmp_path / "err").read_text()
+    assert json.loads((tmp_path / "out").read_text())["records"] == archived(out)
+    done = seglog(running.address, "spark", "archive", *arguments, *SOON_OVER)
+    assert done.returncode == 0, done.stderr
+    assert in_their_order(in_files(out)) == with_offsets(records(client, topic))

@@ -6,8 +6,9 @@ import importlib.util
 import json
 import random
 from collections import Counter, defaultdict
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -23,6 +24,9 @@ from seglog_spark.jobs import running
 from tests.clients.spark.conftest import Command
 from tests.clients.spark.jobs.conftest import Job
 from tests.support import shared_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -73,7 +77,7 @@ def in_files(folder: Path) -> dict[int, list[tuple[int, Content]]]:
     found: dict[int, list[tuple[int, Content]]] = defaultdict(list)
     for row in ds.dataset(folder, format="parquet").to_table().to_pylist():
         headers = tuple((header["key"], header["value"]) for header in row["headers"] or [])
-        time_ms = int(row["timestamp"].timestamp() * 1000 + 0.5)
+        time_ms = -1 if row["timestamp"] is None else int(row["timestamp"].timestamp() * 1000 + 0.5)
         found[row["partition"]].append((row["offset"], (row["key"], row["value"], time_ms, headers)))
     return found
 
@@ -110,6 +114,47 @@ def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client
         query = f"select count(*), sum(octet_length(value)) from '{out}/*/*.parquet'"
         counted = importlib.import_module("duckdb").sql(query).fetchall()
         assert counted == [(9_460, sum(len(r.value or b"") for some in there.values() for r in some))]
+
+
+def in_their_order(found: dict[int, list[tuple[int, Content]]]) -> dict[int, list[tuple[int, Content]]]:
+    """By offset: files by date have them in no order."""
+    return {partition: sorted(some, key=itemgetter(0)) for partition, some in found.items()}
+
+
+def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
+    job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
+) -> None:
+    produce(client, topic, 2_000)
+    produce(client, topic, 1_000, start=200_000)  # days later
+    produce(client, topic, 1_000, start=100_000)  # and days before these
+    with client.producer(topic, ack="os") as producer:
+        for number in range(40):
+            producer.send(f"{number}", partition=number % 3, timestamp=-1, headers=[])
+    out, target = tmp_path / "dated", f"{topic}-again"
+    archive = ("archive", "--topic", topic, "--out", str(out), "--partition-by", "date")
+    assert job(*archive, "--target-file-mb", "1")["records"] == 4_040
+    produce(client, topic, 500, start=1_000)
+    second = job(*archive)
+    assert second["records"] == 500
+    there = records(client, topic)
+    assert in_their_order(in_files(out)) == with_offsets(there)
+    rows = spark.read.parquet(str(out))
+    assert rows.schema["date"].dataType.typeName() == "date"
+    found = {row["date"] and str(row["date"]): row["count"] for row in rows.groupBy("date").count().collect()}
+    times = [None if r.timestamp == -1 else r.timestamp for some in there.values() for r in some]
+    assert found == Counter(None if t is None else str(from_epoch_ms(t).date()) for t in times)
+    assert len(found) == 5
+
+    assert job("replay", "--in", str(out), "--to-topic", target)["records"] == 4_540
+    assert content(records(client, target)) == content(there)
+    for source in (("--in", str(out)), ("--topic", topic)):
+        job("compact", *source, "--out", str(tmp_path / f"compacted{source[0]}"))
+    assert in_files(tmp_path / "compacted--in") == in_files(tmp_path / "compacted--topic")
+    assert len(job("report", "--in", str(out), "--by", "day")["rows"]) == 5
+
+    assert job(*archive)["files"] == []
+    code, _, said = command(*archive[:-2])
+    assert (code, "add --partition-by date" in said) == (1, True)
 
 
 def test_what_is_gone_is_an_error_or_a_gap(
@@ -362,6 +407,7 @@ def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, 
         (("archive", "--topic", topic, "--out", here), 1, "is no archive of seglog"),
         (("archive", "--topic", topic, "--out", str(file)), 1, "is a file; an archive is a folder"),
         (("archive", "--topic", topic, "--out", "s3://there"), 2, "write a folder"),
+        (("archive", "--topic", topic, "--out", f"{here}/a", "--trigger", "5"), 2, "--trigger is how often --follow"),
         (("replay", "--in", f"{here}/none", "--to-topic", "x"), 1, "holds no archive of seglog"),
         (("replay", "--topic", topic, "--to-topic", topic), 2, "is read and written"),
         (("replay", "--topic", topic, "--to-topic", "x", "--from", "tomorow"), 2, "is no moment"),
