@@ -371,9 +371,6 @@ class Fetcher:
         assert data is not None
         if state.position >= header.next_offset:
             return None
-        if header.is_control:
-            state.position = header.next_offset
-            return None
         if not verify_crc(data, 0, header):
             state.go_to(state.position)
             raise CorruptRecordError(
@@ -384,6 +381,9 @@ class Fetcher:
                 start_offset=header.base_offset,
                 next_offset=header.next_offset,
             )
+        if header.is_control:  # the checksum says so, too: one flipped bit would hide a batch
+            state.position = header.next_offset
+            return None
         end = header.next_offset if state.end is None else min(state.end, header.next_offset)
         batch = FetchedBatch(self.topic, state.partition, header, data, state.position, end, self._size_limit)
         if state.until_ms is not None and header.max_timestamp >= state.until_ms:
