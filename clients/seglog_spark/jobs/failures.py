@@ -35,13 +35,21 @@ def told_in_a_sentence() -> Iterator[None]:
 
 @contextmanager
 def sparks_failures() -> Iterator[None]:
-    """What failed in a task, as itself: Spark hands on its traceback as text."""
+    """What failed in a task, as itself: Spark hands on its traceback as text. An interrupt stays one."""
     try:
         yield
     except Exception as error:
         if not is_sparks(error):
             raise
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from error
         raise failure_in(str(error)) or InputError(sentence_of(error) or str(error)) from error
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether it came up while an interrupt was under way: even then PySpark asks the JVM for things."""
+    before = error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _was_interrupted(before))
 
 
 def failure_in(text: str) -> SeglogError | None:
