@@ -724,11 +724,7 @@ class Broker:
             count = self.config.num_partitions if request.partitions is None else request.partitions
             creation = self.directory.plan_topic(request.topic, count, config)
             self.directory.space.check(0)
-            error = await self._make_files(creation)
-            try:
-                topic = self.directory.finish_topic(creation, error)
-            finally:
-                self._remove_half_made()
+            topic = await self._make(creation, partial(self.directory.finish_topic, creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         dense = why_index_fills_first(self._config_of(topic))
@@ -752,11 +748,7 @@ class Broker:
             alteration = self.directory.plan_alteration(topic, count, config)
             if alteration.makes_partitions:
                 self.directory.space.check(0)
-            error = await self._make_files(alteration)
-            try:
-                altered = self.directory.finish_alteration(topic, alteration, error)
-            finally:
-                self._remove_half_made()
+            altered = await self._make(alteration, partial(self.directory.finish_alteration, topic, alteration))
             self._serve_partitions(alteration)
         log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
         changed = [warning for warning in warnings if any(key in warning for key in request.config)]
@@ -764,6 +756,15 @@ class Broker:
         if dense is not None and any(key in dense for key in request.config):
             changed.append(dense)
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
+
+    async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], Topic]) -> Topic:
+        """What ``finish`` returns, or raises, when the work of a creation is done; what is left over goes later."""
+        error = await self._make_files(creation)
+        try:
+            return finish(error)
+        finally:
+            self.remove_later(self.directory.half_made)
+            self.directory.half_made.clear()
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
         """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.
@@ -851,10 +852,6 @@ class Broker:
             # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
             await write_checkpoints(self)
         return DeleteTopicReply(topic.name)
-
-    def _remove_half_made(self) -> None:
-        self.remove_later(self.directory.half_made)
-        self.directory.half_made.clear()
 
     def remove_later(self, directories: Iterable[str]) -> None:
         """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``."""

@@ -79,6 +79,18 @@ def fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
     assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
 
 
+def fill_from_both_sides(client: seglog.Client, mount_point: Path, under: Sequence[str]) -> None:
+    """Produce to topic t, which is there, and one record to another, "kept"; somebody else uses up all the rest."""
+    client.create_topic("kept", 1)
+    with client.producer("t") as producer:
+        for number in range(200):
+            producer.send(value(number))
+    with client.producer("kept") as producer:
+        producer.send(b"kept").result()
+    wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+    fill_from_outside(mount_point, under)
+
+
 def read(client: seglog.Client) -> list[bytes]:
     with client.consumer("t", start="earliest") as consumer:
         return [record.value or b"" for record in consumer]
@@ -132,14 +144,7 @@ def test_a_topic_can_be_deleted_while_somebody_else_has_filled_the_disk_to_the_l
     mount_point, under = small_disk
     with daemon(mount_point / "data", *_SHORT, under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1)
-        client.create_topic("kept", 1)
-        with client.producer("t") as producer:
-            for number in range(200):
-                producer.send(value(number))
-        with client.producer("kept") as producer:
-            producer.send(b"kept").result()
-        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
-        fill_from_outside(mount_point, under)
+        fill_from_both_sides(client, mount_point, under)
         wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
         refused = client.producer("kept", delivery_timeout=0.5)
         with pytest.raises(ClientTimeoutError, match="bytes are free"):
@@ -173,14 +178,7 @@ def test_what_makes_room_takes_the_ballasts_when_nobody_has_seen_yet_that_the_di
         seglog.connect(running.address) as client,
     ):
         client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
-        client.create_topic("kept", 1)
-        with client.producer("t") as producer:
-            for number in range(200):
-                producer.send(value(number))
-        with client.producer("kept") as producer:
-            producer.send(b"kept").result()
-        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
-        fill_from_outside(mount_point, under)
+        fill_from_both_sides(client, mount_point, under)
         assert client.metrics()["ballast_bytes"] > 0
         _WAYS_TO_MAKE_ROOM[way](client)
         with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
