@@ -1,24 +1,29 @@
-# seglogd in a container.
+# seglogd in a container, with `seglog` and `seglog load` beside it.
 #
 #     docker build -t seglog .
-#     docker run -d -p 127.0.0.1:9192:9192 -v seglog-data:/var/lib/seglog seglog
+#     docker run -d -p 127.0.0.1:9192:9192 -v seglog-data:/var/lib/seglog --stop-timeout 300 seglog
+#
+# The base is python:3.12-slim (3.12.14 on Debian trixie), by the digest of its index for all architectures: what is
+# built tomorrow stands on the same. A newer one is told by `docker buildx imagetools inspect python:3.12-slim`.
 
-FROM python:3.12-slim AS build
+FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY protocol protocol
 COPY broker broker
 COPY clients clients
-# The versions that are tested, the build backend included.
-RUN PIP_CONSTRAINT=constraints.txt pip wheel --no-cache-dir --wheel-dir /wheels . \
- && python -m venv /opt/seglog \
- && /opt/seglog/bin/pip install --no-cache-dir --no-index --find-links /wheels seglog
+# The versions that are tested, the build backend included: constraints.txt pins them. What runs has no pip.
+# hadolint ignore=DL3013
+RUN PIP_CONSTRAINT=constraints.txt pip wheel --no-cache-dir --wheel-dir /wheels '.[load]' \
+ && python -m venv --without-pip /opt/seglog \
+ && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[load]'
 
-FROM python:3.12-slim
+FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 COPY --from=build /opt/seglog /opt/seglog
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin seglog \
- && install -d -o seglog -g seglog /var/lib/seglog
-USER seglog
+ && install -d -m 0700 -o 10001 -g seglog /var/lib/seglog
+# As a number: Kubernetes cannot see that a name is not root.
+USER 10001
 # 0.0.0.0 is every interface of the container: with 127.0.0.1 a published port would lead nowhere. There is no
 # authentication, so whoever reaches the port reads and writes everything: publish it to 127.0.0.1 or to a trusted network.
 # The data lies one level below the volume, because a fresh volume may hold a `lost+found`, which a log directory must not.
@@ -28,6 +33,9 @@ ENV PATH=/opt/seglog/bin:$PATH \
     SEGLOG_LOG_FORMAT=json
 VOLUME /var/lib/seglog
 EXPOSE 9192
+# Unhealthy when the broker has problems (a full disk, damage, a partition that is offline), which `docker inspect` shows.
+# Starting it again mends none of them: what replaces unhealthy containers should ask `seglog ping --live`.
+# `seglog` takes the port from SEGLOG_LISTEN; where a file or a flag sets another, set SEGLOG_SERVER, too.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["seglog", "ping"]
 # SIGTERM, docker's own choice, stops it in good order; give it more than ten seconds where disks are slow.
 ENTRYPOINT ["seglogd"]

@@ -2,18 +2,22 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seglog_broker.storage import filenames
+from tests.soundness import assert_left_sound
 from tests.support import REPOSITORY
 
 _PACKAGES = os.pathsep.join(str(REPOSITORY / folder) for folder in ("broker", "protocol", "clients"))
 _START_SECONDS = 60
+_STOP_SECONDS = 900  # a clean stop writes and syncs a file for each partition, and there may be ten thousand
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -41,6 +45,66 @@ def signalled_at_import(folder: Path, module: str, number: signal.Signals) -> di
     return clean_environment(PYTHONPATH=f"{folder}{os.pathsep}{_PACKAGES}")
 
 
+def start_daemon(
+    folder: Path,
+    stderr: int,
+    *arguments: str,
+    under: Sequence[str] = (),
+    stdin: int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> "subprocess.Popen[bytes]":
+    """A daemon on any free port that logs JSON to ``stderr``; ``under`` as for `Daemon`, in a session of its own."""
+    command = [*under, sys.executable, "-m", "seglog_broker", "--data", str(folder), "--listen", "127.0.0.1:0"]
+    return subprocess.Popen(
+        [*command, "--log-format", "json", *arguments],
+        env=clean_environment(**(variables or {})),
+        stdin=stdin,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def ended(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """The process is gone afterwards."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+class Lines:
+    """The log of a daemon as it comes out of a pipe, read only when it is asked for."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._rest = b""
+
+    def until(self, event: str) -> list[dict[str, Any]]:
+        """Every line up to the first of this event."""
+        found: list[dict[str, Any]] = []
+        while not found or found[-1]["event"] != event:
+            line, newline, rest = self._rest.partition(b"\n")
+            if newline:
+                self._rest = rest
+                found.append(json.loads(line))
+                continue
+            readable, _, _ = select.select([self.descriptor], [], [], _START_SECONDS)
+            data = os.read(self.descriptor, 1 << 16) if readable else b""
+            assert data, f"no {event} behind {found}"
+            self._rest += data
+        return found
+
+
+def port_of(ready: dict[str, Any]) -> int:
+    """The port that a daemon listens on, from its line ``broker_ready``."""
+    return int(ready["listen"].rsplit(":", 1)[1])
+
+
 class Daemon:
     """A running `seglogd` on ``directory``; restarted, it keeps its port, so that clients find it again.
 
@@ -51,6 +115,7 @@ class Daemon:
         self.directory = directory
         self.arguments = arguments
         self.under = under
+        self.is_hurt = False  # a test has damaged what it keeps
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.logged: list[dict[str, Any]] = []
@@ -87,8 +152,11 @@ class Daemon:
                 raise AssertionError(f"seglogd ended with {code}: {self._log.read_text()}")
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
-        return self._end(signal.SIGTERM)
+        """SIGTERM, and its exit code. What it leaves in order must pass a check, unless it ``is_hurt``."""
+        code = self._end(signal.SIGTERM)
+        if code == 0 and not self.is_hurt and (self.directory / filenames.CLEAN_SHUTDOWN_FILE).exists():
+            assert_left_sound(self.directory, self.arguments)
+        return code
 
     def kill(self) -> None:
         """SIGKILL: the process is gone between two instructions."""
@@ -97,7 +165,7 @@ class Daemon:
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(_START_SECONDS)
+        code = self.process.wait(_STOP_SECONDS)
         self.process = None
         return code
 
@@ -151,16 +219,27 @@ def workers(module: str, parent: int | None = None) -> list[int]:
 
 def told_of_nonsense(module: str) -> tuple[Any, int]:
     """What a worker of the broker says to a job that is none, and its exit code when nobody asks any more."""
-    with subprocess.Popen(
+    with worker(module) as process:
+        told = answer_to(process, b"nonsense\n")
+        assert process.stdin is not None
+        process.stdin.close()
+        return told, process.wait(60)
+
+
+def worker(module: str) -> "subprocess.Popen[bytes]":
+    """A process of the broker's that works beside it, without a broker."""
+    return subprocess.Popen(
         [sys.executable, "-m", f"seglog_broker.{module}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=clean_environment(),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"nonsense\n")
-        process.stdin.flush()
-        told = json.loads(process.stdout.readline())
-        process.stdin.close()
-        return told, process.wait(60)
+    )
+
+
+def answer_to(process: "subprocess.Popen[bytes]", job: bytes) -> Any:
+    """What a worker says next, given a job."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(job)
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())

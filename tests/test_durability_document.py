@@ -6,6 +6,9 @@ from functools import cache
 
 import pytest
 
+from seglog_broker.storage.checkpoints import CLEANER_CHECKPOINT
+from seglog_broker.storage.filenames import CLEAN_PARTITIONS_FILE, CREATION_FILE
+from tests.simulation.test_every_bit import _written
 from tests.support import REPOSITORY
 
 _PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
@@ -17,6 +20,11 @@ _FAILURES = [
     "A bit flips",
     "An fsync fails",
 ]
+_STORAGE = (REPOSITORY / "docs" / "STORAGE.md").read_text(encoding="utf-8")
+_WITHOUT_CONTENT = {".lock", ".tmp", ".deleted", ".cleaned", ".swap", ".log.damaged-<position>"}
+"""Empty, or the same bytes under a name that says that they do not count."""
+_OF_KAFKA_ALONE = {".txnindex"}
+"""Told below "What stays undetectable"."""
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -49,3 +57,25 @@ def test_every_test_that_is_named_exists() -> None:
         assert name.startswith("test_")
         assert name in _tests_in(path), f"{path} has no {name}"
     assert len(named) == _PAGE.count("tests/"), "each in the form that is looked for"
+
+
+def _files_with_a_row() -> set[str]:
+    """Files that "A bit flips" has a row for, segments' by their suffix."""
+    section = _PAGE.split("\n## A bit flips\n")[1].split("\n## ")[0]
+    rows = section.split("\n| what the bit is in |")[1].split("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
+
+
+def test_every_file_that_lies_on_the_disk_has_a_row_for_its_bits() -> None:
+    listed = [span for row in re.findall(r"^\| (`.+?) \|", _STORAGE, re.MULTILINE) for span in row.split(", ")]
+    names = {re.sub(r"^(<stem>|<offset>|\*)", "", span.strip("`")) for span in listed if "." in span or "-" in span}
+    files = {name for name in names if re.fullmatch(r"\.?[a-z._<>-]+", name)}
+    assert len(files) > 20
+    assert files - _WITHOUT_CONTENT - _OF_KAFKA_ALONE <= _files_with_a_row()
+
+
+async def test_every_file_that_has_a_row_is_in_the_run_that_turns_every_bit_and_no_other_is() -> None:
+    rarer = {CLEANER_CHECKPOINT, CLEAN_PARTITIONS_FILE, CREATION_FILE}  # each with a run of its own
+    written = [await _written(clean=clean) for clean in (True, False)]
+    turned = {path.rpartition("/")[2] for each in written for path, content in each.files.items() if content}
+    assert {re.sub(r"^\d+", "", name) for name in turned} | rarer == _files_with_a_row()

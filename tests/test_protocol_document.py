@@ -11,8 +11,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 import msgpack
 import pytest
 
-from seglog_broker.broker import Broker
+from seglog_broker import request_memory
+from seglog_broker.broker import DESCRIBED_MAX, RESULTS_MAX, Broker
 from seglog_broker.config import load_config
+from seglog_broker.explain import SEGMENTS_TOLD_MAX
 from seglog_broker.listeners import acks, connection, native, parting
 from seglog_broker.offload import InlineOffload
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
@@ -179,9 +181,20 @@ def test_the_limits_are_those_of_the_code() -> None:
         "frame before `hello` is answered": f"{connection.HELLO_BYTES_MAX:,} bytes",
         "frame": f"{config.socket_request_max_bytes:,} bytes",
         "header": f"{frames.HEADER_BYTES_MAX:,} bytes",
+        "lists and maps in a header": f"{frames.CONTAINERS_MAX:,}, counted as bytes that could begin one",
+        "items of one list or map of a request": f"{messages.ITEMS_MAX:,}",
+        "partitions that one `offsets` asks for, whole topics counted": f"{RESULTS_MAX:,}",
+        "topics in a page with `config`; segments in a page": f"{DESCRIBED_MAX:,}",
+        f"memory for requests above {frames.RECEIVE_BYTES:,} bytes, of all connections": (
+            f"{config.seglog_request_memory_max:,} bytes"
+        ),
+        "pace of such a request while others wait for its memory": (
+            f"{request_memory.PACE_BYTES:,} bytes a second, after {request_memory.GRACE_SECONDS:g} s"
+        ),
         "appends not yet answered, of one connection": f"{acks.APPENDS_IN_FLIGHT_MAX:,}",
         "their payloads together": f"{acks.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
         "waiting fetches of one connection": f"{connection.FETCHES_IN_FLIGHT_MAX:,}",
+        "partitions in them together": f"{connection.PARTITIONS_WAITING_MAX:,}",
         "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
         "connections": f"{config.seglog_connections_max:,}",
@@ -189,6 +202,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "what the broker still takes and ignores after its last word": f"{parting.PART_SECONDS} s",
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
+    assert DESCRIBED_MAX == SEGMENTS_TOLD_MAX
     assert config.socket_request_max_bytes == frames.FRAME_BYTES_MAX
     assert f"port {messages.NATIVE_PORT}" in PAGE
 
@@ -270,7 +284,7 @@ def test_the_first_example_is_explained_byte_by_byte() -> None:
     assert data == next(example.data for example in EXAMPLES if example.label == "request hello")
 
 
-INVENTED: Final = {"topic_id", "topic_ids", "id", "cluster_id", "uptime_ms", "broker"}
+INVENTED: Final = {"topic_id", "topic_ids", "id", "cluster_id", "log_dir", "uptime_ms", "broker"}
 
 
 def invented(wire: Any) -> Any:

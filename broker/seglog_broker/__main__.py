@@ -1,27 +1,28 @@
-"""``seglogd``: the daemon's command line, signals and exit codes. Nothing else in the broker touches signals.
+"""``seglogd``: the daemon's command line and exit codes.
 
 Without a command it serves; ``seglogd check`` and ``seglogd dump`` work offline on what lies on disk, and have exit
 codes of their own.
 
-Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration. A signal that comes before
-serving has begun has nothing to put in order: 0 as well.
+Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration, 3 stopped, but the next
+start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the process there and then. A signal that
+comes before serving has begun has nothing to put in order: 0 as well. What signals mean is in ``signals``.
 """
 
 import argparse
 import gc
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
-from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, cast
+
+from seglog_broker.signals import Signals
+from seglog_broker.standard_output import complain, print_lines, run_printing
 
 if TYPE_CHECKING:
-    import trio
-
-    from seglog_broker.config import BrokerConfig
+    from seglog_broker.config import BrokerConfig, ConfigSources
+    from seglog_broker.service_manager import ServiceManager
 
 GARBAGE_THRESHOLDS: Final = (10_000, 20, 50)
 """Of Python's collector of cycles: serving makes next to none, and looking for them every 700 objects took a tenth of
@@ -30,6 +31,7 @@ the time of a busy loop."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of the offline commands, for one whose module is still being imported
 
 COMMANDS: Final = {"check": "seglog_broker.check.command", "dump": "seglog_broker.dump.command"}
@@ -49,30 +51,62 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         return code
-    with _on_signals(_end_at_once):
-        return _serve_as_told(arguments)
+    with Signals() as signals:
+        return _serve_as_told(arguments, signals)
 
 
-def _serve_as_told(arguments: Sequence[str]) -> int:
+def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
     """The daemon itself, or what its options ask for in its place."""
     options = _parse(arguments)
     if options.version:
         from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
 
-        print(f"seglogd {VERSION}")  # noqa: T201 - what was asked for
-        return EXIT_OK
+        return _print([f"seglogd {VERSION}"], EXIT_OK)
 
-    from seglog_broker.config import load_config, read_config_file  # noqa: PLC0415
+    from seglog_broker.config import ConfigSources  # noqa: PLC0415
+    from seglog_broker.descriptors import raise_limit  # noqa: PLC0415
+
+    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
+    sources = ConfigSources(file_name, dict(os.environ), options.set, _named(options))
+    if options.check_config:
+        return _check_config(sources)
+    signals.note_configuration(has_file=bool(file_name))
+    config, warnings, mistakes = sources.examine()
+    if mistakes:
+        others = len(mistakes) - 1
+        more = f" ({others} more mistake{'' if others == 1 else 's'}, see --check-config)" if others else ""
+        return _refuse(mistakes[0].message + more, EXIT_USAGE)
+    return _run(config, [*warnings, *raise_limit(config)], sources, signals)
+
+
+def _check_config(sources: "ConfigSources") -> int:
+    """Print the configuration, and on standard error what is wrong with it."""
+    from seglog_broker.config.machine import machine_warnings, why_unusable  # noqa: PLC0415
+    from seglog_broker.config.report import configuration_lines, verdict_lines  # noqa: PLC0415
     from seglog_broker.descriptors import raise_limit  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
-    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or None
-    try:
-        text = None if file_name is None else read_config_file(file_name)
-        config, warnings = load_config(text, file_name or "", os.environ, options.set, _named(options))
-    except InvalidConfigError as error:
-        return _refuse(error.message, EXIT_USAGE)
-    return _run(config, [*warnings, *raise_limit(config)])
+    examined = sources.examine()
+    code = _print(configuration_lines(examined), EXIT_OK)
+    warnings: list[str] = []
+    if not examined.mistakes:
+        unusable = why_unusable(examined.config)
+        if unusable is not None:
+            examined = examined._replace(mistakes=[InvalidConfigError(unusable, key="log.dir")])
+        warnings = [*machine_warnings(examined.config), *raise_limit(examined.config)]
+    for line in verdict_lines(examined, warnings):
+        complain("seglogd", line)
+    return EXIT_USAGE if examined.mistakes else code
+
+
+def _print(lines: Sequence[str], code: int) -> int:
+    """Print what was asked for; ``code`` unless that is not possible."""
+
+    def work() -> int:
+        print_lines(lines)
+        return code
+
+    return run_printing("seglogd", work, when_piped=code)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -90,6 +124,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--listen", metavar="HOST:PORT", help="seglog.listen, where clients connect")
     parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
+    parser.add_argument(
+        "--check-config", action="store_true", help="print the configuration and all that is wrong with it, and exit"
+    )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     return parser.parse_args(argv)
 
@@ -106,14 +143,14 @@ def _named(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
 
 
 def _refuse(sentence: str, code: int) -> int:
-    print(f"seglogd: {sentence}", file=sys.stderr)  # noqa: T201 - the one sentence the operator gets
+    complain("seglogd", sentence)
     return code
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
 
 
-def _run(config: "BrokerConfig", warnings: Sequence[str]) -> int:
+def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSources", signals: Signals) -> int:
     """Serve with a checked configuration."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     with _without_rich():
@@ -121,23 +158,30 @@ def _run(config: "BrokerConfig", warnings: Sequence[str]) -> int:
     import trio  # noqa: PLC0415
 
     from seglog_broker import logs  # noqa: PLC0415
+    from seglog_broker.service_manager import ServiceManager  # noqa: PLC0415
 
-    logs.configure(config.seglog_log_format, config.seglog_log_level)
+    standard_error = logs.to_standard_error(config.seglog_log_format, config.seglog_log_level)
+    manager = ServiceManager.from_environment(os.environ)
     log = structlog.get_logger()
     for warning in warnings:
         log.warning("configuration_doubted", reason=warning)
+    problems: list[str] = []
     try:
-        trio.run(_serve, config)
+        with redirect_stderr(cast("IO[str]", standard_error)):  # what Python itself writes must not wait either
+            trio.run(_serve, config, sources, signals, manager, problems)
     except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
         sentence = _sentence(error)
         if sentence is None:
             log.critical("broker_crashed", exc_info=error)
-        elif config.seglog_log_format == "json":
+        elif logs.is_json():
             log.critical("broker_failed", reason=sentence)
         else:
-            return _refuse(sentence, EXIT_FAILED)
+            standard_error.write(f"seglogd: {sentence}\n")
         return EXIT_FAILED
-    return EXIT_OK
+    finally:
+        manager.close()
+        standard_error.drain()
+    return EXIT_NOT_CLEAN if problems else EXIT_OK
 
 
 @contextmanager
@@ -156,16 +200,35 @@ def _without_rich() -> Iterator[None]:
         del sys.modules["rich"]
 
 
-async def _serve(config: "BrokerConfig") -> None:
+async def _serve(
+    config: "BrokerConfig",
+    sources: "ConfigSources",
+    signals: Signals,
+    manager: "ServiceManager",
+    problems: list[str],
+) -> None:
     import trio  # noqa: PLC0415
 
     from seglog_broker.offload import Offload  # noqa: PLC0415
+    from seglog_broker.reloading import ReloadRequests  # noqa: PLC0415
     from seglog_broker.server import serve  # noqa: PLC0415
     from seglog_broker.storage.clock import SystemClock  # noqa: PLC0415
     from seglog_broker.storage.filesystem import PosixFileSystem  # noqa: PLC0415
 
-    with trio.CancelScope() as scope, _stopping_on_signals(scope):  # before loading starts
-        await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), task_status=_WhenReady())
+    reloads = ReloadRequests(sources)
+    with trio.CancelScope() as scope:
+        signals.attach(scope.cancel, reloads.ask)  # before loading starts
+        await serve(
+            config,
+            fs=PosixFileSystem(),
+            clock=SystemClock(),
+            offload=Offload(),
+            manager=manager,
+            reloads=reloads,
+            problems=problems,
+            stop_wanted=lambda: signals.stop_wanted,
+            task_status=_WhenReady(),
+        )
 
 
 class _WhenReady:
@@ -177,46 +240,6 @@ class _WhenReady:
         A full one would otherwise hold up the loop for 20 ms.
         """
         gc.freeze()
-
-
-@contextmanager
-def _stopping_on_signals(scope: "trio.CancelScope") -> Iterator[None]:
-    """SIGTERM or SIGINT cancel ``scope``; a second one ends the process there and then.
-
-    Plain handlers rather than trio's ``open_signal_receiver``: that one is heard by a task, and while a large
-    directory is being loaded no task runs, yet an impatient operator's second Ctrl-C has to work. Ending at once is
-    safe: it is the crash that recovery is made for.
-    """
-    import trio  # noqa: PLC0415
-
-    token = trio.lowlevel.current_trio_token()
-    received: list[int] = []
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if received:
-            os._exit(128 + number)
-        received.append(number)
-        token.run_sync_soon(scope.cancel)
-
-    with _on_signals(handle):
-        yield
-
-
-def _end_at_once(_number: int, _frame: FrameType | None) -> None:
-    """Before serving has begun nothing is under way, and an exception would surface in whatever is being imported."""
-    os._exit(EXIT_OK)
-
-
-@contextmanager
-def _on_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have SIGTERM and SIGINT handled so within the block."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    previous = [signal.signal(number, handle) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, previous, strict=True):
-            signal.signal(number, handler)
 
 
 def _sentence(error: BaseException) -> str | None:

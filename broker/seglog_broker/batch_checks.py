@@ -2,16 +2,19 @@
 
 Nothing is decompressed and no record is touched, except where the topic asks for it: a compacted topic needs a key in
 every record, and ``message.timestamp.before.max.ms`` needs every timestamp looked at. Both then walk the records
-lazily, with bounded decompression, and name the first bad one by its index. Source: Kafka's LogValidator.
+lazily, with bounded decompression, and name the first bad one by its index: on the loop for a small batch that opens to
+little, else in a process beside it (``record_checker``). Source: Kafka's LogValidator.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
-from seglog_protocol.compression import Codec
+from seglog_broker.storage.segment import RECORDS_IN_LINE_BYTES
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import (
     CorruptBatchError,
     CorruptRecordError,
+    DecompressedTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -40,8 +43,29 @@ _LONG_MAX: Final = 2**63 - 1
 _CODEC_MAX: Final = int(max(Codec))
 
 
+class RecordRules(NamedTuple):
+    """What a topic asks of each record: a key, a timestamp (ms) from ``earliest`` on.
+
+    ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit.
+    """
+
+    needs_key: bool
+    earliest: int | None
+    before_max_ms: int
+
+
+def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
+    """What a topic asks of each record of a batch that comes now, None when its header is enough."""
+    needs_key = "compact" in config.cleanup_policy
+    before_max_ms = config.message_timestamp_before_max_ms
+    checks_time = before_max_ms != _LONG_MAX and config.message_timestamp_type != "LogAppendTime"
+    if not needs_key and before_max_ms == _LONG_MAX:
+        return None
+    return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms)
+
+
 def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
-    """The header of the one whole batch that ``batch`` must be.
+    """The header of the one whole batch that ``batch`` must be; its records are for ``check_records``.
 
     Raises CorruptBatchError where bytes were damaged on the way, and InvalidRecordError, UnsupportedMagicError,
     MessageTooLargeError or InvalidTimestampError where the sender's batch is not acceptable.
@@ -82,8 +106,6 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
     _check_timestamps(header, config, now_ms)
-    if "compact" in config.cleanup_policy or config.message_timestamp_before_max_ms != _LONG_MAX:
-        _check_records(header, batch, config, now_ms)
     return header
 
 
@@ -128,18 +150,35 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
         )
 
 
-def _check_records(header: BatchHeader, batch: memoryview, config: TopicConfig, now_ms: int) -> None:
-    needs_key = "compact" in config.cleanup_policy
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    checks_time = config.message_timestamp_type != "LogAppendTime"
+def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
+    """``check_records`` where that takes a moment only; False, and nothing said, where it would take longer."""
+    if header.size > RECORDS_IN_LINE_BYTES:
+        return False
     try:
-        for index, record in enumerate(iter_records(header, batch)):
-            if needs_key and record.key is None:
+        check_records(header, batch, rules, RECORDS_IN_LINE_BYTES)
+    except InvalidRecordError as error:
+        if isinstance(error.__cause__, DecompressedTooLargeError):
+            return False
+        raise
+    return True
+
+
+def check_records(
+    header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> None:
+    """Raise InvalidRecordError or InvalidTimestampError, naming the first record that the topic does not accept.
+
+    Or when the records cannot be read, or open to more than ``size_limit`` bytes.
+    """
+    earliest = rules.earliest
+    try:
+        for index, record in enumerate(iter_records(header, batch, size_limit=size_limit)):
+            if rules.needs_key and record.key is None:
                 raise InvalidRecordError(f"record {index} has no key, which a compacted topic needs", record=index)
-            if checks_time and record.timestamp != NO_TIMESTAMP and record.timestamp < earliest:
+            if earliest is not None and record.timestamp != NO_TIMESTAMP and record.timestamp < earliest:
                 raise InvalidTimestampError(
                     f"record {index} has timestamp {record.timestamp}, the topic allows at most "
-                    f"message.timestamp.before.max.ms = {config.message_timestamp_before_max_ms} before now",
+                    f"message.timestamp.before.max.ms = {rules.before_max_ms} before now",
                     record=index,
                     timestamp=record.timestamp,
                 )

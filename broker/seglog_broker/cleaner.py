@@ -7,7 +7,6 @@ up the broker's loop. When stdin ends the broker is gone, and so is the cleaner,
 """
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from seglog_broker.storage.compaction import clean
 from seglog_broker.storage.compaction_job import CleaningJob
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_broker.storage.throttle import Throttle
-from seglog_broker.worker import BUG, MALFORMED_JOB, NICENESS, STORAGE, failure_line
+from seglog_broker.worker import BUG, MALFORMED_JOB, NICENESS, STORAGE, failure_line, leave_signals_to_broker
 
 _STDIN: Final = 0
 _READ_BYTES: Final = 64 * 1024
@@ -27,7 +26,7 @@ _ABANDONED_STATUS: Final = 3
 
 def main() -> int:
     """Do the job on stdin; the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the broker gets it too, and decides
+    leave_signals_to_broker()
     line = _read_line()
     threading.Thread(target=_leave_when_abandoned, daemon=True).start()
     os.nice(NICENESS)

@@ -4,9 +4,12 @@ One at a time in the whole broker, and the last outcome of each partition is kep
 listing, and people who ask again and again, want the same.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
 
 from seglog_broker.cleaner_process import CleanerError
 from seglog_broker.storage.compaction_job import CleaningJob, SegmentLoss
@@ -43,8 +46,8 @@ async def dry_run(broker: "Broker", partition: "Partition", *, insist: bool) -> 
     cleanable = await broker.warmed(log.find_cleanable)
     if partition.is_being_cleaned:
         return DryRun({}, "what it would drop is not told while it is at work")
-    below = [segment for segment in log.segments if segment.base_offset < cleanable.until_offset]
-    size = sum(segment.size for segment in below)
+    below = bisect_left(log.segments.bases, cleanable.until_offset)
+    size = log.segments.size_between(0, below)
     if not below:
         return DryRun({})
     job = log.plan_cleaning(cleanable, broker.config, dry_run=True)
@@ -57,10 +60,12 @@ async def dry_run(broker: "Broker", partition: "Partition", *, insist: bool) -> 
         known = _known(partition, job)  # whoever had the turn before may have asked the same
         if known is not None:
             return known
+        began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
         except CleanerError as error:
             raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
+        broker.cleaning_pace.note(result.bytes_read, began, broker.config.log_cleaner_io_max_bytes_per_second)
         found = DryRun({loss.base_offset: loss for loss in result.losses})
         partition.dry_run = Remembered(job, found)
     return found

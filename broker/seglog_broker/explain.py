@@ -10,9 +10,9 @@ size rule waits for; how many these are is told beside the moments, which are th
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -51,8 +51,14 @@ _TOPIC_KEYS: Final = (
 )
 _CHECK_KEY: Final = "log.retention.check.interval.ms"
 
-_SEGMENTS_AT_A_TIME: Final = 100
-"""Looked into before others get their turn."""
+SEGMENTS_TOLD_MAX: Final = 500
+"""Segments that one reply tells of, whatever was asked for; there is more for who asks on."""
+
+SEGMENTS_A_TURN: Final = 100
+"""Looked into, judged or told of before others get their turn."""
+
+_TRIES_IN_TURNS: Final = 5
+"""While segments leave the log the others are judged once more; after so many times all at once."""
 
 
 # --- Seeks ------------------------------------------------------------------------------------------------------------
@@ -118,36 +124,130 @@ async def explain_segments(
     Raises OSError and StorageError where a segment cannot be looked into, UnknownTopicError if the topic is deleted.
     """
     after = -1 if request.after is None else request.after
+    limit = min(request.limit, SEGMENTS_TOLD_MAX)
     log = partition.log
-    first_told = bisect_right(log.segments, after, key=lambda segment: segment.base_offset)
+    bases = list(log.segments.bases)
+    first_told = bisect_right(bases, after)
     first_timestamps: dict[int, int | None] = {}
-    for number, segment in enumerate(log.segments[: first_told + request.limit]):
-        if number % _SEGMENTS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
+    for number, base_offset in enumerate(bases[: first_told + limit]):
+        if number % SEGMENTS_A_TURN == 0:
+            await broker.turn()
+        segment = log.segments.at(base_offset)
+        if segment is None:
+            continue  # it is gone meanwhile
         try:
-            first = await broker.warmed(partial(_look_into, segment, is_told=number >= first_told))
+            first = await broker.warmed(partial(look_into, segment, is_told=number >= first_told))
         except OSError:
             if segment in log.segments and not partition.is_deleted:
                 raise
             continue  # it is gone meanwhile
-        first_timestamps[segment.base_offset] = first
+        first_timestamps[base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
+    await broker.learn_sizes([log])
     drops = DryRun({})
     if "compact" in log.config.cleanup_policy:
+        await broker.turn()
         drops = await dry_run(broker, partition, insist=bool(request.drops))
-    return await broker.warmed(lambda: _Telling(broker, partition, drops).page(after, request.limit, first_timestamps))
+        await broker.turn()  # to find out what could be compacted takes some time, and is done again for the reply
+
+    async def tell(*, in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
+        telling = await broker.warmed(lambda: _Telling(broker, partition, drops, in_turns=in_turns))
+        return await telling.page(after, limit, first_timestamps)
+
+    return await _while_none_leaves(partition, tell)
 
 
-def _look_into(segment: Segment, *, is_told: bool) -> int | None:
+ToldT_co = TypeVar("ToldT_co", covariant=True)
+
+
+class _Tell(Protocol[ToldT_co]):
+    """Tells of segments, and lets others have their turn meanwhile unless that is not wanted."""
+
+    async def __call__(self, *, in_turns: bool) -> ToldT_co: ...
+
+
+async def _while_none_leaves(partition: Partition, tell: _Tell[ToldT_co]) -> ToldT_co:
+    """What ``tell`` tells while no segment leaves the log: where one does, all is told once more.
+
+    Raises UnknownTopicError if the topic is deleted, and what ``tell`` does.
+    """
+    segments = partition.log.segments
+    tries = 0
+    while True:
+        removals = segments.removals
+        tries += 1
+        told: ToldT_co | None = None
+        try:
+            told = await tell(in_turns=tries <= _TRIES_IN_TURNS)
+        except OSError:
+            if segments.removals == removals and not partition.is_deleted:
+                raise
+        if partition.is_deleted:
+            raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
+        if told is not None and segments.removals == removals:
+            return told
+
+
+def look_into(segment: Segment, *, is_told: bool) -> int | None:
     """Bring what is to be known of a segment into memory; the largest timestamp of its first batch, None for none."""
-    if segment.largest_timestamp == NO_TIMESTAMP or not is_told:
+    size, largest = segment.size, segment.largest_timestamp
+    if not size or largest == NO_TIMESTAMP or not is_told:
         return None
     try:
         found = segment.find(segment.base_offset)
     except CorruptRecordError:
         return None
     return None if found is None or found.header.max_timestamp == NO_TIMESTAMP else found.header.max_timestamp
+
+
+Holders = Mapping[int, ExplainedSegment]
+"""By offset, what is told of the segment that holds it."""
+
+
+async def explain_holders(broker: "Broker", partition: Partition, offsets: Collection[int]) -> Holders:
+    """What is told of the segments that hold these offsets, but for their first timestamps and compaction.
+
+    Offsets that are not in the log are left out. Segments up to the newest of these are judged once, and others get
+    their turn meanwhile. Raises what ``explain_segments`` does.
+    """
+
+    async def tell(*, in_turns: bool) -> Holders:
+        wanted = _by_segment(partition.log, offsets)
+        found = await _explain_some(broker, partition, wanted.keys(), in_turns=in_turns)
+        return {offset: found[base] for base, some in wanted.items() if base in found for offset in some}
+
+    return await _while_none_leaves(partition, tell)
+
+
+def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[int]]:
+    """These offsets, as far as they are in the log, by the base offset of their segment."""
+    found: dict[int, list[int]] = {}
+    bases = log.segments.bases
+    for offset in offsets:
+        number = bisect_right(bases, offset) - 1
+        if number >= 0 and offset < log.log_end_offset:
+            found.setdefault(bases[number], []).append(offset)
+    return found
+
+
+async def _explain_some(
+    broker: "Broker", partition: Partition, base_offsets: Collection[int], *, in_turns: bool
+) -> dict[int, ExplainedSegment]:
+    """What is told of the segments with these base offsets, by base offset; OSError where one cannot be looked into."""
+    if not base_offsets:
+        return {}
+    last = max(base_offsets)
+    for number, segment in enumerate(partition.log.segments):
+        if segment.base_offset > last:
+            break
+        await broker.warmed(partial(look_into, segment, is_told=False))
+        if in_turns and number % SEGMENTS_A_TURN == SEGMENTS_A_TURN - 1:
+            await broker.turn()
+    await broker.learn_sizes([partition.log])
+    telling = await broker.warmed(lambda: _Telling(broker, partition, DryRun({}), in_turns=in_turns))
+    kept = await telling.kept(last, {}, base_offsets.__contains__)
+    return {told.base_offset: told for told in kept}
 
 
 class _Interval(NamedTuple):
@@ -169,31 +269,38 @@ class _Interval(NamedTuple):
 
 
 class _Telling:
-    """What is said of one partition at one moment; a page of it must be taken before anything else happens."""
+    """What is said of one partition at one moment; to be asked once, before anything else happens.
 
-    def __init__(self, broker: "Broker", partition: Partition, drops: DryRun) -> None:
+    With ``in_turns`` others get their turn while segments are judged. What is told then is worth nothing if one has
+    left the log meanwhile. What is appended meanwhile makes no difference but to the size of the active segment.
+    """
+
+    def __init__(self, broker: "Broker", partition: Partition, drops: DryRun, *, in_turns: bool) -> None:
         self._broker = broker
+        self._in_turns = in_turns
         self._drops = drops
         self._partition = partition
         self._log: PartitionLog = partition.log
+        self._active = partition.log.active
         self._config: TopicConfig = partition.log.config
         self._schedule = broker.retention_schedule
         self._now_ms = broker.clock.now_ms()
         self._cleanable = self._log.find_cleanable() if "compact" in self._config.cleanup_policy else None
 
-    def page(
+    async def page(
         self, after: int, limit: int, first_timestamps: dict[int, int | None]
     ) -> tuple[ExplainSegmentsReply, bytes]:
         """The reply, and as a msgpack list at most ``limit`` segments with base offsets above ``after``."""
         gone = [(due, segment) for due, segment in self._gone() if segment.base_offset > after]
         told = [self._tell_gone(due, segment) for due, segment in gone[:limit]]
-        following = [segment.base_offset for segment in self._log.segments if segment.base_offset > after]
+        bases = self._log.segments.bases
+        following = bases[bisect_right(bases, after) :]
+        reply = self._reply(more=len(gone) + len(following) > limit)
         room = limit - len(told)
         if room and following:
             last = following[min(room, len(following)) - 1]
-            told += self._tell_kept(after, last, first_timestamps)
-        more = len(gone) + len(following) > limit
-        return self._reply(more=more), encode_value([segment.to_wire() for segment in told])
+            told += await self.kept(last, first_timestamps, lambda base_offset: base_offset > after)
+        return reply, encode_value([segment.to_wire() for segment in told])
 
     def _reply(self, *, more: bool) -> ExplainSegmentsReply:
         log, gone = self._log, [segment for _, segment in self._gone()]
@@ -281,24 +388,31 @@ class _Telling:
 
     # --- Segments of the log
 
-    def _tell_kept(self, after: int, last: int, first_timestamps: dict[int, int | None]) -> list[ExplainedSegment]:
-        """Those with base offsets above ``after`` up to and including ``last``."""
+    async def kept(
+        self, last: int, first_timestamps: dict[int, int | None], is_told: Callable[[int], bool]
+    ) -> list[ExplainedSegment]:
+        """Those that are to be told of, up to and including the one with base offset ``last``.
+
+        Each before them has to be judged as well: see ``PartitionLog.judge_segments``.
+        """
         log = self._log
-        ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
-        told = []
+        ends = [*log.segments.bases[1:], log.log_end_offset]
         is_age_known = True
-        for (segment, verdict), end in zip(log.judge_segments(), ends, strict=False):
+        told: list[ExplainedSegment] = []
+        for number, ((segment, verdict), end) in enumerate(zip(log.judge_segments(), ends, strict=False), start=1):
             if segment.base_offset > last:
                 break
             if verdict.age is not None and verdict.age.is_unknown:
                 is_age_known = False  # nor when it goes, and what is behind it goes no sooner
-            if segment.base_offset > after:
+            if is_told(segment.base_offset):
                 known = verdict if is_age_known else verdict._replace(due_ms=None)
                 told.append(self._tell(segment, known, end, first_timestamps.get(segment.base_offset)))
+            if self._in_turns and number % SEGMENTS_A_TURN == 0:
+                await self._broker.turn()
         return told
 
     def _tell(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:
-        is_active = segment is self._log.active
+        is_active = segment is self._active
         state = "active" if is_active else "closed"
         if self._partition.is_being_cleaned and self._cleanable and segment.base_offset < self._cleanable.until_offset:
             state = "compacting"

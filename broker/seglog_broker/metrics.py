@@ -6,9 +6,11 @@ Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import trio
+
+from seglog_broker import logs
 
 
 class Metrics:
@@ -41,6 +43,7 @@ class Metrics:
         self.connections_idle = 0  # closed, because they did nothing for too long
         self.connections_cut = 0  # because they held something up
         self.loop_stall_seconds_max = 0.0
+        self.loop_busy_seconds_max = 0.0  # of processor time in one such stretch
 
     def note_flushes(self, count: int, seconds: float) -> None:
         """Count flushes that took so long together."""
@@ -68,11 +71,13 @@ class Metrics:
             "scrub_passes_total": self.scrub_passes,
             "scrub_pass_ratio": round(self.scrub_pass_ratio, 4),
             "scrub_last_pass_timestamp_seconds": self.scrub_last_pass_ms / 1000,
+            "log_lines_lost_total": logs.lines_lost(),
             "connections_total": self.connections_total,
             "connections_open": self.connections_open,
             "connections_idle_total": self.connections_idle,
             "connections_cut_total": self.connections_cut,
             "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
+            "loop_busy_seconds": round(self.loop_busy_seconds_max, 6),
         }
         for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):
             numbers |= {f"{name}_{label.lower()}_total": count for label, count in sorted(counter.items())}
@@ -83,22 +88,26 @@ class Metrics:
 class StallWatch(trio.abc.Instrument):
     """Measures how long the loop works between two looks at the network: while it does, every other client waits.
 
-    Two calls a turn of the loop, whatever the number of tasks, so it can always be on.
+    Once by the clock, and once as processor time, which says whether the loop had too much to do or too little of the
+    machine. Two calls a turn of the loop, whatever the number of tasks, so it can always be on.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._awake_since: float | None = None
+        self._busy_since = 0.0
 
     def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
         """The loop has looked at the network and begins a turn."""
         self._awake_since = perf_counter()
+        self._busy_since = thread_time()
 
     def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
         """The turn is over."""
         if self._awake_since is not None:
-            longest = self._metrics.loop_stall_seconds_max
-            self._metrics.loop_stall_seconds_max = max(longest, perf_counter() - self._awake_since)
+            metrics = self._metrics
+            metrics.loop_stall_seconds_max = max(metrics.loop_stall_seconds_max, perf_counter() - self._awake_since)
+            metrics.loop_busy_seconds_max = max(metrics.loop_busy_seconds_max, thread_time() - self._busy_since)
 
 
 @contextmanager

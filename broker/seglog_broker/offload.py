@@ -11,17 +11,22 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
+from seglog_broker.batch_checks import RecordRules, check_records
 from seglog_broker.cleaner_process import run_cleaner
+from seglog_broker.record_checker_process import RecordCheckers
 from seglog_broker.recoverer_process import Recoverer, recoverer_process
 from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
 from seglog_broker.scrubber_process import Scrubber, ScrubberError, scrubber_process
 from seglog_broker.storage.clock import Clock
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
+from seglog_broker.storage.failures import why
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.recovery import Progress
 from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
-from seglog_broker.worker import STORAGE, WorkerError
+from seglog_broker.storage.segment import first_at
+from seglog_broker.worker import STORAGE, WorkerError, storage_kind
 from seglog_protocol.errors import SeglogError
+from seglog_protocol.record_batch import parse_header
 
 COMMIT_THREADS_MAX: Final = 1
 """Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
@@ -52,6 +57,24 @@ class Offload:
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
+        self._record_checkers = RecordCheckers()
+
+    @asynccontextmanager
+    async def ending_processes(self) -> AsyncIterator[None]:
+        """Leave no process of ``check_records`` behind this block."""
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._record_checkers.end()
+
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        """Look at the records of a batch, in a process; raises what ``RecordCheckers.check`` raises."""
+        await self._record_checkers.check(batch, rules)
+
+    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
+        """Look for a record in a batch, in a process; see ``RecordCheckers.find``."""
+        return await self._record_checkers.find(batch, timestamp, offset_min)
 
     async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """For a round of group commit, which acks wait for. Never abandoned either."""
@@ -116,6 +139,16 @@ class InlineOffload(Offload):
         await trio.lowlevel.checkpoint()
         return fn(*args)
 
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        check_records(parse_header(batch), batch, rules)
+
+    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return first_at(parse_header(batch), batch, timestamp, offset_min)
+
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
         """See Offload. At full speed."""
         from seglog_broker.storage.compaction import clean  # noqa: PLC0415 - numpy is for cleaners and tests only
@@ -148,7 +181,7 @@ class _InlineScrubber:
         try:
             return scrub_segment(self._fs, job, Throttle(None, trio.current_time, lambda _: None))
         except OSError as error:
-            raise ScrubberError(STORAGE, str(error)) from error
+            raise ScrubberError(STORAGE, why(error)) from error
 
 
 class _InlineRecoverer:
@@ -161,4 +194,4 @@ class _InlineRecoverer:
         try:
             return recover_partition(self._fs, self._clock, job, progress)
         except (OSError, SeglogError) as error:
-            raise WorkerError(STORAGE, str(error)) from error
+            raise WorkerError(storage_kind(error), why(error)) from error

@@ -4,7 +4,7 @@ Lives on the loop; the log itself knows nothing of waiting. Flushes of one log n
 rounds of ``group_commit``, checkpoints run beside them, and neither begins while the other is at the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,8 +16,10 @@ from seglog_broker.dry_runs import Remembered
 from seglog_broker.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
+from seglog_broker.storage.failures import why
 from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 
@@ -43,6 +45,7 @@ class Partition:
         self.recent_answer: RecentAnswer | None = None
         self.dry_run: Remembered | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
+        self.next_expiry_ms: int | None = None  # when retention.ms takes the oldest segment, as the last check saw it
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
         self.findings: dict[int, str] = {}  # what the scrub says is wrong with a segment, by its base offset
         self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
@@ -67,6 +70,10 @@ class Partition:
     def note_deleted(self) -> None:
         """Wake everybody: there is nothing to wait for any more."""
         self.is_deleted = True
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Have all who wait for records look again."""
         for waiter in self.waiters:
             waiter.wake()
 
@@ -78,14 +85,17 @@ class Partition:
 
     def what_is_wrong(self) -> list[str]:
         """A sentence for an operator about each thing that is wrong here; none when all is well."""
-        name, state = f"{self.topic}-{self.number}", self.log.state
+        state = self.log.state
+        if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
+            return []  # nearly always, and every hello asks each partition
+        name = f"{self.topic}-{self.number}"
         problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
         if self.append_failure is not None:
             problems.append(f"{name} takes no records: {self.append_failure}")
-        problems += [f"{name}: {task} is held up: {why}" for task, why in self.problems.items()]
+        problems += [f"{name}: {task} is held up: {reason}" for task, reason in self.problems.items()]
         problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
         problems += [
-            f"{name}: offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+            f"{name}: {_damage_in_words(damage)}"
             for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]
         ]
         return problems
@@ -137,7 +147,7 @@ class Partition:
         self._flushed.set()
         if error is None or self.log.state.read_only is not None or self.is_deleted:
             return None
-        failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {error}; try again")
+        failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {why(error)}; try again")
         failed.retriable = True
         return failed
 
@@ -224,18 +234,33 @@ class Partition:
     async def save_state(self) -> None:
         """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""
         async with self.maintenance:
-            write = None if self.is_deleted else self.log.prepare_state()
-            if write is None:
-                return
-            written = False
-            try:
-                await self._offload.maintenance(write.run)
-                written = True
-            finally:
-                self.log.finish_state(written=written)
+            await self.save_state_held(_just_run)
+
+    async def save_state_held(self, run: Callable[[Callable[[], None]], None]) -> None:
+        """As ``save_state``, for who holds ``maintenance``; ``run`` calls in a thread what does the writing."""
+        write = None if self.is_deleted else self.log.prepare_state()
+        if write is None:
+            return
+        written = False
+        try:
+            await self._offload.maintenance(run, write.run)
+            written = True
+        finally:
+            self.log.finish_state(written=written)
 
     def placed(self, error: SeglogError) -> SeglogError:
         """The error with topic and partition among its facts, for whoever reads it far from here."""
         placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
         placed.retriable = error.retriable
         return placed
+
+
+def _just_run(work: Callable[[], None]) -> None:
+    work()
+
+
+def _damage_in_words(damage: DamagedRange) -> str:
+    if damage.start_offset < damage.end_offset:
+        return f"offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+    size = damage.end_position - damage.position
+    return f"{size} bytes at position {damage.position} of segment {damage.segment} hold no record batch"

@@ -3,13 +3,14 @@
 Whoever recovers asks ``next`` for one after the other; a topic that is being deleted is taken from them first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import trio
 
+from seglog_broker.storage.free_space import Room
 from seglog_broker.storage.recovery_job import RecoveryJob
-from seglog_protocol.errors import PartitionRecoveringError
+from seglog_protocol.errors import DiskFullError, PartitionRecoveringError
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +23,8 @@ class Recovery:
     read_bytes: int = 0
     deaths: int = 0  # of processes that worked on it
     told_at: float = 0.0  # when progress was last logged, loop time
+    lacked_room: str | None = None  # what an attempt found no room for on the disk; None: none was stopped by that
+    is_postponed: bool = False  # until there is some
     scope: trio.CancelScope | None = None  # of whoever works on it
     ended: trio.Event = field(default_factory=trio.Event)  # when they have left it
 
@@ -29,6 +32,11 @@ class Recovery:
     def key(self) -> tuple[str, int]:
         """Topic and partition."""
         return self.topic, self.partition
+
+    @property
+    def counted_bytes(self) -> int:
+        """What has been read, of its job's ``size`` at most."""
+        return min(self.read_bytes, self.job.size)
 
 
 class Recoveries:
@@ -41,6 +49,8 @@ class Recoveries:
         self._waiting = list(self._all.values())
         self._unwanted: set[tuple[str, int]] = set()  # nobody may work on these,
         self._held: list[Recovery] = []  # and nobody does
+        self._postponed: list[Recovery] = []  # until there is room on the disk
+        self.room: Room | None = None  # that there was, at the least, when these were postponed
         self._changed = trio.Event()
         self._done_bytes = 0  # of partitions that are done with
         self.saved_at = 0.0  # when the checkpoints last said so, loop time
@@ -51,39 +61,69 @@ class Recoveries:
     @property
     def read_bytes(self) -> int:
         """How much of ``bytes`` has been read."""
-        return self._done_bytes + sum(min(recovery.read_bytes, recovery.job.size) for recovery in self._all.values())
+        return self._done_bytes + sum(recovery.counted_bytes for recovery in self._all.values())
 
     @property
     def ratio(self) -> float:
         """How much of it all has been read, from 0 to 1."""
         return round(self.read_bytes / self.bytes, 4) if self._all and self.bytes else 1.0
 
-    def told(self) -> dict[str, int] | None:
-        """As ``HelloReply.recovery``."""
-        if not self._all:
+    def told(self, read_only: Container[tuple[str, int]] = ()) -> dict[str, int] | None:
+        """As ``HelloReply.recovery``; of those that are ``read_only`` until there is room something else is said."""
+        waiting = sum(recovery.job.size for recovery in self._all.values() if recovery.key in read_only)
+        left = [recovery for recovery in self._all.values() if recovery.key not in read_only]
+        if not left:
             return None
-        return {"partitions": len(self._all), "read_bytes": self.read_bytes, "bytes": self.bytes}
+        read_bytes = self._done_bytes + sum(recovery.counted_bytes for recovery in left)
+        return {"partitions": len(left), "read_bytes": read_bytes, "bytes": self.bytes - waiting}
+
+    @property
+    def without_room(self) -> list[Recovery]:
+        """Those of which an attempt found no room on the disk, also where another one is under way."""
+        return [recovery for recovery in self._all.values() if recovery.lacked_room is not None]
+
+    @property
+    def postponed(self) -> int:
+        """How many wait until there is room, see ``resume``."""
+        return len(self._postponed)
 
     async def next(self) -> Recovery | None:
         """The next one to work on, None when none is left; whoever takes it calls ``begin`` at once."""
         while not self._waiting:
-            if not self._held:
+            if not self._held and not self._postponed:
                 return None
             await self._changed.wait()
         return self._waiting.pop(0)
 
+    def resume(self) -> None:
+        """There is room now: those that waited for it are to be begun again."""
+        self._waiting += self._postponed
+        self._postponed.clear()
+        self.room = None
+        self._tell()
+
+    def postpone(self, recovery: Recovery, reason: str, room: Room) -> None:
+        """Whoever works on it found no room, when there was so much: it is not begun again before ``resume``."""
+        recovery.lacked_room, recovery.is_postponed = reason, True
+        self.room = room if self.room is None else self.room.least(room)
+
     def begin(self, recovery: Recovery) -> trio.CancelScope:
         """Somebody works on it until ``leave``; the scope is cancelled when that is not wanted any more."""
         recovery.scope, recovery.ended = trio.CancelScope(), trio.Event()
-        recovery.read_bytes = 0
+        recovery.read_bytes, recovery.is_postponed = 0, False
         return recovery.scope
 
     def leave(self, recovery: Recovery) -> None:
-        """Nobody works on it any more. Unless it is ``done`` it is to be begun again, when nobody holds it."""
+        """The work on it has ended. Unless it is ``done`` it starts again as soon as nothing holds it.
+
+        One that was postponed waits for ``resume``.
+        """
         assert recovery.scope is not None
-        if recovery.key in self._all:
-            (self._held if recovery.key in self._unwanted else self._waiting).append(recovery)
-            self._tell()
+        if recovery.key in self._unwanted and recovery.key in self._all:
+            self._held.append(recovery)
+        elif recovery.key in self._all:
+            (self._postponed if recovery.is_postponed else self._waiting).append(recovery)
+        self._tell()
         recovery.scope = None
         recovery.ended.set()
 
@@ -100,9 +140,11 @@ class Recoveries:
             if recovery.scope is not None:
                 recovery.scope.cancel()
                 await recovery.ended.wait()
-            elif recovery in self._waiting:
-                self._waiting.remove(recovery)
-                self._held.append(recovery)
+            else:
+                for queue in (self._waiting, self._postponed):
+                    if recovery in queue:
+                        queue.remove(recovery)
+                        self._held.append(recovery)
 
     def let_go(self, keys: Iterable[tuple[str, int]]) -> None:
         """They may be worked on again."""
@@ -120,11 +162,16 @@ class Recoveries:
             del self._all[recovery.key]
         self._tell()
 
-    def refusal(self, topic: str, partition: int) -> PartitionRecoveringError | None:
+    def refusal(self, topic: str, partition: int) -> PartitionRecoveringError | DiskFullError | None:
         """What to tell those who want something of a partition, None when it is not recovering."""
         recovery = self._all.get((topic, partition))
         if recovery is None:
             return None
+        if recovery.lacked_room is not None:
+            return DiskFullError(
+                f"partition {partition} of topic {topic} is read-only until there is room on the disk, which its "
+                f"recovery needs ({recovery.lacked_room.rstrip('.')}). It goes on by itself when something is deleted"
+            )
         read, size = min(recovery.read_bytes, recovery.job.size), recovery.job.size
         return PartitionRecoveringError(
             f"partition {partition} of topic {topic} is being recovered after a stop that was not clean, {read} of "

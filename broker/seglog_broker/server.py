@@ -4,6 +4,8 @@ lock and load the log directory -> listen -> background tasks -> accept connecti
 stop accepting -> drain connections -> stop background tasks -> checkpoints, clean marker, unlock
 """
 
+import gc
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -11,16 +13,22 @@ import trio
 
 from seglog_broker.broker import Broker
 from seglog_broker.config import BrokerConfig
+from seglog_broker.descriptors import StopReserve
 from seglog_broker.listeners.native import addresses_of, open_listeners, serve_native
 from seglog_broker.metrics import watch_stalls
 from seglog_broker.offload import Offload
+from seglog_broker.reloading import ReloadRequests, run_reloads
+from seglog_broker.service_manager import ServiceManager
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.directory_core import LoadingStoppedError
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
+from seglog_broker.tasks.holes import run_holes
+from seglog_broker.tasks.imports import run_imports
 from seglog_broker.tasks.presence import run_presence
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.recovery import run_recovery
@@ -31,7 +39,9 @@ from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.version import VERSION
 
 TASKS: Final = (
+    run_imports,
     run_recovery,
+    run_holes,
     run_checkpoints,
     run_rolls,
     run_retention,
@@ -44,9 +54,33 @@ TASKS: Final = (
     run_scrubs,
     run_producer_expiry,
 )
-"""What works in the background, each until it is cancelled or, as the first, has done its work."""
+"""What works in the background, each until it is cancelled or, as the first three, has done its work."""
+
+LOADING_SECONDS: Final = 3.0
+"""Between two lines of the log about how far loading is."""
 
 log = structlog.get_logger()
+
+
+class LoadProgress:
+    """Tells how far loading is, every few seconds, and ends it when a stop is wanted: a ``Loading``."""
+
+    def __init__(self, log_dir: str, manager: ServiceManager, stop_wanted: Callable[[], bool]) -> None:
+        self._log_dir = log_dir
+        self._manager = manager
+        self._stop_wanted = stop_wanted
+        self._told_at = trio.current_time()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Raise LoadingStoppedError when a stop is wanted."""
+        if self._stop_wanted():
+            log.info("loading_stopped", partitions=done, of=total)
+            raise LoadingStoppedError
+        now = trio.current_time()
+        if now - self._told_at >= LOADING_SECONDS:
+            self._told_at = now
+            log.info("partitions_loading", partitions=done, of=total)
+            self._manager.status(f"Loading {self._log_dir}: {done} of {total} partitions")
 
 
 async def serve(
@@ -56,19 +90,40 @@ async def serve(
     clock: Clock,
     offload: Offload,
     listen: str | None = None,
+    manager: ServiceManager | None = None,
+    reloads: ReloadRequests | None = None,
+    problems: list[str] | None = None,
+    stop_wanted: Callable[[], bool] = lambda: False,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until cancelled, and then stop it in good order; started with the addresses it listens on.
 
-    ``listen`` is used in place of ``seglog.listen``. Cancelling is *the* way to stop: connections get a few seconds to
-    finish what is under way, a running fsync is waited for. Loading is synchronous: a cancellation shows after it.
+    ``listen`` is used in place of ``seglog.listen``. ``manager`` gets a message when the broker is ready, reloads
+    or stops; ``reloads`` are done when they are asked for; and ``problems`` gets what made the stop unclean, which is
+    logged as well. Cancelling is *the* way to stop: connections get a few seconds to finish what is under way, a
+    running fsync is waited for. Loading is synchronous, so no cancellation shows while it goes on: ``stop_wanted`` is
+    asked before each partition, and ends it.
 
     Raises LogDirectoryError when the directory cannot be used, ListenError when the address cannot; an exception of a
     background task that is a bug ends the broker, the rest of which stops in the same order.
     """
     began = trio.current_time()
+    manager = ServiceManager() if manager is None else manager
+    manager.status(f"Loading {config.log_dir}")
     log.info("broker_starting", version=VERSION, log_dir=config.log_dir)
-    broker = Broker.open(config, fs, clock, offload)
+    try:
+        broker = Broker.open(config, fs, clock, offload, LoadProgress(config.log_dir, manager, stop_wanted))
+    except LoadingStoppedError as stopped:
+        manager.stopping()
+        if not stopped.is_clean:
+            problem = f"{config.log_dir} was being loaded when the broker was stopped"
+            log.error("stop_not_clean", problem=problem)  # noqa: TRY400 - no failure of the program
+            if problems is not None:
+                problems.append(problem)
+        log.info("broker_stopped")
+        return
+    reserve = StopReserve()
+    gc.freeze()  # what was loaded stays: to look through it for garbage takes the loop longer the more topics there are
     try:
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
         tasks = trio.CancelScope(shield=True)
@@ -86,22 +141,31 @@ async def serve(
                     **({"recovering": len(broker.recoveries)} if broker.recoveries else {}),
                     seconds=round(trio.current_time() - began, 3),
                 )
+                status = f"Serving {', '.join(addresses)}"
+                manager.ready(status)
                 task_status.started(addresses)
+                if reloads is not None:
+                    nursery.start_soon(run_reloads, broker, reloads, manager, status)
                 await serve_native(broker, listeners)  # cancelled: stops accepting, drains, returns
             finally:
                 for listener in listeners:
                     listener.socket.close()  # when it did not come to serving
                 log.info("broker_stopping")
+                manager.stopping()
                 tasks.cancel()  # only now: the last acks needed the flusher
     finally:
-        broker.close()
+        gc.unfreeze()
+        reserve.release()
+        unclean = broker.close()
+        if problems is not None:
+            problems += unclean
         log.info("broker_stopped")
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
     """Run the broker's own tasks, deaf to everything but ``scope``: they must outlive the connections they serve."""
     with scope, watch_stalls(broker.metrics):
-        async with trio.open_nursery() as nursery:
+        async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(broker.waiting_room.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)

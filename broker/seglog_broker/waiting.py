@@ -16,7 +16,10 @@ ENTRIES_MIN: Final = 1_000
 """Deadlines that nobody waits for any more are thrown out when they are more than this, and than half of all."""
 
 ANSWERS_A_TURN: Final = 128
-"""Answered before the loop serves others."""
+"""Answered before the loop serves others, or fewer: one that waits in many places counts for more."""
+
+PLACES_AN_ANSWER: Final = 8
+"""Partitions that are looked at in the time that it takes to answer."""
 
 
 class Waiter:
@@ -41,6 +44,11 @@ class Waiter:
     def is_waiting(self) -> bool:
         """Whether it sits somewhere, or a task waits and has not been woken."""
         return self._task is not None or self._room is not None
+
+    @property
+    def places_count(self) -> int:
+        """In how many places it is found."""
+        return len(self._places)
 
     def arrive(self, places: Sequence["set[Waiter]"]) -> None:
         """Be found in ``places`` until ``leave``."""
@@ -139,6 +147,15 @@ class WaitingRoom:
         self._served.append(waiter)
         self._alarm.wake()
 
+    def _serve_some(self) -> None:
+        effort = count = 0
+        while count < len(self._served) and effort < ANSWERS_A_TURN:
+            effort += 1 + self._served[count].places_count // PLACES_AN_ANSWER
+            count += 1
+        turn, self._served = self._served[:count], self._served[count:]
+        for waiter in turn:
+            waiter.look()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sleep until somebody is to be served, or has waited long enough; until cancelled."""
         try:
@@ -154,9 +171,7 @@ class WaitingRoom:
                 now = trio.current_time()
                 while self._entries and self._entries[0][0] <= now:
                     heapq.heappop(self._entries)[2].wake()
-                turn, self._served = self._served[:ANSWERS_A_TURN], self._served[ANSWERS_A_TURN:]
-                for waiter in turn:
-                    waiter.look()
+                self._serve_some()
         finally:
             self._sleep = None
             left = self._served + [waiter for _, _, waiter in self._entries]

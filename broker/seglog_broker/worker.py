@@ -9,6 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import IO, Final, NoReturn, TypeVar
 
+from seglog_broker.storage.failures import is_no_room, why
 from seglog_protocol.errors import SeglogError
 
 NICENESS: Final = 5
@@ -16,6 +17,7 @@ NICENESS: Final = 5
 
 MALFORMED_JOB: Final = "malformed job"
 STORAGE: Final = "storage"
+NO_ROOM: Final = "no room"
 BUG: Final = "bug"
 DIED: Final = "died"
 
@@ -38,7 +40,12 @@ class WorkerError(Exception):
 
 def failure_line(kind: str, error: Exception) -> str:
     """How a worker tells it: one line of JSON."""
-    return json.dumps({"error": kind, "message": str(error) or type(error).__name__})
+    return json.dumps({"error": kind, "message": why(error)})
+
+
+def storage_kind(error: OSError | SeglogError) -> str:
+    """Of a failure of the disk: whether it had no room."""
+    return NO_ROOM if is_no_room(error) else STORAGE
 
 
 def failure_told(answer: bytes) -> WorkerError | None:
@@ -59,12 +66,22 @@ def last_words(said: IO[bytes]) -> str:
 # --- In the process ---------------------------------------------------------------------------------------------------
 
 
+def leave_signals_to_broker() -> None:
+    """Go on through signals that a terminal or a service manager sends to all processes of the broker at once.
+
+    The broker gets them too, and decides. A worker that ended by itself would be missed by what is finished in good
+    order. It ends with the broker in any case, for then its stdin ends.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def serve_jobs(parse: Callable[[bytes], JobT], work: Callable[[JobT], str]) -> NoReturn:
     """Answer every line of stdin, a job, with what ``work`` returns or how it failed; end the process with stdin.
 
     Then nobody wants it any more: it ends at once, whatever it is at.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the broker gets it too, and decides
+    leave_signals_to_broker()
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     os.nice(NICENESS)
@@ -78,7 +95,7 @@ def serve_jobs(parse: Callable[[bytes], JobT], work: Callable[[JobT], str]) -> N
         try:
             say(work(job))
         except (OSError, SeglogError) as error:
-            say(failure_line(STORAGE, error))
+            say(failure_line(storage_kind(error), error))
         except Exception as error:  # noqa: BLE001 - whoever asked must hear of it, whatever it is
             traceback.print_exc()
             say(failure_line(BUG, error))

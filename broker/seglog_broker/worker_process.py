@@ -10,6 +10,7 @@ from typing import IO
 
 import trio
 
+from seglog_broker.storage.filesystem import Buffer
 from seglog_broker.worker import DIED, WorkerError, failure_told, last_words
 
 
@@ -28,8 +29,8 @@ class WorkerProcess:
         self._process: trio.Process | None = None
         self._received = b""
 
-    async def send(self, job: str) -> None:
-        """Hand in a job. OSError when no process could be started."""
+    async def send(self, job: str, payload: Buffer = b"") -> None:
+        """Hand in a job, with bytes behind its line if it has any. OSError when no process could be started."""
         if self._process is None:
             self._process = await trio.lowlevel.open_process(
                 self._command, stdin=PIPE, stdout=PIPE, stderr=self._said, pass_fds=self._descriptors
@@ -37,6 +38,7 @@ class WorkerProcess:
         assert self._process.stdin is not None
         try:
             await self._process.stdin.send_all(job.encode() + b"\n")
+            await self._process.stdin.send_all(payload)
         except trio.BrokenResourceError:
             return  # it is dead, as ``next_line`` will find
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from seglog.delivery import Delivery, Receipt
     from seglog.fetching import FetchedBatch, Record
     from seglog.gaps import ConsumerGap, GapLog
+    from seglog.lag import PartitionLag
     from seglog.producer import Producer
     from seglog.starting import PartitionOffsets
+    from seglog.timestamps import TimestampWarning
     from seglog_protocol.errors import (
         ClientClosedError,
         ClientError,
@@ -71,6 +73,7 @@ __all__ = [
     "MessageTooLargeError",
     "NotReachableError",
     "OffsetOutOfRangeError",
+    "PartitionLag",
     "PartitionOffsets",
     "Producer",
     "ProtocolError",
@@ -80,6 +83,7 @@ __all__ = [
     "RequestError",
     "SeglogError",
     "StorageError",
+    "TimestampWarning",
     "TopicDescription",
     "TopicExistsError",
     "UnknownPartitionError",
@@ -98,8 +102,10 @@ _HOMES: Final = {
     "seglog.delivery": ("Delivery", "Receipt"),
     "seglog.fetching": ("FetchedBatch", "Record"),
     "seglog.gaps": ("ConsumerGap", "GapLog"),
+    "seglog.lag": ("PartitionLag",),
     "seglog.producer": ("Producer",),
     "seglog.starting": ("PartitionOffsets",),
+    "seglog.timestamps": ("TimestampWarning",),
     "seglog_protocol.messages": ("ConfigEntry", "CreateTopicReply", "HelloReply", "TopicDescription"),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

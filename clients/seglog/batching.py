@@ -11,7 +11,7 @@ All times are seconds of one monotonic clock, handed in. Not thread-safe: the ow
 
 import logging
 import math
-from bisect import insort
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -101,6 +101,7 @@ class ProducerBatch:
         "data",
         "deadline",
         "error",
+        "expired_before",
         "halves",
         "is_in_flight",
         "is_sent",
@@ -128,6 +129,7 @@ class ProducerBatch:
         self.is_sent = False  # has been handed to a connection at least once
         self.base_offset = -1
         self.append_time = -1
+        self.expired_before = 0  # records with a timestamp below this (epoch ms) expired on arrival
         self.ack = ""
         self.error: SeglogError | None = None
         self.refusal: SeglogError | None = None  # why the broker last refused it, for the time being
@@ -165,7 +167,8 @@ class _Lane:
 
     def __init__(self) -> None:
         self.open: ProducerBatch | None = None
-        self.waiting: list[ProducerBatch] = []  # in order; a handful, because batches linger open, not here
+        # In order, and so by deadline; what has been sent before comes first. Thousands where batches are small.
+        self.waiting: deque[ProducerBatch] = deque()
         self.in_flight = 0
         self.is_held = False  # something has to be sent again: one batch at a time, and nothing may overtake
         self.retry_at = 0.0
@@ -181,6 +184,30 @@ class _Lane:
         A broker takes the first batch that it sees of a producer, whichever it is: so that goes alone.
         """
         return self.producer is not None and self.in_flight >= (IN_FLIGHT_MAX if self.is_known else 1)
+
+    @property
+    def oldest(self) -> ProducerBatch | None:
+        """Of those that are not on the way the one with the first deadline."""
+        return self.waiting[0] if self.waiting else self.open
+
+    def put_back(self, batch: ProducerBatch) -> None:
+        """To its place in the order, which is near the front: only what was sent before it is older."""
+        not_older = (n for n, other in enumerate(self.waiting) if other.order >= batch.order)
+        number = next(not_older, len(self.waiting))
+        if number == len(self.waiting) or self.waiting[number] is not batch:
+            self.waiting.insert(number, batch)
+
+    def forget_oldest(self) -> None:
+        """``oldest`` is not needed any more."""
+        if self.waiting:
+            del self.waiting[0]
+            self.note_held()
+        else:
+            self.open = None
+
+    def note_held(self) -> None:
+        """Whether something that has to be sent again is left."""
+        self.is_held = bool(self.waiting) and self.waiting[0].attempts > 0
 
 
 class Accumulator:
@@ -206,6 +233,8 @@ class Accumulator:
         self.unresolved = 0  # batches
         self.failed: list[ProducerBatch] = []
         self.failed_forgotten = 0  # records of failed batches that no longer fit into the list
+        self.has_expired = False
+        """Whether anything was given up because it was here for longer than the delivery timeout."""
         self.passed_ack = "os"  # what a batch has reached that is known to be in the log, and no more of it
         self.on_settled: Callable[[ProducerBatch], None] | None = None
         """Called when a batch has been resolved or split; must not wait and must not raise."""
@@ -332,7 +361,7 @@ class Accumulator:
                 del lane.waiting[0]
             else:
                 lane.open = None
-            lane.is_held = any(later.attempts for later in lane.waiting)
+            lane.note_held()
             lane.in_flight += 1
             self._give_sequence(lane, batch)
             batch.is_in_flight = batch.is_sent = True
@@ -481,8 +510,7 @@ class Accumulator:
         batch.attempts += 1
         if batch is lane.open:
             lane.open = None
-        if batch not in lane.waiting:
-            insort(lane.waiting, batch, key=lambda waiting: waiting.order)
+        lane.put_back(batch)
         lane.is_held = True
         lane.retry_at = max(lane.retry_at, retry_at)
 
@@ -562,25 +590,36 @@ class Accumulator:
 
     def expire(self, now: float, in_flight: Sequence[ProducerBatch] = (), cause: SeglogError | None = None) -> None:
         """Fail what has been here for longer than the delivery timeout; ``cause`` is what kept it, if known."""
-        for batch in [*self.kept(), *in_flight]:
-            if now >= batch.deadline and not batch.is_resolved:
-                sent = "sent, but not acknowledged" if batch.is_sent else "not sent"
-                self._drop(batch)
-                last = cause or batch.refusal
-                why = f": {last}" if last is not None else ""
-                error = ClientTimeoutError(f"the record was {sent} within {self.limits.delivery_seconds:g} s{why}")
-                error.__cause__ = last
-                self.resolve(batch, error=error)
+        for batch in in_flight:
+            if now >= batch.deadline:
+                self._give_up(batch, cause)
+        for lane in self._lanes.values():
+            while (oldest := lane.oldest) is not None and (now >= oldest.deadline or oldest.is_resolved):
+                self._give_up(oldest, cause)  # before it leaves its place, where an interrupt would lose it
+                lane.forget_oldest()
+
+    def _give_up(self, batch: ProducerBatch, cause: SeglogError | None) -> None:
+        if batch.is_resolved:
+            return
+        sent = "sent, but not acknowledged" if batch.is_sent else "not sent"
+        last = cause or batch.refusal
+        why = f": {last}" if last is not None else ""
+        error = ClientTimeoutError(f"the record was {sent} within {self.limits.delivery_seconds:g} s{why}")
+        error.__cause__ = last
+        self.has_expired = True
+        self.resolve(batch, error=error)
 
     def abandon(self, error: SeglogError) -> None:
         """Fail everything that is not on the way."""
-        for batch in self.kept():
-            self._drop(batch)
-            self.resolve(batch, error=error)
+        for lane in self._lanes.values():
+            while (oldest := lane.oldest) is not None:
+                self.resolve(oldest, error=error)
+                lane.forget_oldest()
 
     def next_expiry(self) -> float | None:
         """When the first batch that is not on the way has been here too long."""
-        return min((batch.deadline for batch in self.kept()), default=None)
+        oldest = (lane.oldest for lane in self._lanes.values())
+        return min((batch.deadline for batch in oldest if batch is not None), default=None)
 
     def kept(self) -> list[ProducerBatch]:
         """Every batch that is not on the way."""
@@ -590,14 +629,6 @@ class Accumulator:
             if lane.open is not None:
                 kept.append(lane.open)
         return kept
-
-    def _drop(self, batch: ProducerBatch) -> None:
-        lane = self._lanes[batch.partition]
-        if batch is lane.open:
-            lane.open = None
-        elif not batch.is_in_flight and batch in lane.waiting:
-            lane.waiting.remove(batch)
-            lane.is_held = any(later.attempts for later in lane.waiting)
 
 
 def _numbered(data: bytes, producer: ProducerEpoch, sequence: int) -> bytes:

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from seglog.explaining import PartitionExplanation
     from seglog.fetching import OutOfRange
     from seglog.gaps import ConsumerGap
+    from seglog.lag import PartitionLag
     from seglog.moments import Moment
     from seglog.producer import Producer
     from seglog.sending import ProducerOptions
     from seglog.starting import PartitionOffsets, Place
+    from seglog.timestamps import TimestampWatch
     from seglog_protocol.messages import Ack
 
 ResultT = TypeVar("ResultT")
@@ -80,6 +82,7 @@ class Client:
         self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False
         self._children: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._timestamps: dict[str, TimestampWatch] = {}
 
     @property
     def server(self) -> str:
@@ -139,7 +142,10 @@ class Client:
         return self.converse(topics.truncate_topic(name, before))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
+        """Delete a topic and its data; UnknownTopicError names the nearest one there is.
+
+        Its files leave the disk after the topic's ``file.delete.delay.ms``.
+        """
         self.converse(topics.delete_topic(name))
 
     def topics(self) -> list[TopicDescription]:
@@ -159,6 +165,15 @@ class Client:
         from seglog.starting import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
 
         return self.converse(offsets_at(topic, at, partitions))
+
+    def lag(self, topic: str, positions: "Mapping[int, int] | Mapping[str, int]") -> "dict[int, PartitionLag]":
+        """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
+
+        A position below the earliest offset or beyond the end is no error; its ``PartitionLag`` says so.
+        """
+        from seglog.lag import look_up_lag  # noqa: PLC0415 - seldom asked
+
+        return self.converse(look_up_lag(topic, positions))
 
     @property
     def explain(self) -> "Explain":
@@ -205,8 +220,15 @@ class Client:
 
         may_create = options.may_create and self.broker.auto_create_topics
         description = self.converse(topics.describe_for_producing(topic, may_create=may_create))
-        epoch = self.converse(producing.new_producer()) if options.needs_producer_id else None
-        return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch))
+        epoch = self.converse(producing.new_producer(options.delivery_timeout)) if options.needs_producer_id else None
+        watch = self.timestamps(topic)
+        return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch, watch))
+
+    def timestamps(self, topic: str) -> "TimestampWatch":
+        """What is known of the timestamps that a topic keeps; warnings about them come once for each client."""
+        from seglog.timestamps import TimestampWatch  # noqa: PLC0415 - `seglog topic list` needs none of it
+
+        return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
     def consumer(
         self,
@@ -226,11 +248,12 @@ class Client:
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
         a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
-        "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
-        now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset that is not
-        in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record before the
-        record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
-        partition_bytes.
+        "latest". Partitions that a mapping does not name begin at the earliest, as do those that are added to the topic
+        while it is followed. A partition stops at its first record at or after ``until``, and without ``follow`` at the
+        end seen now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset
+        that is not in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record
+        before the record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max,
+        fetch_bytes, partition_bytes.
         """
         from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
         from seglog.consuming import ConsumerOptions  # noqa: PLC0415

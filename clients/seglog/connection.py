@@ -8,7 +8,7 @@ what lets a cancelled call leave the connection in step.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_protocol.errors import ConnectionLostError, RemoteProtocolError, error_from_wire
+from seglog_protocol.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, error_from_wire
 from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_frame_prefix
 from seglog_protocol.messages import NATIVE_PORT, Request, request_header
 
@@ -17,6 +17,9 @@ JOIN_BYTES_MAX: Final = 4096
 
 WRITE_BUFFERS_MAX: Final = 256
 """Buffers handed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
+
+STALLED_SECONDS: Final = 0.5
+"""When the other end takes no bytes for so long, its writer looks at what else there is to do."""
 
 
 class Reply(NamedTuple):
@@ -83,7 +86,12 @@ class Connection:
         """
         request_id = self._next_id
         payload_size = sum(map(len, payload))
-        prefix = encode_frame_prefix(request_header(request_id, request), payload_size)
+        try:
+            prefix = encode_frame_prefix(request_header(request_id, request), payload_size)
+        except OverflowError as error:
+            raise LocalProtocolError(
+                f"a number in the {request.api} request fits no field: the smallest is -2**63, the largest 2**64 - 1"
+            ) from error
         self._next_id += 1
         if is_answered:
             self._expected.add(request_id)

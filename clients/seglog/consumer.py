@@ -4,6 +4,7 @@ There is no thread: while the program works on one answer's records, the next fe
 answer waits in the socket.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Self
 from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
 from seglog.dialer import Dialer
 from seglog.fetching import FetchedBatch, Record
+from seglog.lag import PartitionLag
 from seglog.link import Link
 from seglog.process import Owner
 from seglog.starting import Place
@@ -22,7 +24,8 @@ class Consumer(ConsumerBase):
     """Reads one topic; iterate over it for records, over ``batches()`` for verified batches.
 
     Made by ``Client.consumer``, with a connection of its own. One thread at a time; close it, or use it as a context
-    manager. Leaving a loop and entering a new one goes on with the next record.
+    manager. Any other thread may close it, too, which ends a wait for records with ClientClosedError. Leaving a loop
+    and entering a new one goes on with the next record.
     """
 
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: ConsumerOptions, *, timeout: float) -> None:
@@ -31,17 +34,19 @@ class Consumer(ConsumerBase):
         self._link: Link | None = link
         self._timeout = timeout
         self._owner = Owner("consumer")
+        self._closing = threading.Event()
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
         """Records in order within each partition.
 
-        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
+        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never; that reads
+        partitions which are added to the topic, too, from their earliest record, unless ``partitions`` is given. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
         behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory; InconsistentTopicIdError when the
-        topic was deleted and made again.
+        InconsistentClusterIdError when it comes back with another log directory; UnknownTopicError when the
+        topic is deleted, and InconsistentTopicIdError when it has been made again by the time that is seen.
         """
         while (batch := self._next_batch()) is not None:
             yield from self._records(batch)
@@ -68,19 +73,22 @@ class Consumer(ConsumerBase):
             except SeglogError as error:
                 pause, timeout = retries.failed(error, time.monotonic())
             self._disconnect()
-            time.sleep(pause)
-            self._link = self._dialer.dial(timeout)
+            self._sleep(pause)
+            self._connect(timeout)
 
     def _fetch(self) -> None:
         """Take the answer of the fetch on its way, and send the next one before anybody works on it."""
         link = self._connected()
         if self._asked is None and not self._ask(link):
-            time.sleep(self._pause_seconds(time.monotonic()))
+            self._sleep(self._pause_seconds(time.monotonic()))
             return
         asked = self._asked
         assert asked is not None
         link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
         self._take(asked, time.monotonic(), self._dialer.server)
+        added = self._where_added()
+        if added is not None:
+            self._fetcher.read_too(link.converse(added, timeout=self._timeout))
         try:
             self._ask(link)
         except SeglogError:
@@ -95,6 +103,20 @@ class Consumer(ConsumerBase):
         asked.request_id = link.send(asked.request, on_reply=asked.take, timeout=ANSWER_SECONDS)
         self._asked = asked
         return True
+
+    def lag(self) -> dict[int, PartitionLag]:
+        """How far every partition is behind, in records and seconds, and when retention reaches its position.
+
+        Asks the broker, as things are now; ``records_behind`` asks for nothing. Raises what a fetch raises.
+        """
+        self._owner.check()
+        if self._is_closed:
+            raise self._closed()
+        try:
+            return self._usable().converse(self._lag(), timeout=self._timeout)
+        except ConnectionLostError:
+            self._disconnect()
+            return self._usable().converse(self._lag(), timeout=self._timeout)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
@@ -114,12 +136,8 @@ class Consumer(ConsumerBase):
             self._go_to(self._find(place))
 
     def _find(self, place: Place) -> dict[int, int]:
-        link = self._connected()
-        if not link.is_usable():
-            self._disconnect()
-            link = self._connected()
         places = self.options.places(self.topic, list(self._fetcher.states), place)
-        return {state.partition: state.position for state in link.converse(places, timeout=self._timeout)}
+        return {state.partition: state.position for state in self._usable().converse(places, timeout=self._timeout)}
 
     def _forget_asked(self) -> None:
         asked, self._asked = self._asked, None
@@ -130,9 +148,29 @@ class Consumer(ConsumerBase):
     # --- The connection -----------------------------------------------------------------------------------------------
 
     def _connected(self) -> Link:
-        if self._link is None:
-            self._link = self._dialer.dial(self.options.reconnect_timeout)
-        return self._link
+        return self._link or self._connect(self.options.reconnect_timeout)
+
+    def _usable(self) -> Link:
+        """The link, or a new one where the old one is known to be dead."""
+        link = self._connected()
+        if not link.is_usable():
+            self._disconnect()
+            link = self._connected()
+        return link
+
+    def _connect(self, timeout: float) -> Link:
+        self._sleep(0)
+        link = self._dialer.dial(timeout, self._sleep)
+        self._link = link
+        if self._closing.is_set():
+            self._disconnect()
+            raise self._closed()
+        return link
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until ``seconds`` have passed, or another thread closes the consumer: ClientClosedError."""
+        if self._closing.wait(seconds):
+            raise self._closed()
 
     def _disconnect(self) -> None:
         link, self._link, self._asked = self._link, None, None
@@ -141,8 +179,10 @@ class Consumer(ConsumerBase):
             link.close()
 
     def close(self) -> None:
-        """Let go of the connection; twice is fine."""
+        """Let go of the connection; twice is fine. May be called while another thread waits for records."""
         self._is_closed = True
+        if self._owner.is_here:
+            self._closing.set()
         self._disconnect()
 
     def __enter__(self) -> Self:

@@ -20,16 +20,22 @@ from seglog.fetching import (
     Record,
 )
 from seglog.gaps import ConsumerGap, GapLog
+from seglog.lag import PartitionLag, look_up_lag
+from seglog.moments import to_positions
 from seglog.starting import Place, begin
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
-from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import (
+    ClientClosedError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    SeglogError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
 
 ANSWER_SECONDS: Final = 30.0
 """How much longer than the broker was asked to wait an answer may take before the connection counts as dead."""
-
-TOPIC_IDS_VERSION: Final = 2
-"""From this version of ``fetch`` on a broker takes ``topic_ids``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +131,28 @@ class ConsumerBase:
             partition_bytes=options.partition_bytes,
             retry_seconds=options.reconnect_timeout,
         )
+        if options.follow and options.partitions is None:
+            self._fetcher.partition_count = len(states)  # all there are now, and those that are added
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def _queued(self) -> FetchedBatch | None:
         """The next batch of those that are here, with its gaps told; None when there is none."""
         if self._is_closed:
-            raise ClientClosedError("the consumer is closed")
+            raise self._closed()
         try:
-            return self._fetcher.next_batch()
+            batch = self._fetcher.next_batch()
         finally:
             self._tell_gaps()
+        if self._fetcher.must_ask_again:
+            self._fetcher.must_ask_again = False
+            if self._asked is not None:
+                self._forget_asked()  # it may wait long at the broker for what comes behind
+        return batch
+
+    @staticmethod
+    def _closed() -> ClientClosedError:
+        return ClientClosedError("the consumer is closed")
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
         """The records of a batch, until it is used up or the program goes elsewhere."""
@@ -164,8 +181,8 @@ class ConsumerBase:
 
         A consumer may outlive the broker that told it the topic's id, and be served by an older one.
         """
-        knows_ids = max(hello.apis.get(FetchRequest.api, ()), default=1) >= TOPIC_IDS_VERSION
-        request = self._fetcher.request(now, names_topic=knows_ids)
+        version = max(hello.apis.get(FetchRequest.api, ()), default=1)
+        request = self._fetcher.request(now, version=version)
         if request is None:
             return None
         deadline = now + request.max_wait_ms / 1000 + ANSWER_SECONDS
@@ -178,6 +195,18 @@ class ConsumerBase:
         self._asked = None
         reply = decode_reply(asked.reply.header, FetchReply)
         self._fetcher.take(reply, asked.reply.payload, asked.request, asked.generations, now)
+
+    def _where_added(self) -> Conversation[list[PartitionState]] | None:
+        """Where partitions begin that were added to the topic: at the earliest, nothing of theirs has been read."""
+        added = self._fetcher.added
+        return self._look_up(added) if added else None
+
+    def _look_up(self, added: list[int]) -> Conversation[list[PartitionState]]:
+        """Nothing where they are not there any more: what has become of the topic, the next fetch tells in its turn."""
+        try:
+            return (yield from self.options.places(self.topic, added, "earliest"))
+        except (UnknownTopicError, UnknownPartitionError):
+            return []
 
     def _pause_seconds(self, now: float) -> float:
         """How long there is nothing to ask."""
@@ -192,14 +221,17 @@ class ConsumerBase:
             if self.options.on_gap is not None:
                 self.options.on_gap(gap)
 
+    def _lag(self) -> Conversation[dict[int, PartitionLag]]:
+        return look_up_lag(self.topic, self.positions(), durable_only=self.options.durable_only)
+
     # --- Where we are -------------------------------------------------------------------------------------------------
 
     def positions(self) -> dict[int, int]:
-        """The offset of the next record of every partition, as ``start`` takes it."""
+        """The offset of the next record of every partition, as ``start`` takes it, also by way of JSON."""
         return {state.partition: state.position for state in self._fetcher.states.values()}
 
-    def lag(self) -> dict[int, int]:
-        """How many offsets every partition is behind the newest end that the broker has named."""
+    def records_behind(self) -> dict[int, int]:
+        """How many offsets every partition is behind the newest end that the broker has named; asks for nothing."""
         return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
 
     def _end_of(self, state: PartitionState) -> int:
@@ -212,14 +244,12 @@ class ConsumerBase:
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
-    def _go_to(self, places: Mapping[int, int]) -> None:
-        states = self._fetcher.states
-        for partition, offset in places.items():
+    def _go_to(self, places: Mapping[int, int] | Mapping[str, int]) -> None:
+        positions = to_positions(places)
+        for partition in positions:
             self._state(partition)
-            if offset < 0:
-                raise ValueError(f"an offset is 0 or more, not {offset}")
-        for partition, offset in places.items():
-            states[partition].go_to(offset)
+        for partition, offset in positions.items():
+            self._fetcher.states[partition].go_to(offset)
         self._forget_asked()
 
     def pause(self, partitions: Iterable[int] | None = None) -> None:

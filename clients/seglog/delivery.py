@@ -19,7 +19,8 @@ class Receipt(NamedTuple):
     ``offset`` is -1 at ack "none", which is not answered, and where the record is known to be in the log, but its
     answer was lost and the broker restarted before the record was sent again. ``timestamp`` (epoch ms) is the record's
     own, or the broker's time of append where the topic keeps that. ``ack`` is what was reached: "none", "os" (survives
-    a crash of the broker) or "disk" (survives power loss).
+    a crash of the broker) or "disk" (survives power loss). ``expired_on_arrival``: by its timestamp the record was
+    older than the topic's ``retention.ms`` keeps when it was appended, so it will be deleted soon.
     """
 
     topic: str
@@ -27,6 +28,7 @@ class Receipt(NamedTuple):
     offset: int
     timestamp: int
     ack: str
+    expired_on_arrival: bool = False
 
 
 class Promise:
@@ -51,7 +53,8 @@ class Promise:
             raise copied(batch.error) from batch.error.__cause__
         timestamp = self._timestamp if batch.append_time < 0 else batch.append_time
         offset = -1 if batch.base_offset < 0 else batch.base_offset + index
-        return Receipt(batch.topic, batch.partition, offset, timestamp, batch.ack)
+        has_expired = 0 <= timestamp < batch.expired_before
+        return Receipt(batch.topic, batch.partition, offset, timestamp, batch.ack, has_expired)
 
     def _where(self) -> "tuple[ProducerBatch, int]":
         batch, index = self._batch, self._index

@@ -2,9 +2,18 @@
 
 import socket
 import time
+from collections.abc import Callable
 
 from seglog.address import Address
-from seglog.dialing import Attempts, attempt_seconds, check_cluster, hello_request, refused, saying_hello
+from seglog.dialing import (
+    Attempts,
+    Outage,
+    check_cluster,
+    hello_request,
+    is_unknown_host,
+    refused,
+    saying_hello,
+)
 from seglog.link import Link
 from seglog_protocol.errors import NotReachableError
 from seglog_protocol.messages import HelloReply
@@ -13,37 +22,50 @@ from seglog_protocol.messages import HelloReply
 class Dialer:
     """Opens links to one address; with ``cluster_id`` only where that is the broker's."""
 
-    def __init__(self, address: Address, client_id: str, cluster_id: str = "") -> None:
+    def __init__(self, address: Address, client_id: str, cluster_id: str = "", outage: Outage | None = None) -> None:
         self.address = address
         self.client_id = client_id
         self.cluster_id = cluster_id
+        self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
         """For links to the same log directory as this one's."""
-        return Dialer(self.address, self.client_id, link.hello.cluster_id)
+        return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage)
 
     @property
     def server(self) -> str:
         """The address as text."""
         return str(self.address)
 
-    def dial(self, timeout: float) -> Link:
+    def dial(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> Link:
         """A link, after as many attempts as fit into ``timeout`` seconds; at least one is made.
 
         NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
-        a seglog broker, is raised at once.
+        a seglog broker, is raised at once, and so is a host that does not exist, unless it was there before. ``sleep``
+        may raise to end the attempts.
         """
         attempts = Attempts(timeout, time.monotonic())
         while True:
             try:
                 return self.dial_once(attempts.seconds(time.monotonic()))
             except NotReachableError as error:
+                if is_unknown_host(error) and not self._outage.has_answered:
+                    raise
                 delay = attempts.failed(error, time.monotonic())
-            time.sleep(delay)
+            sleep(delay)
 
     def dial_once(self, timeout: float) -> Link:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
-        timeout = attempt_seconds(timeout)
+        began = time.monotonic()
+        try:
+            link = self._dial_once(self._outage.attempt_seconds(timeout))
+        except NotReachableError as error:
+            self._outage.failed(error, began, time.monotonic())
+            raise
+        self._outage.ended(time.monotonic())
+        return link
+
+    def _dial_once(self, timeout: float) -> Link:
         try:
             connected = socket.create_connection(self.address, timeout)
         except OSError as error:

@@ -8,7 +8,12 @@ fetching goes on from the latter.
 
 Checked before anything is handed out: the batch's checksum, that its offsets continue what came before, and that they
 lie below the end the broker names. A checksum says nothing of a batch's offset: one that does not follow from the batch
-before it is believed only if the next batch, where there is one in the same answer, follows from it.
+before it is believed only if the next batch follows from it, or if it is the first of an answer, where the broker has
+looked at what is behind it.
+
+What does not pass is asked for once more, with ``verify``: the broker then holds it against its checksums, and says
+where to go on if it is damaged on the disk. Nothing in a batch that does not pass is believed, its length and offsets
+least of all.
 """
 
 from collections import deque
@@ -26,10 +31,19 @@ from seglog_protocol.errors import (
     PartitionRecoveringError,
     RemoteProtocolError,
     SeglogError,
+    UnknownTopicError,
 )
 from seglog_protocol.holes import name_hole
 from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult, Gap
-from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
+from seglog_protocol.record_batch import (
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    BatchHeader,
+    iter_batches,
+    parse_header,
+    verify_crc,
+    why_implausible,
+)
 from seglog_protocol.records import Record as StoredRecord
 from seglog_protocol.records import iter_records
 
@@ -38,8 +52,16 @@ OutOfRange = Literal["error", "earliest", "latest"]
 FETCH_BYTES: Final = 16 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 FOLLOW_WAIT_MS: Final = 30_000
+TOPIC_IDS_VERSION: Final = 2
+"""From this version of ``fetch`` on a broker takes ``topic_ids``."""
+VERIFY_VERSION: Final = 3
+"""From this one on ``verify``."""
+PARTITION_COUNTS_VERSION: Final = 3
+"""From this one on ``partition_counts``."""
 DURABLE_PAUSE_SECONDS: Final = 0.05
 """How soon to look again for what is written but not yet durable; a fetch cannot wait for that."""
+GO_ON: Final = "; to go on behind them, seek to "
+"""How the message of damage ends, before the offset: for programs, the command line goes on by itself."""
 
 
 class Record(NamedTuple):
@@ -106,6 +128,7 @@ class PartitionState:
     generation: int = 0  # rises with every seek: what was fetched before it is not for us any more
     is_paused: bool = False
     is_failing: bool = False  # an error waits in the queue: do not fetch into it
+    is_doubted: bool = False  # what came from ``fetch_offset`` did not pass: the broker is to look at it
     is_stopped: bool = False  # until_ms was reached
     look_again_at: float = 0.0
     attempts: int = 0  # failed in a row, each with an error that time may cure
@@ -123,7 +146,7 @@ class PartitionState:
         """Continue at ``offset``; what was fetched so far is forgotten."""
         self.position = self.fetch_offset = offset
         self.generation += 1
-        self.is_failing = self.is_stopped = False
+        self.is_failing = self.is_stopped = self.is_doubted = False
         self.look_again_at = 0.0
         self.attempts = 0
 
@@ -137,6 +160,7 @@ class _Item(NamedTuple):
     data: memoryview | None = None
     gap: Gap | None = None
     error: SeglogError | None = None
+    is_second_look: bool = False  # at what did not pass the first time
 
 
 class Fetcher:
@@ -159,6 +183,10 @@ class Fetcher:
         self.states: dict[int, PartitionState] = {state.partition: state for state in states}
         topic_id = next((state.topic_id for state in states), "")
         self._topic_ids = {topic: topic_id} if topic_id else None
+        self.partition_count: int | None = None
+        """How many partitions the topic has, as far as is known here; None: those that are read are the ones wanted."""
+        self.added: list[int] = []
+        """Partitions that the topic has by now and that are not read yet; ``read_too`` them."""
         self.gaps = GapLog()
         self.met: deque[ConsumerGap] = deque()
         """Gaps met and not yet told to the program; the face empties it."""
@@ -169,15 +197,34 @@ class Fetcher:
         self._fetch_bytes = fetch_bytes
         self._partition_bytes = partition_bytes
         self._retry_seconds = retry_seconds
+        self.must_ask_again = False
+        """Whether the fetch on its way is not the one that is needed next; the face makes it False again."""
         self._queue: deque[_Item] = deque()
         self._turn = 0  # which partition is asked first next time, so that none starves behind a limit
 
+    # --- Partitions ---------------------------------------------------------------------------------------------------
+
+    def _note_count(self, count: int | None) -> None:
+        if count is not None and self.partition_count is not None:
+            self.added = [number for number in range(count) if number not in self.states]
+            if not self.added:
+                self.partition_count = count
+
+    def read_too(self, states: Sequence[PartitionState]) -> None:
+        """From now on these partitions are read as well, unless they are another topic's of the same name."""
+        meant = (self._topic_ids or {}).get(self.topic, "")
+        if all(state.topic_id == meant or not meant for state in states):
+            self.states |= {state.partition: state for state in states}
+            self.partition_count = len(self.states)
+        self.added = []
+
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    def request(self, now: float, *, names_topic: bool = True) -> FetchRequest | None:
+    def request(self, now: float, *, version: int = FetchRequest.version) -> FetchRequest | None:
         """What to fetch next, or None when there is nothing to ask for at this time.
 
-        It names the topic's id, where that is known and ``names_topic``.
+        ``version`` is the newest that the broker speaks: it names the topic's id, has what is doubted verified, and is
+        answered early when partitions have been added, as far as that goes.
         """
         wanted = [s for s in self.states.values() if self._is_wanted(s)]
         ready = [s for s in wanted if s.look_again_at <= now]
@@ -192,12 +239,23 @@ class Fetcher:
         self._turn += 1
         return FetchRequest(
             [
-                FetchPartition(self.topic, s.partition, offset=s.fetch_offset, max_bytes=self._partition_bytes)
+                FetchPartition(
+                    self.topic,
+                    s.partition,
+                    offset=s.fetch_offset,
+                    max_bytes=self._partition_bytes,
+                    verify=True if s.is_doubted and version >= VERIFY_VERSION else None,
+                )
                 for s in ordered
             ],
             max_bytes=self._fetch_bytes,
             max_wait_ms=wait_ms,
-            topic_ids=self._topic_ids if names_topic else None,
+            topic_ids=self._topic_ids if version >= TOPIC_IDS_VERSION else None,
+            partition_counts=(
+                None
+                if self.partition_count is None or version < PARTITION_COUNTS_VERSION
+                else {self.topic: self.partition_count}
+            ),
         )
 
     def next_look(self) -> float | None:
@@ -235,6 +293,8 @@ class Fetcher:
                 raise RemoteProtocolError("the broker's answer to a fetch names another partition than was asked")
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
+        if request.partition_counts is not None and reply.partition_counts is not None:
+            self._note_count(reply.partition_counts.get(self.topic))
 
     def _take_result(
         self, state: PartitionState, result: FetchResult, data: memoryview, now: float, *, is_first: bool
@@ -247,6 +307,8 @@ class Fetcher:
         gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
         compacted_before = result.compacted_before or 0
         is_held_back = False
+        is_second_look = state.is_doubted
+        state.is_doubted = is_second_look and not data  # still to be looked at, where limits or an error kept it back
         unsure: tuple[int, int] | None = None  # how long the queue was, and what came next, before such a batch
         try:
             for header, batch in iter_batches(data):
@@ -264,11 +326,20 @@ class Fetcher:
                 unsure = None if is_next else (len(self._queue), state.fetch_offset)
                 if header.base_offset > state.fetch_offset:
                     self._queue_hole(state, header.base_offset, gaps, compacted_before)
-                self._queue.append(_Item(state, state.generation, header, batch))
+                self._queue.append(_Item(state, state.generation, header, batch, is_second_look=is_second_look))
                 state.fetch_offset = header.next_offset
         except CorruptRecordError as error:
-            # Lengths are damaged, so nothing behind this point can be found; the end of the answer is unknown.
-            self._queue_error(state, _located(error, self.topic, state.partition, None, state.fetch_offset))
+            if not is_second_look:
+                state.is_doubted = True
+                return
+            at = state.fetch_offset
+            following = _sound_behind(data, at, state.latest)
+            self._queue_error(state, self._unreadable(state, at, following, error.message))
+            return
+        if unsure is not None and unsure[1] > before:
+            # Nothing here tells whether its offset is right; as the first of an answer the broker looks at it.
+            self._take_back(state, *unsure)
+            state.attempts = 0
             return
         if not is_held_back:
             self._queue_next_gaps(state, gaps)
@@ -372,15 +443,13 @@ class Fetcher:
         if state.position >= header.next_offset:
             return None
         if not verify_crc(data, 0, header):
-            state.go_to(state.position)
-            raise CorruptRecordError(
-                f"the batch of offsets {header.base_offset} to {header.last_offset} in {self.topic}-{state.partition} "
-                f"does not match its checksum; to go on behind it, seek to {header.next_offset}",
-                topic=self.topic,
-                partition=state.partition,
-                start_offset=header.base_offset,
-                next_offset=header.next_offset,
-            )
+            at = state.position
+            next_offset = self._sound_in_queue(item, at)
+            state.go_to(at)
+            if not item.is_second_look:
+                state.is_doubted = self.must_ask_again = True
+                return None
+            raise self._unreadable(state, at, next_offset, "the batch there does not match its checksum")
         if header.is_control:  # the checksum says so, too: one flipped bit would hide a batch
             state.position = header.next_offset
             return None
@@ -392,6 +461,26 @@ class Fetcher:
             self.finish(batch)
             return None
         return batch
+
+    def _unreadable(self, state: PartitionState, start: int, end: int, reason: str) -> CorruptRecordError:
+        """Of offsets ``start`` to ``end`` (exclusive), which is where to go on."""
+        return CorruptRecordError(
+            f"offsets {start} to {end - 1} of {self.topic}-{state.partition} cannot be read: {reason}{GO_ON}{end}",
+            topic=self.topic,
+            partition=state.partition,
+            start_offset=start,
+            next_offset=end,
+        )
+
+    def _sound_in_queue(self, damaged: _Item, at: int) -> int:
+        """Where to go on behind a damaged batch: at the next sound one that came with it, else as ``_cautious``."""
+        for item in self._queue:
+            if item.state is damaged.state and item.generation == damaged.generation and item is not damaged:
+                header, data = item.header, item.data
+                if header is not None and data is not None and header.base_offset > at and verify_crc(data, 0, header):
+                    return header.base_offset
+        assert damaged.header is not None
+        return _cautious(damaged.header, at)
 
     def _stop_at_time(self, state: PartitionState, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
         stop = next((record.offset for record in batch.stored() if record.timestamp >= until_ms), None)
@@ -434,7 +523,7 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
             target = error.earliest if self._on_out_of_range == "earliest" else error.latest
             if error.earliest > at:
-                reason = error.reason if error.reason == "truncated" else "expired"
+                reason = error.reason if error.reason in {"truncated", "missing"} else "expired"
                 self._tell(state, Gap(at, min(error.earliest, target), reason))
             state.go_to(target)
             if state.end is not None and not self._follow:
@@ -442,7 +531,36 @@ class Fetcher:
             return
         if isinstance(error, CorruptRecordError):
             raise _located(error, self.topic, state.partition, None, at)
+        if isinstance(error, UnknownTopicError):
+            raise UnknownTopicError(
+                f"topic {self.topic} was deleted while it was read; one that is made later under its name is another "
+                "topic, to be read by a new consumer",
+                topic=self.topic,
+            ) from error
         raise error
+
+
+def _sound_behind(data: memoryview, at: int, latest: int) -> int:
+    """The base offset of the first sound batch in ``data`` above ``at`` and below ``latest``, else ``at`` + 1."""
+    whole = bytes(data)
+    position = whole.find(b"\x02", MAGIC_POSITION)
+    while 0 <= position <= len(whole) - HEADER_SIZE + MAGIC_POSITION:
+        header = parse_header(whole, position - MAGIC_POSITION)
+        is_likely = at < header.base_offset < max(latest, at + 2) and why_implausible(header) is None
+        if is_likely and verify_crc(whole, position - MAGIC_POSITION, header):
+            return header.base_offset
+        position = whole.find(b"\x02", position + 1)
+    return at + 1
+
+
+def _cautious(header: BatchHeader, at: int) -> int:
+    """Where to go on behind a damaged batch when nothing sound is known behind it.
+
+    Its header counts twice how many offsets it has; the smaller number passes over nothing that is sound, but where
+    both are wrong.
+    """
+    count = min(header.record_count, header.last_offset_delta + 1)
+    return max(at + 1, header.base_offset + count if header.base_offset <= at else 0)
 
 
 def _located(

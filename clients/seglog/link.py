@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from seglog.connection import Connection, Reply, Unsent
+from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse
 from seglog.failures import copied
 from seglog.process import Owner
@@ -73,7 +73,7 @@ class Link:
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
         try:
             if not self.wait(lambda: bool(arrived), deadline - time.monotonic()):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:g} s")
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:.3g} s")
         finally:
             self.abandon(request_id)
         return arrived[0]
@@ -83,12 +83,19 @@ class Link:
         return converse(conversation, lambda question: self.ask(question.request, question.payload, timeout=timeout))
 
     def send(
-        self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, timeout: float
+        self,
+        request: Request,
+        payload: Sequence[Buffer] = (),
+        *,
+        on_reply: Handler | None,
+        timeout: float,
+        on_stalled: Callable[[], bool] | None = None,
     ) -> int:
         """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
 
-        ClientTimeoutError when the broker takes nothing for ``timeout`` seconds; the link stays usable only if none of
-        the request has been written by then.
+        ClientTimeoutError when it is not written within ``timeout`` seconds; the link stays usable only if none of the
+        request has been written by then. While the broker takes nothing, ``on_stalled`` is called every half second,
+        and says whether to go on; with False the time counts as over.
         """
         self.owner.check()
         with self._write_lock:
@@ -98,7 +105,7 @@ class Link:
                 if on_reply is not None:
                     self._handlers[request_id] = on_reply
             try:
-                self._write(buffers, time.monotonic() + timeout)
+                self._write(buffers, time.monotonic() + timeout, on_stalled)
             except BaseException:
                 self.abandon(request_id)
                 raise
@@ -206,7 +213,7 @@ class Link:
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
-    def _write(self, buffers: Sequence[Buffer], deadline: float) -> None:
+    def _write(self, buffers: Sequence[Buffer], deadline: float, on_stalled: Callable[[], bool] | None) -> None:
         unsent = Unsent(buffers)
         is_moving = False  # whether bytes may be gone that `unsent` does not know of
         try:
@@ -217,7 +224,9 @@ class Link:
                     continue
                 except (BlockingIOError, InterruptedError):
                     is_moving = False
-                if not self._poll(select.POLLOUT, deadline):
+                if self._poll(select.POLLOUT, min(deadline, time.monotonic() + STALLED_SECONDS)):
+                    continue
+                if time.monotonic() >= deadline or (on_stalled is not None and not on_stalled()):
                     break
         except OSError as error:
             self._broken(error)

@@ -5,9 +5,11 @@ clock or the machine's zone unless told to: ``now_ms`` comes in, and ``zone`` No
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import Enum
-from typing import Final, NamedTuple
+from operator import index
+from typing import Final, NamedTuple, SupportsIndex
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -17,6 +19,9 @@ _RELATIVE: Final = re.compile(r"[+-](?:\d+(?:ms|[smhdw]))+")
 _RELATIVE_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _INT64_MAX: Final = 2**63 - 1
+_PARTITION_MAX: Final = 2**31 - 1
+TIMESTAMP_MAX: Final = _INT64_MAX
+"""Epoch ms, the largest that a batch can hold."""
 
 EXAMPLES: Final = (
     "an offset (1200), a millisecond timestamp (@1546300800000), a relative time (-1h, -2d12h), "
@@ -78,6 +83,40 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment
         raise ValueError(f"{text!r} is no moment; write {EXAMPLES}") from None
 
 
+def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
+    """{partition: offset} as ``positions()`` gives it, also when it has been JSON, whose keys are text.
+
+    ValueError and TypeError with a sentence for what is no partition or no offset.
+    """
+    positions: dict[int, int] = {}
+    for key, offset in places.items():
+        is_text = isinstance(key, str) and key.isascii() and key.isdecimal()
+        partition = _whole("a partition", int(key) if is_text else key, _PARTITION_MAX)
+        if partition in positions:
+            raise ValueError(f"partition {partition} is there twice, as a number and as text")
+        positions[partition] = _whole("an offset", offset, _INT64_MAX)
+    return positions
+
+
+def to_offset(number: int) -> int:
+    """An offset that a log can have; TypeError and ValueError with a sentence for what is none."""
+    return _whole("an offset", number, _INT64_MAX)
+
+
+def to_partition(number: int) -> int:
+    """The same for the number of a partition."""
+    return _whole("a partition", number, _PARTITION_MAX)
+
+
+def _whole(what: str, number: object, largest: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+        raise TypeError(f"{what} is a whole number, not {number!r}; places are {{partition: offset}}")
+    if not 0 <= index(number) <= largest:
+        bound = "0 or more" if index(number) < 0 else f"at most {largest}"
+        raise ValueError(f"{what} is {bound}, not {number}")
+    return index(number)
+
+
 def _bounded(value: int, text: str) -> int:
     if value > _INT64_MAX:
         raise ValueError(f"{text!r} is too large a number")
@@ -99,6 +138,30 @@ def to_epoch_ms(moment: datetime, *, round_up: bool = False) -> int:
         raise ValueError("a datetime without a zone is no moment; use datetime.now(UTC) or .replace(tzinfo=...)")
     since = moment - EPOCH
     return -(-since // MILLISECOND) if round_up else since // MILLISECOND
+
+
+def to_timestamp(value: "int | datetime") -> int:
+    """Epoch ms of a record's timestamp, -1 for none; TypeError and ValueError with what can be given instead."""
+    if isinstance(value, datetime):
+        timestamp = to_epoch_ms(value)
+        if timestamp < 0:
+            raise ValueError(f"the timestamp {value.isoformat()} lies before 1970, which no log can hold")
+        return timestamp
+    if isinstance(value, float):
+        raise TypeError(
+            f"a timestamp is whole milliseconds since 1970 or an aware datetime, not the float {value!r}; "
+            "seconds, as time.time() gives them, become int(seconds * 1000)"
+        )
+    if isinstance(value, bool) or not hasattr(value, "__index__"):  # which numpy's integers have, too
+        raise TypeError(
+            f"a timestamp is whole milliseconds since 1970 or an aware datetime, not {type(value).__name__}"
+        )
+    timestamp = index(value)
+    if not -1 <= timestamp <= _INT64_MAX:
+        raise ValueError(
+            f"a timestamp is from 0 to {_INT64_MAX}, in milliseconds since 1970, or -1 for none, not {timestamp}"
+        )
+    return timestamp
 
 
 def from_epoch_ms(timestamp: int, zone: tzinfo | None = UTC) -> datetime:

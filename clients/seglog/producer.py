@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -29,9 +30,18 @@ from seglog.sending import (
     ProducerOptions,
     Sender,
     Sent,
+    append_version,
 )
+from seglog.timestamps import TimestampWatch
+from seglog.topics import describe_topic
 from seglog_protocol.batch_builder import NewRecord
-from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
+from seglog_protocol.errors import (
+    ClientClosedError,
+    ClientTimeoutError,
+    ConnectionLostError,
+    SeglogError,
+    UnknownPartitionError,
+)
 from seglog_protocol.messages import TopicDescription
 
 EXIT_WAIT_SECONDS: Final = 30.0
@@ -51,14 +61,14 @@ class Producer:
         topic: TopicDescription,
         options: ProducerOptions,
         producer: ProducerEpoch | None = None,
+        timestamps: TimestampWatch | None = None,
     ) -> None:
         self.topic = topic.name
-        self.partitions = topic.partitions
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._owner = Owner("producer")
-        self._sender = Sender(topic, options, producer)
+        self._sender = Sender(topic, options, producer, timestamps)
         self._sending = threading.Lock()
         # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
         self._lock = threading.Lock()
@@ -87,10 +97,16 @@ class Producer:
         and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full, and with
         ``linger_ms=0`` until the record is on its way. Raises ClientTimeoutError when the buffer stays full for the
         delivery timeout, MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
+
+        Warns (TimestampWarning, once a topic) of a timestamp that is older than the topic keeps, or looks like seconds.
         """
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+        try:
+            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+        except UnknownPartitionError:
+            self._learn_partitions()  # it may have been added a moment ago
+            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         while added is None:
             self._wait_for_room(size)
@@ -101,6 +117,17 @@ class Producer:
         elif has_full:
             self._pump()
         return Delivery(batch, index, record[0], self)
+
+    def _learn_partitions(self) -> None:
+        """Ask the broker how many partitions there are; without an answer it stays at what is known."""
+        link = self._link
+        if link is None:
+            return
+        self._owner.check()
+        with suppress(SeglogError):
+            found = link.converse(describe_topic(self.topic), timeout=REQUEST_TIMEOUT_SECONDS)
+            with self._lock:
+                self._sender.note_partitions(found.partitions)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
         """As ``Sender.append``."""
@@ -167,9 +194,29 @@ class Producer:
         return self._drive(lambda: batch.is_resolved, FOREVER_SECONDS if timeout is None else timeout)
 
     @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, as far as is known here."""
+        return self._sender.partitions
+
+    @property
     def batch_bytes_max(self) -> int:
         """How large a batch the topic takes."""
         return self._sender.message_bytes_max
+
+    @property
+    def timestamps(self) -> TimestampWatch:
+        """What is known of the timestamps that the topic keeps."""
+        return self._sender.timestamps
+
+    @property
+    def expired_on_arrival(self) -> int:
+        """Records sent with a timestamp older than the topic keeps, which retention deletes soon."""
+        return self._sender.expired_on_arrival
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether any record was not acknowledged within the delivery timeout."""
+        return self._sender.accumulator.has_expired
 
     @property
     def unacknowledged(self) -> int:
@@ -335,21 +382,43 @@ class Producer:
         sender.build(sent)
         now = time.monotonic()
         with self._lock:
-            request = sender.request(sent, now)
+            request = sender.request(sent, now, version=append_version(link.hello))
+            look_up = sender.look_up(now)
         if request is None:
             return
         timeout = sender.write_seconds(sent, now)
+        if look_up is not None:
+            link.send(look_up, on_reply=self._looked_up, timeout=timeout)
         if self.options.ack != "none":
-            link.send(*request, on_reply=lambda reply: self._answered(sent, reply), timeout=timeout)
+            link.send(
+                *request,
+                on_reply=lambda reply: self._answered(sent, reply),
+                timeout=timeout,
+                on_stalled=self._nothing_expires,
+            )
             return
-        link.send(*request, on_reply=None, timeout=timeout)
+        link.send(*request, on_reply=None, timeout=timeout, on_stalled=self._nothing_expires)
         with self._lock:
             sender.written(sent)
+
+    def _nothing_expires(self) -> bool:
+        """Give up what has been here too long, while the broker takes no bytes; False when that was anything."""
+        with self._lock:
+            answers = self._sender.answers
+            self._sender.tick(time.monotonic(), is_connected=True)
+            if self._sender.answers == answers:
+                return True
+            self._changed.notify_all()
+            return False
 
     def _answered(self, sent: Sent, reply: Reply) -> None:
         with self._lock:
             self._sender.answered(sent, reply.header, time.monotonic())
             self._changed.notify_all()
+
+    def _looked_up(self, reply: Reply) -> None:
+        with self._lock:
+            self._sender.looked_up(reply)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -361,8 +430,10 @@ class Producer:
             return link if self._is_alive(link, now) else None
         if self._is_closed or now < self._sender.connect_at:
             return None
+        with self._lock:
+            seconds = self._sender.dial_seconds(now)
         try:
-            link = self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS)
+            link = self._dialer.dial_once(seconds)
         except SeglogError as error:
             with self._lock:
                 self._sender.not_connected(error, time.monotonic())
@@ -377,7 +448,7 @@ class Producer:
 
     def _is_alive(self, link: Link, now: float) -> bool:
         try:
-            if self._thread is None and self._sender.in_flight:
+            if self._thread is None and (self._sender.in_flight or self.options.ack == "none"):
                 link.wait(lambda: False, 0)  # nobody else takes in answers while no call waits
             with self._lock:
                 overdue = self._sender.overdue(now, self._dialer.server)
@@ -395,7 +466,7 @@ class Producer:
         with self._lock:
             if self._link is not link:
                 return
-            self._sender.lost(time.monotonic())
+            self._sender.lost(time.monotonic(), error)
             self._link = None
             self._changed.notify_all()
 

@@ -4,12 +4,13 @@ For programs that make or read batches themselves, many records at a time: a vec
 from one topic to another. Nothing is opened or compressed here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.conversations import Conversation, ask
 from seglog.delivery import Receipt
 from seglog.fetching import FETCH_BYTES, FetchedBatch
+from seglog.timestamps import TimestampWatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import (
@@ -17,10 +18,12 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendReply,
     AppendRequest,
+    AppendResult,
     FlushPartition,
     FlushReply,
     FlushRequest,
 )
+from seglog_protocol.record_batch import parse_header
 
 if TYPE_CHECKING:
     from seglog.client import Client
@@ -37,14 +40,15 @@ class RawBatch(NamedTuple):
 def append(client: "Client", batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
     """Append in one request; for each batch, in order, its receipt or the error that kept it out.
 
-    A receipt's offset is that of the batch's first record, its timestamp the time of append or -1. One bad batch never
+    A receipt's offset is that of the batch's first record, its timestamp the time of append or -1; expired on arrival
+    is a batch whose first or newest record is, and a TimestampWarning says so once a topic. One bad batch never
     fails the others. With ack "none" nothing is answered. Raises ConnectionLostError when it is not known what
     happened, and sends nothing twice. The caller keeps a request within the broker's frame limit.
     """
     if ack == "none":
         client.post(append_request(batches, ack), [batch.data for batch in batches])
         return unanswered(batches)
-    return client.converse(appending(batches, ack))
+    return client.converse(appending(batches, ack, client.timestamps))
 
 
 def append_request(batches: Sequence[RawBatch], ack: Ack) -> AppendRequest:
@@ -57,8 +61,10 @@ def unanswered(batches: Sequence[RawBatch]) -> list[Receipt | SeglogError]:
     return [Receipt(batch.topic, batch.partition, -1, -1, "none") for batch in batches]
 
 
-def appending(batches: Sequence[RawBatch], ack: Ack) -> Conversation[list[Receipt | SeglogError]]:
-    """As ``append`` where there is an answer."""
+def appending(
+    batches: Sequence[RawBatch], ack: Ack, timestamps: Callable[[str], TimestampWatch]
+) -> Conversation[list[Receipt | SeglogError]]:
+    """As ``append`` where there is an answer; ``timestamps`` gives what is known of those of a topic."""
     reply, _ = yield from ask(append_request(batches, ack), AppendReply, [batch.data for batch in batches])
     return [
         result.error
@@ -69,9 +75,18 @@ def appending(batches: Sequence[RawBatch], ack: Ack) -> Conversation[list[Receip
             -1 if result.base_offset is None else result.base_offset,
             -1 if result.timestamp is None else result.timestamp,
             result.ack or "",
+            _has_expired(batch, result, timestamps(batch.topic)),
         )
-        for result in reply.partitions
+        for batch, result in zip(batches, reply.partitions, strict=False)
     ]
+
+
+def _has_expired(batch: RawBatch, result: AppendResult, watch: TimestampWatch) -> bool:
+    """Whether the first or the newest record of a batch expired on arrival, warned of if it is time."""
+    watch.learn(result)
+    header = parse_header(batch.data)
+    known = [timestamp for timestamp in (header.base_timestamp, header.max_timestamp) if timestamp >= 0]
+    return min(known) < watch.suspicious_below and watch.check(min(known)) if known else False
 
 
 def flush(client: "Client", topic: str, partitions: Iterable[int]) -> dict[int, int]:

@@ -8,7 +8,9 @@ again.
 All times are seconds of one monotonic clock, handed in. Not thread-safe, but for ``prepare`` and ``build``.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -21,10 +23,12 @@ from seglog.batching import (
     ProducerEpoch,
     record_bytes_max,
 )
-from seglog.dialing import backoff_seconds
+from seglog.connection import Reply
+from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.failures import copied
-from seglog.moments import to_epoch_ms
+from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner
+from seglog.timestamps import TimestampWatch
 from seglog.words import count_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
@@ -34,12 +38,24 @@ from seglog_protocol.errors import (
     ConnectionLostError,
     DeliveryFailed,
     InconsistentClusterIdError,
+    InconsistentTopicIdError,
     MessageTooLargeError,
     RemoteProtocolError,
     SeglogError,
     UnknownPartitionError,
 )
-from seglog_protocol.messages import Ack, AppendPartition, AppendReply, AppendRequest, TopicDescription, decode_reply
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    HelloReply,
+    TopicDescription,
+    TopicsReply,
+    TopicsRequest,
+    decode_descriptions,
+    decode_reply,
+)
 from seglog_protocol.records import Headers
 
 Content = bytes | bytearray | memoryview | str | None
@@ -47,8 +63,17 @@ HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """A request unanswered for so long means a dead connection, Kafka's ``request.timeout.ms``."""
+SILENCE_SECONDS: Final = 3.0
+"""A request unanswered for so long is logged."""
 ABORT_WAIT_SECONDS: Final = 1.0
 """How long to wait for what is on the way when a block is left by an exception."""
+
+LOOK_UP_SECONDS: Final = 5.0
+"""How often a producer at ack "none" asks whether the topic has more partitions by now."""
+TOPIC_IDS_VERSION: Final = 2
+"""From this version of ``append`` on a broker takes ``topic_ids`` and ``partition_counts``."""
+
+_log = logging.getLogger(__name__)
 
 _CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 
@@ -100,15 +125,25 @@ class Sent:
 
     batches: list[ProducerBatch]
     at: float
+    is_silence_told: bool = False
 
 
 class Sender:
     """The records of one producer on their way to being acknowledged."""
 
     def __init__(
-        self, topic: TopicDescription, options: ProducerOptions, producer: ProducerEpoch | None = None
+        self,
+        topic: TopicDescription,
+        options: ProducerOptions,
+        producer: ProducerEpoch | None = None,
+        timestamps: TimestampWatch | None = None,
     ) -> None:
         self.topic = topic.name
+        self.timestamps = timestamps or TimestampWatch(topic.name)
+        self.timestamps.learn_config(topic.config)
+        self.expired_on_arrival = 0
+        """Records taken in so far that were older than the topic keeps."""
+        self.topic_id = topic.id
         self.partitions = topic.partitions
         self.options = options
         self.message_bytes_max = min(topic.max_message_bytes, topic.segment_bytes)
@@ -134,6 +169,7 @@ class Sender:
         self._connect_error: SeglogError | None = None
         self._partitioner = Partitioner(topic.partitions)
         self._ending: SeglogError | None = None
+        self._look_up_at: float | None = None  # not before the first request
 
     # --- Taking in ----------------------------------------------------------------------------------------------------
 
@@ -143,13 +179,14 @@ class Sender:
         """A record as it is kept, and an upper bound of its size; raises for what can only be refused."""
         value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
         header_pairs = _to_headers(headers) if headers else ()
-        if isinstance(timestamp, datetime):
-            timestamp = to_epoch_ms(timestamp)
-        elif timestamp < -1:
-            raise ValueError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+        if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
+            timestamp = to_timestamp(timestamp)
+            self.expired_on_arrival += self.timestamps.check(timestamp)
         size_min = (len(value_bytes) if value_bytes else 0) + (len(key_bytes) if key_bytes else 0)
         if size_min > self.message_bytes_max and self.options.codec is Codec.NONE:
             raise self._too_large(size_min)  # the exact size is checked when the batch has been built
+        if partition is not None and type(partition) is not int:
+            partition = to_partition(partition)
         if partition is not None and not 0 <= partition < self.partitions:
             raise UnknownPartitionError(
                 f"{self.topic} has no partition {partition}; it has {self.partitions}, numbered from 0",
@@ -230,8 +267,14 @@ class Sender:
         for batch in sent.batches:
             self.accumulator.build(batch)
 
-    def request(self, sent: Sent, now: float) -> tuple[AppendRequest, list[bytes]] | None:
-        """What to write; None when nothing is left to be sent, which then is no request on the way either."""
+    def request(
+        self, sent: Sent, now: float, *, version: int = AppendRequest.version
+    ) -> tuple[AppendRequest, list[bytes]] | None:
+        """What to write; None when nothing is left to be sent, which then is no request on the way either.
+
+        ``version`` is the newest that the broker speaks: it says which topic is meant, and how many partitions are
+        known here, as far as that goes.
+        """
         if sent not in self.in_flight:
             return None  # the connection was lost meanwhile
         payload: list[bytes] = []
@@ -252,7 +295,11 @@ class Sender:
             AppendPartition(self.topic, batch.partition, len(data))
             for batch, data in zip(sent.batches, payload, strict=True)
         ]
-        return AppendRequest(parts, ack=self.options.ack), payload
+        if version < TOPIC_IDS_VERSION:
+            return AppendRequest(parts, ack=self.options.ack), payload
+        ids = {self.topic: self.topic_id} if self.topic_id else None
+        counts = {self.topic: self.partitions}
+        return AppendRequest(parts, ack=self.options.ack, topic_ids=ids, partition_counts=counts), payload
 
     @staticmethod
     def write_seconds(sent: Sent, now: float) -> float:
@@ -265,6 +312,7 @@ class Sender:
         """A request went out at ack "none", and that is all that will be known."""
         if sent in self.in_flight:
             for batch in sent.batches:
+                batch.expired_before = self.timestamps.expired_before
                 self.accumulator.written(batch)
             self._settle(sent)
 
@@ -273,7 +321,8 @@ class Sender:
         if sent not in self.in_flight:
             return
         try:
-            results = decode_reply(header, AppendReply).partitions
+            reply = decode_reply(header, AppendReply)
+            results = reply.partitions
             if len(results) != len(sent.batches):
                 raise RemoteProtocolError("the broker answered for another number of batches than were sent")
         except SeglogError as error:
@@ -281,8 +330,38 @@ class Sender:
                 self.accumulator.refuse(batch, error, now)
         else:
             for batch, result in zip(sent.batches, results, strict=True):
+                batch.expired_before = self.timestamps.learn(result)
                 self.accumulator.answer(batch, result, now)
+                if isinstance(result.error, InconsistentTopicIdError):
+                    self.end(result.error)  # neither what was sent to ours nor its sequences are there
+            self.note_partitions((reply.partition_counts or {}).get(self.topic))
         self._settle(sent)
+
+    def note_partitions(self, count: int | None) -> None:
+        """The topic has so many partitions by now; None: as many as are known here.
+
+        From the next record on keys are spread over them, as Kafka's producers do.
+        """
+        if count is not None and count > self.partitions:
+            self.partitions = count
+            self._partitioner = Partitioner(count)
+
+    def look_up(self, now: float) -> TopicsRequest | None:
+        """What to ask every few seconds at ack "none", where appends are not answered; None: nothing now."""
+        if self.options.ack != "none":
+            return None
+        is_time = self._look_up_at is not None and now >= self._look_up_at
+        if is_time or self._look_up_at is None:
+            self._look_up_at = now + LOOK_UP_SECONDS
+        return TopicsRequest(names=[self.topic]) if is_time else None
+
+    def looked_up(self, reply: Reply) -> None:
+        """The answer to ``look_up``; that the topic is another one by now, the end of the connection tells."""
+        with suppress(SeglogError):
+            decode_reply(reply.header, TopicsReply)
+            for found in decode_descriptions(reply.payload):
+                if found.id == self.topic_id:
+                    self.note_partitions(found.partitions)
 
     def _settle(self, sent: Sent) -> None:
         self.in_flight.remove(sent)
@@ -308,9 +387,14 @@ class Sender:
             )
         return None
 
-    def lost(self, now: float) -> None:
-        """The connection is gone: what was on the way goes first on the next one, which may be tried for at once."""
+    def lost(self, now: float, error: SeglogError | None = None) -> None:
+        """The connection is gone: what was on the way goes first on the next one, which may be tried for at once.
+
+        Unless ``error``, for which it broke, says that the topic is another one: at ack "none" nothing else tells.
+        """
         self.connect_at = now
+        if isinstance(error, InconsistentTopicIdError):
+            self.end(error)
         self.accumulator.unsent(self._on_the_way())
         self.in_flight.clear()
         self._moved()
@@ -326,6 +410,15 @@ class Sender:
         self.connect_at = now + backoff_seconds(self._connect_attempts)
         self._connect_attempts += 1
 
+    def dial_seconds(self, now: float) -> float:
+        """How long an attempt to connect may take: little longer than the first batch may still wait.
+
+        But never so short that none succeeds while one batch after the other is given up.
+        """
+        expiry = self.accumulator.next_expiry()
+        seconds = REQUEST_TIMEOUT_SECONDS if expiry is None else expiry - now
+        return min(REQUEST_TIMEOUT_SECONDS, max(ATTEMPT_FIRST_SECONDS, seconds))
+
     def connected(self) -> None:
         """There is a connection."""
         self._connect_attempts, self._connect_error = 0, None
@@ -336,7 +429,7 @@ class Sender:
         """Give up what has been here too long; when to look again even though nothing arrives, None for never."""
         on_the_way = self._on_the_way()
         unresolved = self.accumulator.unresolved
-        self.accumulator.expire(now, on_the_way, self._connect_error)
+        self.accumulator.expire(now, on_the_way, self._connect_error or self._silence(now))
         if self.accumulator.unresolved != unresolved:
             self._moved()
         events = [self.accumulator.next_expiry()]
@@ -348,8 +441,28 @@ class Sender:
             if len(self.in_flight) < IN_FLIGHT_MAX:
                 events.append(self.accumulator.next_event())
             if self.in_flight:
+                events.append(self._tell_silence(now))
                 events.append(self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
         return min((event for event in events if event is not None), default=None)
+
+    def _silence(self, now: float) -> ClientTimeoutError | None:
+        """What keeps records waiting if it is the broker, which has not answered the oldest request for a while."""
+        seconds = now - self.in_flight[0].at if self.in_flight else 0.0
+        if seconds < SILENCE_SECONDS:
+            return None
+        return ClientTimeoutError(f"the broker has not answered an append to {self.topic} for {seconds:.0f} s")
+
+    def _tell_silence(self, now: float) -> float | None:
+        """Log that the broker is silent, once a request; when to look again, None when it has been logged."""
+        oldest = self.in_flight[0]
+        silence = self._silence(now)
+        if oldest.is_silence_told:
+            return None
+        if silence is None:
+            return oldest.at + SILENCE_SECONDS
+        oldest.is_silence_told = True
+        _log.warning("%s", silence.message)
+        return None
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -375,7 +488,9 @@ class Sender:
             return None
         cause = failures[-1][3] if failures else None
         failed = DeliveryFailed(
-            f"not acknowledged: {count_of(count, 'record')} to {self.topic}; the last cause: {cause}", failures=failures
+            f"not acknowledged: {count_of(count, 'record')} to {self.topic}; the last cause: {cause}",
+            failures=failures,
+            records=count,
         )
         failed.__cause__ = cause
         return failed
@@ -401,6 +516,11 @@ class Sender:
         return ClientTimeoutError(
             f"the buffer of {options.buffer_bytes:,} bytes stayed full for {options.delivery_timeout:g} s"
         )
+
+
+def append_version(hello: HelloReply) -> int:
+    """The newest version of ``append`` that a broker speaks."""
+    return max(hello.apis.get(AppendRequest.api, ()), default=1)
 
 
 def _to_bytes(content: Content, what: str) -> bytes | None:

@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 from seglog.conversations import Conversation, ask, when_recovered
 from seglog.fetching import PartitionState
-from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms
+from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms, to_offset, to_positions
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
-Place = int | str | datetime | Mapping[int, int] | Moment
-"""An offset for every partition, a moment as people type it, an aware datetime, or {partition: offset}."""
+Place = int | str | datetime | Mapping[int, int] | Mapping[str, int] | Moment
+"""An offset for every partition, a moment as people type it, an aware datetime, or {partition: offset}.
+
+Partitions may be text, which is what JSON makes of them.
+"""
 
 
 class PartitionOffsets(NamedTuple):
@@ -41,7 +44,7 @@ def to_moment(place: int | str | datetime | Moment) -> Moment:
     if isinstance(place, datetime):
         return AtTime(max(0, to_epoch_ms(place, round_up=True)))
     if type(place) is int and place >= 0:  # True is no offset
-        return AtOffset(place)
+        return AtOffset(to_offset(place))
     raise ValueError(f"{place!r} is no place in a log; give an offset, a moment or {{partition: offset}}")
 
 
@@ -105,13 +108,11 @@ def begin(
 ) -> Conversation[list[PartitionState]]:
     """The partitions to read, each at its start and with its end, from one look at the broker.
 
-    A ``start`` that maps partitions reads just these unless ``partitions`` says otherwise; then others begin at the
-    earliest. Partitions that are being recovered are waited for.
+    Partitions that a mapping as ``start`` does not name begin at the earliest: they were added since the positions were
+    kept. ``partitions`` reads just these. Partitions that are being recovered are waited for.
     """
-    starts = start if isinstance(start, Mapping) else to_moment(start)
-    stops = until if until is None or isinstance(until, Mapping) else to_moment(until)
-    if isinstance(starts, Mapping) and partitions is None:
-        partitions = list(starts)
+    starts = to_positions(start) if isinstance(start, Mapping) else to_moment(start)
+    stops = to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
     timestamp = starts.timestamp if isinstance(starts, AtTime) else None
     found, topic_id = yield from when_recovered(
         lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause)
@@ -134,7 +135,8 @@ def begin(
         if state.end is not None and not offsets.earliest <= state.position <= offsets.latest:
             state.end = max(state.end, state.position + 1)  # so that it is fetched, and found to be out of range
         states.append(state)
-    missing = set(partitions or ()) - {state.partition for state in states}
+    wanted = starts if partitions is None and isinstance(starts, Mapping) else partitions
+    missing = set(wanted or ()) - {state.partition for state in states}
     if missing:
         raise UnknownPartitionError(
             f"{topic} has no partition {min(missing)}", topic=topic, partition=min(missing), partitions=-1

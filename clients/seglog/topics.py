@@ -20,6 +20,7 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_descriptions,
 )
+from seglog_protocol.quantities import parse_quantity, unit_of
 
 
 def create_topic(
@@ -37,7 +38,7 @@ def create_topic(
         warnings.append(f"{name} exists with {found.partitions} partitions, not {partitions}")
     for key, value in (config or {}).items():
         entry = (found.config or {}).get(key)
-        if entry is not None and entry.value != _config_text(value):
+        if entry is not None and not _is_same(key, value, entry.value):
             warnings.append(f"{name} exists with {key}={entry.value}, not {_config_text(value)}")
     return CreateTopicReply(name, found.id, found.partitions, warnings)
 
@@ -100,6 +101,13 @@ def describe_topic(name: str) -> Conversation[TopicDescription]:
 def _page(request: TopicsRequest) -> Conversation[tuple[TopicsReply, list[TopicDescription]]]:
     reply, payload = yield from ask(request, TopicsReply, is_repeatable=True)
     return reply, decode_descriptions(payload)
+
+
+def _is_same(key: str, written: ConfigValue, held: str) -> bool:
+    """Whether ``written`` means the value that the broker holds: ``7d`` is kept as a number."""
+    text, unit = _config_text(written), unit_of(key)
+    quantity = None if unit is None else parse_quantity(text, unit)
+    return text == held or (quantity is not None and str(quantity) == held)
 
 
 def _config_text(value: ConfigValue) -> str:

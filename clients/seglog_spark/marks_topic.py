@@ -151,7 +151,7 @@ class MarksTopic:
         while end > place.earliest:
             start = max(place.earliest, end - look_back)
             newest: dict[str, Any] | None = None
-            with self._client.consumer(self._name, start={0: start}, until={0: end}) as consumer:
+            with self._client.consumer(self._name, partitions=[0], start={0: start}, until={0: end}) as consumer:
                 for record in consumer:
                     if record.key == key.encode() and record.value is not None:
                         newest = json.loads(record.value)

@@ -19,7 +19,7 @@ from seglog_spark.fingerprints import MODULUS
 from seglog_spark.marks import OtherRowsError, Writing
 from seglog_spark.marks_topic import Content, MarksTopic
 from seglog_spark.options import WriteOptions
-from seglog_spark.writing import Written, write_rows
+from seglog_spark.writing import Written, warn_of_expired, write_rows
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _EPOCH: Final = "streaming.sql.batchId"
@@ -31,6 +31,10 @@ class Committed(WriterCommitMessage):
 
     query: str | None
     written: Written
+
+
+def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    return [message.written for message in messages if isinstance(message, Committed)]
 
 
 class _Writer:
@@ -72,7 +76,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done; OtherRowsError if the job had been, with other rows."""
         job = self.options.job_id
-        written = [message.written for message in messages if isinstance(message, Committed)]
+        written = _written(messages)
+        warn_of_expired(written)
         if job is None or not written:
             return
         content = Content(sum(w.rows for w in written), sum(w.content for w in written) % MODULUS)
@@ -105,6 +110,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of the micro-batch are done."""
+        warn_of_expired(_written(messages))
         query = next((message.query for message in messages if isinstance(message, Committed)), None)
         if query is not None:
             with self.marks() as marks:

@@ -7,6 +7,8 @@ in the target say what is there already.
 
 import random
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,11 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglog import raw
-from seglog.arrow.columns import NewRecords, check_columns, new_records
+from seglog.arrow.columns import NewRecords, check_columns, check_timestamps, new_records
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog.consuming import Retries
+from seglog.timestamps import TimestampWarning
 from seglog.topics import describe_for_producing
+from seglog.words import count_of
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS
@@ -37,13 +41,15 @@ REQUEST_BYTES: Final = 4 * 1024 * 1024
 class Written:
     """What a task wrote: rows, how many of them were there already, and by (topic, partition) first and last offset.
 
-    ``content`` is the sum of the fingerprints of all rows of a batch job.
+    ``content`` is the sum of the fingerprints of all rows of a batch job. ``expired_on_arrival`` counts, by topic, rows
+    whose timestamps are older than the topic keeps.
     """
 
     rows: int = 0
     skipped: int = 0
     content: int = 0
     offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    expired_on_arrival: Counter[str] = field(default_factory=Counter)
 
     def add(self, topic: str, partition: int, first: int, count: int) -> None:
         """``count`` records went to ``first`` and the following offsets; -1 where nobody said."""
@@ -51,6 +57,20 @@ class Written:
         if first >= 0:
             known = self.offsets.get((topic, partition), (first, first))
             self.offsets[topic, partition] = (min(known[0], first), max(known[1], first + count - 1))
+
+
+def warn_of_expired(written: Iterable[Written]) -> None:
+    """A TimestampWarning a topic on the driver, where the warnings of tasks are not seen."""
+    total: Counter[str] = Counter()
+    for task in written:
+        total += task.expired_on_arrival
+    for topic, count in sorted(total.items()):
+        warnings.warn(
+            f"{count_of(count, 'row')} for {topic} expired on arrival: by their timestamps they are older than the "
+            "topic keeps (retention.ms), and will be deleted",
+            TimestampWarning,
+            stacklevel=2,
+        )
 
 
 def write_rows(
@@ -105,7 +125,11 @@ class _Task:
     def take(self, batch: pa.RecordBatch) -> None:
         """Encode some rows, and send when there is enough to send."""
         for topic, some in self._by_topic(batch, self.records(batch)):
-            for encoded in self._encoder(topic).encode(some):
+            encoder = self._encoder(topic)
+            expired = check_timestamps(some, self.client.timestamps(topic))
+            if expired:
+                self.written.expired_on_arrival[topic] += expired
+            for encoded in encoder.encode(some):
                 for pending in self.prepared(topic, encoded):
                     self._pending.append(pending)
                     self._pending_bytes += len(pending.data)
@@ -139,6 +163,7 @@ class _Task:
         """Its number of partitions, and how large a batch for it may be."""
         may_create = self.options.create_topic and self.client.broker.auto_create_topics
         found = self.client.converse(describe_for_producing(topic, may_create=may_create))
+        self.client.timestamps(topic).learn_config(found.config)
         return found.partitions, min(self.options.batch_bytes, found.max_message_bytes, found.segment_bytes)
 
     def unsure(self, pending: list[_Pending]) -> list[_Pending]:

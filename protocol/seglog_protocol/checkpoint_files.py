@@ -9,7 +9,7 @@ file as empty and reports it: every checkpoint is a cache of what the logs thems
 more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 from seglog_protocol.segment_files import OFFSET_MAX
@@ -21,6 +21,7 @@ CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 
 _VERSION: Final = "0"
+_OFFSETS_A_STEP: Final = 1_000
 
 TopicPartition = tuple[str, int]
 
@@ -31,7 +32,10 @@ class MalformedCheckpointError(ValueError):
 
 def encode_checkpoint(entries: Iterable[tuple[object, ...]]) -> bytes:
     """The whole text of a checkpoint with these entries."""
-    lines = [" ".join(map(str, entry)) for entry in entries]
+    return _encode_lines([" ".join(map(str, entry)) for entry in entries])
+
+
+def _encode_lines(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in (_VERSION, len(lines), *lines)).encode()
 
 
@@ -63,7 +67,25 @@ def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint, in the order of its partitions."""
-    return encode_checkpoint((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
+    steps = encoding_offsets(offsets)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            content: bytes = done.value
+            return content
+
+
+def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Generator[None, None, bytes]:
+    """As ``encode_offsets``, in steps of a thousand partitions each, for a loop that has others to serve."""
+    entries = sorted(offsets.items())
+    lines: list[str] = []
+    for start in range(0, len(entries), _OFFSETS_A_STEP):
+        yield
+        step = entries[start : start + _OFFSETS_A_STEP]
+        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in step]
+    yield
+    return _encode_lines(lines)
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:

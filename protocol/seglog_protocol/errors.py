@@ -46,8 +46,14 @@ class SeglogError(Exception):
 
 def promised_facts(cls: type[SeglogError]) -> frozenset[str]:
     """The facts a class declares; others, of a newer peer, stay in ``facts`` and touch nothing else."""
-    bases = (base for base in cls.__mro__ if issubclass(base, SeglogError) and base is not SeglogError)
-    return frozenset(name for base in bases for name in inspect.get_annotations(base))
+    found = _promised_of.get(cls)
+    if found is None:
+        bases = (base for base in cls.__mro__ if issubclass(base, SeglogError) and base is not SeglogError)
+        found = _promised_of[cls] = frozenset(name for base in bases for name in inspect.get_annotations(base))
+    return found
+
+
+_promised_of: dict[Any, frozenset[str]] = {}  # kept: one request may meet thousands of errors
 
 
 def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact], retriable: bool) -> SeglogError:
@@ -189,7 +195,8 @@ class PolicyViolationError(RequestError):
 class OffsetOutOfRangeError(RequestError):
     """The offset lies outside [earliest, latest]; ``latest`` is the end, where the next record will go.
 
-    ``reason`` says why: "expired" or "truncated" for records that were there once, else "beyond_end".
+    ``reason`` says why: "expired", "truncated" or, where their files were lost, "missing" for records that were there
+    once, else "beyond_end".
     """
 
     code = "OFFSET_OUT_OF_RANGE"
@@ -450,9 +457,13 @@ class ClientTimeoutError(ClientError, TimeoutError):
 
 
 class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
-    """Records that were not acknowledged; ``failures`` lists (topic, partition, record count, cause)."""
+    """Records that were not acknowledged, ``records`` in all.
+
+    ``failures`` lists (topic, partition, record count, cause) of the batches they were in: of very many the newest.
+    """
 
     failures: list[tuple[str, int, int, Exception]]
+    records: int = 0
 
 
 # --- The table --------------------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ frames. A frame larger than the limit is refused when its length has been read, 
 Reader and writer stand in this file; docs/PROTOCOL.md has the same in prose, with examples that tests decode.
 """
 
+import contextlib
+import gc
+import mmap
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -17,6 +20,7 @@ import msgpack
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
 
 Buffer = bytes | bytearray | memoryview
+Memory = bytearray | mmap.mmap
 
 PREFIX: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
@@ -28,12 +32,22 @@ HEADER_BYTES_MAX: Final = 1024 * 1024
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 """Kafka's ``socket.request.max.bytes``: what a peer accepts unless it says otherwise in ``hello``."""
 
+CONTAINERS_MAX: Final = 50_000
+"""Lists and maps that the header of a request may hold. A header of single bytes, each an empty list, takes a third of
+a second to decode; 10,000 partitions are 10,000 maps, and the bytes of their offsets look like 20,000 more."""
+
+COLLECTION_PAUSED_BYTES: Final = 4096
+"""From which size on values are decoded without garbage collection meanwhile."""
+
 PACKER_BYTES: Final = 4096
 """Where a packer begins; it grows with what it packs."""
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Lent for receiving when no large frame is under way: many small pipelined frames in one system call."""
 
+
+GRANT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Asked for at a time by a large frame that asks for its memory."""
 
 SPARE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 SPARE_BUFFERS_MAX: Final = 4
@@ -54,14 +68,14 @@ class BufferPool:
     """
 
     def __init__(self) -> None:
-        self._spare: list[bytearray] = []  # the smallest first
+        self._spare: list[Memory] = []  # the smallest first
 
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes, with anything in it."""
+    def take(self, size: int, size_max: int | None = None) -> Memory | None:
+        """A spare buffer of at least ``size`` bytes and at most ``size_max``, with anything in it; None without one."""
         for number, buffer in enumerate(self._spare):
             if len(buffer) >= size:
-                return self._spare.pop(number)
-        return bytearray(size)
+                return self._spare.pop(number) if size_max is None or len(buffer) <= size_max else None
+        return None
 
     @property
     def spare_bytes(self) -> int:
@@ -75,7 +89,7 @@ class BufferPool:
     def give_back(self, frame: Frame) -> None:
         """Nobody looks at ``frame`` any more; its buffer may be given to the next."""
         buffer = frame.payload.obj
-        if type(buffer) is bytearray and RECEIVE_BYTES < len(buffer) <= SPARE_BUFFER_BYTES_MAX:
+        if isinstance(buffer, (bytearray, mmap.mmap)) and RECEIVE_BYTES < len(buffer) <= SPARE_BUFFER_BYTES_MAX:
             self._spare.append(buffer)
             self._spare.sort(key=len)
             del self._spare[:-SPARE_BUFFERS_MAX]
@@ -122,8 +136,11 @@ class FrameReader:
     ) -> None:
         """``receive_buffer`` and ``pool`` may be shared by all readers of one thread.
 
-        Nothing stays in the buffer after ``received``; who passes a pool gives frames back when done with them. With
-        ``asks`` a large frame gets no memory until ``admit``; ``wanted`` says how much it asks for.
+        Nothing stays in the buffer after ``received``; who passes a pool gives frames back when done with them.
+
+        With ``asks``, for who receives from anybody, a large frame has memory only as far as it is granted: when
+        ``wanted`` is not 0, ``grant`` (or ``grant_spare``) must be called before the next ``get_buffer``. And a header
+        with more lists and maps than CONTAINERS_MAX is refused.
         """
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
@@ -132,15 +149,16 @@ class FrameReader:
         self._consumed = 0  # bytes of _pending already handed out
         self._pool = pool
         self._asks = asks
-        self.wanted = 0  # bytes that a large frame needs to go on, 0 when none asks
+        self._announced = 0  # length of a large frame that has no buffer yet
         self._large: memoryview | None = None  # of a frame larger than the receive buffer, received in place
         self._large_size = 0
+        self._granted = 0  # bytes of it that may be received into
 
     def get_buffer(self) -> memoryview:
         """Where to receive into: never empty. Valid until the next call of any method."""
         if self._is_filling_large():
             assert self._large is not None
-            return self._large[self._large_size :]
+            return self._large[self._large_size : self._granted]
         return memoryview(self._receive)
 
     def received(self, size: int) -> None:
@@ -153,7 +171,7 @@ class FrameReader:
     def receive_data(self, data: Buffer) -> None:
         """Take bytes that were received elsewhere."""
         if self._large is not None:
-            part = memoryview(data)[: len(self._large) - self._large_size]
+            part = memoryview(data)[: self._granted - self._large_size]
             self._large[self._large_size : self._large_size + len(part)] = part
             self._large_size += len(part)
             data = memoryview(data)[len(part) :]
@@ -175,7 +193,7 @@ class FrameReader:
         if self._large is not None:
             if self._large_size < len(self._large):
                 return None
-            large, self._large, self._large_size = self._large, None, 0
+            large, self._large, self._large_size, self._granted = self._large, None, 0, 0
             return self._parse(large)
         available = len(self._pending) - self._consumed
         if available < LENGTH_SIZE:
@@ -206,18 +224,52 @@ class FrameReader:
         if length <= RECEIVE_BYTES:
             self._compact()
         elif self._asks:
-            self.wanted = length
+            self._announced = length
         else:
-            self._begin_large(length)
+            self._begin_large(length, None if self._pool is None else self._pool.take(length))
+            self._granted = length
         return None
 
-    def admit(self) -> int:
-        """Let the large frame that asked have its memory, and return how much that is."""
-        length, self.wanted = self.wanted, 0
-        return self._begin_large(length)
+    @property
+    def announced(self) -> int:
+        """Bytes of a large frame of which only the lengths are known; 0 when there is none, or it has a buffer."""
+        return self._announced
 
-    def _begin_large(self, length: int) -> int:
-        buffer = bytearray(length) if self._pool is None else self._pool.take(length)
+    @property
+    def large_size(self) -> int:
+        """Bytes that have come of a large frame that has a buffer."""
+        return self._large_size
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that a large frame needs to go on, 0 when none asks.
+
+        At first what has come and as much as is lent for small frames, then as much again as it has: who sends n bytes
+        is granted less than 2n, whatever was announced.
+        """
+        if self._announced:
+            return min(self._announced, len(self._pending) - self._consumed + RECEIVE_BYTES)
+        if self._large is None or self._large_size < self._granted:
+            return 0
+        return min(len(self._large) - self._granted, self._granted, GRANT_BYTES_MAX)
+
+    def grant(self, size: int) -> None:
+        """Let the large frame have ``size`` bytes more: no more than ``wanted``."""
+        if self._announced:
+            self._begin_large(self._announced)
+        self._granted += size
+
+    def grant_spare(self, buffer: Memory) -> None:
+        """Let the large frame that was announced have a spare buffer, which holds all of it."""
+        length = self._announced
+        self._begin_large(length, buffer)
+        self._granted = length
+
+    def _begin_large(self, length: int, buffer: Memory | None = None) -> None:
+        if buffer is None:
+            buffer = _new_buffer(length) if self._asks else bytearray(length)
+        self._announced = 0
+        self._granted = 0
         self._large = memoryview(buffer)[:length]
         received = memoryview(self._pending)[self._consumed + LENGTH_SIZE :]
         self._large_size = len(received)
@@ -225,7 +277,6 @@ class FrameReader:
         received.release()
         self._pending.clear()
         self._consumed = 0
-        return len(buffer)
 
     def _compact(self) -> None:
         if self._consumed:
@@ -244,7 +295,35 @@ class FrameReader:
         header_length: int = _LENGTH.unpack_from(view)[0]
         self._check_header_length(header_length, len(view))
         end = LENGTH_SIZE + header_length
+        if self._asks and header_length > CONTAINERS_MAX:
+            _check_containers(view[LENGTH_SIZE:end])
         return Frame(decode_map(view[LENGTH_SIZE:end], "header"), view[end:])
+
+
+def _new_buffer(size: int) -> mmap.mmap:
+    """Memory that the system gives page by page, as it is written to. Raises MemoryError."""
+    try:
+        buffer = mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"no {size} bytes of memory: {error}") from error
+    if _NO_HUGE_PAGES is not None:
+        with contextlib.suppress(OSError):  # a kernel without them
+            buffer.madvise(_NO_HUGE_PAGES)
+    return buffer
+
+
+_NO_HUGE_PAGES: Final[int | None] = getattr(mmap, "MADV_NOHUGEPAGE", None)
+"""A page of 2 MiB for the first byte would be memory that was not granted."""
+
+_NO_CONTAINER: Final = bytes(byte for byte in range(256) if not (0x80 <= byte < 0xA0 or 0xDC <= byte < 0xE0))
+"""Bytes with which no list or map begins in msgpack."""
+
+
+def _check_containers(header: memoryview) -> None:
+    """Refuse a header that may hold more lists and maps than is right, before it is decoded."""
+    count = len(bytes(header).translate(None, _NO_CONTAINER))
+    if count > CONTAINERS_MAX:
+        raise RemoteProtocolError(f"the header has room for {count} lists and maps, the limit is {CONTAINERS_MAX}")
 
 
 _TEXT: Final = frozenset({str})
@@ -264,10 +343,32 @@ def decode_value(data: Buffer, what: str) -> Any:
     """Any one msgpack value that fills ``data`` exactly; keys of maps are text or, where nobody looks, bytes."""
     try:
         # msgpack bounds every container by the size of its input and the nesting by 1,024 levels.
-        value = msgpack.unpackb(data, raw=False, strict_map_key=True)
+        with _without_collection(len(data)):
+            value = msgpack.unpackb(data, raw=False, strict_map_key=True)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise RemoteProtocolError(f"the {what} is not valid msgpack: {error or type(error).__name__}") from error
     return value
+
+
+@contextlib.contextmanager
+def _paused_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+_NOT_PAUSED: Final = contextlib.nullcontext()
+
+
+def _without_collection(size: int) -> contextlib.AbstractContextManager[None]:
+    """No garbage collection while so many bytes are decoded, which makes none.
+
+    What is made looks like a reason for it, a value of many small lists for several over everything there is: most of
+    the time that such a value takes.
+    """
+    return _paused_collection() if size > COLLECTION_PAUSED_BYTES and gc.isenabled() else _NOT_PAUSED
 
 
 def encode_value(value: Any) -> bytes:

@@ -13,7 +13,7 @@ import functools
 import operator
 import reprlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import (
     Any,
@@ -45,6 +45,9 @@ NATIVE_PORT: Final = 9192
 
 Ack = Literal["none", "os", "disk"]
 ConfigValue = str | int | float | bool
+
+ITEMS_MAX: Final = 10_000
+"""Items of any one list or map of a request: what a request costs its broker must not depend on how small they are."""
 
 INT64_MAX: Final = 2**63 - 1
 _INT32_MAX: Final = 2147483647
@@ -147,7 +150,9 @@ class HelloReply(Message):
     """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts.
 
     ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator.
-    ``recovery``: so many ``partitions`` are not served yet, because they are read after a stop that was not clean;
+    ``log_dir`` is the absolute path of the log directory on the broker's machine. Of ``partitions``, ``offline`` many
+    cannot be served, ``read_only_until_room`` many, None for none, take no records before their disk has room.
+    ``recovery``: so many others are not served yet, because they are read after a stop that was not clean;
     ``read_bytes`` of ``bytes`` have been, counting partitions that are served by now. None when there is nothing to do.
     """
 
@@ -161,6 +166,9 @@ class HelloReply(Message):
     auto_create_topics: bool = False
     problems: list[str] = field(default_factory=list)
     recovery: dict[str, int] | None = None
+    log_dir: str = ""
+    offline: int = 0
+    read_only_until_room: int | None = None
 
 
 # --- append -----------------------------------------------------------------------------------------------------------
@@ -194,30 +202,43 @@ class AppendPartition(Message):
 class AppendRequest(Request):
     """Append batches; ``ack`` says what each must have reached before the answer. ``none`` is not answered.
 
-    With ``create`` a topic that does not exist is created, where the broker allows that.
+    With ``create`` a topic that does not exist is created, where the broker allows that. ``topic_ids`` and
+    ``partition_counts`` are as in FetchRequest.
     """
 
     api: ClassVar[str] = "append"
+    version: ClassVar[int] = 2
     partitions: list[AppendPartition]
     ack: Ack = "disk"
     create: bool | None = None
+    topic_ids: dict[str, str] | None = None
+    partition_counts: dict[str, int] | None = None
+
+    def version_needed(self) -> int:
+        """As every request."""
+        return 1 if self.topic_ids is None and self.partition_counts is None else 2
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
         """As every message, with the same short way as AppendPartition for what producers send all day."""
         partitions: Any = wire.get("partitions")
         ack: Any = wire.get("ack")
+        ids: Any = wire.get("topic_ids")
+        counts: Any = wire.get("partition_counts")
         if (
-            len(wire) == 5
+            len(wire) == 5 + (ids is not None) + (counts is not None)
             and type(partitions) is list
             and len(partitions) == 1
             and type(partitions[0]) is dict
             and type(ack) is str
             and ack in {"disk", "os"}
+            and (ids is None or _is_map(ids, str))
+            and (counts is None or _is_map(counts, int))
             and beside is _ENVELOPE
             and beside <= wire.keys()
         ):
-            return cls([AppendPartition.from_wire(partitions[0])], "disk" if ack == "disk" else "os")
+            known: Ack = "disk" if ack == "disk" else "os"
+            return cls([AppendPartition.from_wire(partitions[0])], known, None, ids, counts)
         return Message.from_wire.__func__(cls, wire, strict=strict, beside=beside)  # type: ignore[attr-defined, no-any-return]
 
 
@@ -225,7 +246,8 @@ class AppendRequest(Request):
 class AppendResult(Message):
     """What became of one batch: an ``error``, or where it is and what it reached.
 
-    ``timestamp`` is the append time of a LogAppendTime topic, else -1.
+    ``timestamp`` is the append time of a LogAppendTime topic, else -1. Records with a timestamp below
+    ``expired_before`` (ms) are older than the topic keeps, and retention deletes them; 0: none are.
     """
 
     topic: str
@@ -234,6 +256,7 @@ class AppendResult(Message):
     timestamp: int | None = None
     ack: str | None = None
     duplicate: bool | None = None
+    expired_before: int | None = None
     error: SeglogError | None = None
 
     def to_wire(self) -> dict[str, Any]:
@@ -245,19 +268,24 @@ class AppendResult(Message):
             "timestamp": self.timestamp,
             "ack": self.ack,
             "duplicate": self.duplicate,
+            "expired_before": self.expired_before,
         }
         return wire if self.error is None and None not in wire.values() else Message.to_wire(self)
 
 
 @message
 class AppendReply(Message):
-    """One result for each batch, in the order asked."""
+    """One result for each batch, in the order asked; ``partition_counts`` is as in FetchReply."""
 
     partitions: list[AppendResult]
+    partition_counts: dict[str, int] | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """As every message."""
-        return {"partitions": [result.to_wire() for result in self.partitions]}
+        wire: dict[str, Any] = {"partitions": [result.to_wire() for result in self.partitions]}
+        if self.partition_counts is not None:
+            wire["partition_counts"] = self.partition_counts
+        return wire
 
 
 # --- fetch ------------------------------------------------------------------------------------------------------------
@@ -265,13 +293,17 @@ class AppendReply(Message):
 
 @message
 class FetchPartition(Message):
-    """From where to read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two."""
+    """From where to read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two.
+
+    With ``verify`` the broker holds what it sends against its checksums first.
+    """
 
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
     offset: int | None = _integer(default=None)
     timestamp: int | None = _integer(default=None)
     max_bytes: int = _integer(default=1024 * 1024, maximum=_INT32_MAX)
+    verify: bool | None = None
 
 
 @message
@@ -280,18 +312,23 @@ class FetchRequest(Request):
 
     Waits up to ``max_wait_ms`` until ``min_bytes`` are there. ``topic_ids`` says by name which topics are meant: one
     that was deleted and made again is another, at whatever offset. Once a topic, because partitions may be many.
+    ``partition_counts`` says by name how many partitions the asker knows of: once there are others the answer comes at
+    once, whatever there is to read.
     """
 
     api: ClassVar[str] = "fetch"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     partitions: list[FetchPartition]
     max_bytes: int = _integer(default=50 * 1024 * 1024, maximum=_INT32_MAX)
     min_bytes: int = _integer(default=1, maximum=_INT32_MAX)
     max_wait_ms: int = _integer(default=30_000, maximum=_INT32_MAX)
     topic_ids: dict[str, str] | None = None
+    partition_counts: dict[str, int] | None = None
 
     def version_needed(self) -> int:
         """As every request."""
+        if self.partition_counts is not None or any(item.verify is not None for item in self.partitions):
+            return 3
         return 1 if self.topic_ids is None else 2
 
 
@@ -328,9 +365,13 @@ class FetchResult(Message):
 
 @message
 class FetchReply(Message):
-    """One result for each partition, in the order asked; the payload holds their bytes in the same order."""
+    """One result for each partition, in the order asked; the payload holds their bytes in the same order.
+
+    ``partition_counts`` says how many partitions there are, for topics where the asker counted another number.
+    """
 
     partitions: list[FetchResult]
+    partition_counts: dict[str, int] | None = None
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------
@@ -392,11 +433,15 @@ class TopicsRequest(Request):
 
 @message
 class ConfigEntry(Message):
-    """One effective value and where it comes from: default, file, environment, flag or topic, and ``where`` there."""
+    """One effective value and where it comes from: default, file, environment, flag or topic, and ``where`` there.
+
+    ``shortfall`` says why the value has no effect, or not all of it; None where it has.
+    """
 
     value: str
     origin: str
     where: str = ""
+    shortfall: str | None = None
 
 
 @message
@@ -703,6 +748,60 @@ class ExplainSegmentsReply(Message):
     compaction: PartitionCompaction | None = None
 
 
+# --- lag --------------------------------------------------------------------------------------------------------------
+
+
+@message
+class LagPartition(Message):
+    """A place in a partition: ``offset`` is that of the record which is read next."""
+
+    topic: str
+    partition: int = _integer(maximum=_INT32_MAX)
+    offset: int = _integer()
+
+
+@message
+class LagRequest(Request):
+    """How far places are behind, and when retention reaches them; at most 1,000 of them."""
+
+    api: ClassVar[str] = "lag"
+    partitions: list[LagPartition]
+
+
+@message
+class LagResult(Message):
+    """What lies before a place, and what may happen to it; moments are ms of the broker's wall clock.
+
+    ``timestamp`` is that of the first record in the batch to be read next. ``segment`` (its base offset) holds the
+    place, and leaves the log between ``lost_from_ms`` and ``lost_by_ms``, or sooner, once ``bytes_to_come`` more are
+    appended; absent: as things stand, it does not. An offset below ``earliest`` has lost what lies between, and these
+    are about the first record there is.
+    """
+
+    topic: str
+    partition: int
+    earliest: int | None = None
+    latest: int | None = None
+    durable: int | None = None
+    timestamp: int | None = None
+    newest_timestamp: int | None = None
+    earliest_reason: str | None = None
+    segment: int | None = None
+    lost_from_ms: int | None = None
+    lost_by_ms: int | None = None
+    bytes_to_come: int | None = None
+    why: str | None = None
+    error: SeglogError | None = None
+
+
+@message
+class LagReply(Message):
+    """One result for each place, in the order asked, as things are at ``now_ms`` of the broker's wall clock."""
+
+    partitions: list[LagResult]
+    now_ms: int
+
+
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
@@ -786,6 +885,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
         CancelRequest,
         ExplainRequest,
         ExplainSegmentsRequest,
+        LagRequest,
         MetricsRequest,
         InitProducerRequest,
         FlushRequest,
@@ -815,6 +915,11 @@ def request_id_of(header: Mapping[str, Any]) -> int:
 
 
 _ENVELOPE: Final = frozenset({"id", "api", "v"})
+
+
+def _is_map(value: object, kind: type) -> bool:
+    """Whether it is a map from text to values of exactly that type."""
+    return type(value) is dict and all(type(k) is str and type(v) is kind for k, v in value.items())
 
 
 def decode_request(header: Mapping[str, Any]) -> Request:
@@ -854,6 +959,18 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
 def pack_fields(reply: Message) -> bytes:
     """The fields of a reply, up to 14, packed: the same whatever the id, for replies that are said to many."""
     return encode_value(reply.to_wire())
+
+
+def pack_long_fields(reply: Message, a_turn: int) -> Generator[None, None, bytes]:
+    """What ``pack_fields`` gives of a reply with a list of ``partitions``; stops after every ``a_turn`` of them."""
+    partitions: list[Message] = getattr(reply, "partitions")  # noqa: B009 - of any such reply
+    wires = []
+    for number, result in enumerate(partitions, 1):
+        wires.append(result.to_wire())
+        if number % a_turn == 0:
+            yield
+    rest = dataclasses.replace(reply, partitions=[])  # type: ignore[call-arg]
+    return encode_value(rest.to_wire() | {"partitions": wires})
 
 
 def pack_reply_header(request_id: int, fields: bytes) -> bytes:
@@ -991,6 +1108,15 @@ def _wrong(name: str, expected: str, value: Any) -> InvalidRequestError:
     return InvalidRequestError(f"field {_shown(name)} must be {expected}, not {_shown(value)}", field=_cut(name))
 
 
+def _check_count(name: str, items: Sized) -> None:
+    """Refuse what is too much for one request; a reply may be as long as its frame."""
+    if len(items) > ITEMS_MAX:
+        raise InvalidRequestError(
+            f"field {_shown(name)} has {len(items)} items, one request takes {ITEMS_MAX}: send several requests",
+            field=_cut(name),
+        )
+
+
 def _shown(value: Any) -> str:
     """A value of the peer's in an error's message: short, and without descending into what may be nested deeply."""
     return _cut(_SHORT.repr(value))
@@ -1044,6 +1170,8 @@ def _list(inner: _Decoder) -> _Decoder:
     def decode(value: Any, name: str, strict: bool) -> list[Any]:
         if type(value) is not list:
             raise _wrong(name, "a list", value)
+        if strict:
+            _check_count(name, value)
         return [inner(item, name, strict) for item in value]
 
     return decode
@@ -1053,6 +1181,8 @@ def _map(inner: _Decoder) -> _Decoder:
     def decode(value: Any, name: str, strict: bool) -> dict[str, Any]:
         if type(value) is not dict or not all(type(key) is str for key in value):
             raise _wrong(name, "a map with text keys", value)
+        if strict:
+            _check_count(name, value)
         return {key: inner(item, f"{name}.{key}", strict) for key, item in value.items()}
 
     return decode

@@ -57,6 +57,11 @@ class FakePending:
     reply: AppendReply | None
     reached: trio.Event = field(default_factory=trio.Event)
     outcome: AppendReply | Exception | None = None
+    is_written: bool = True
+    effort: int = 1
+
+    async def write_rest(self) -> None:
+        raise NotImplementedError
 
     def listen(self, listener: Callable[[], None]) -> bool:
         return False
@@ -158,7 +163,7 @@ class FakeBroker:
         self.offload = InlineOffload() if offload is None else offload
         self.metrics = Metrics()
         self.transfers = Transfers()
-        self.request_memory = RequestMemory(self.config.seglog_request_memory_max)
+        self.request_memory = RequestMemory(self.config.seglog_request_memory_max, self.config.socket_request_max_bytes)
         self.appended: list[bytes] = []
         self.pending: list[FakePending] = []
         self.answers: deque[FakeAnswer] = deque()  # for fetches: there at once
@@ -166,6 +171,9 @@ class FakeBroker:
         self.records_arrived = trio.Event()
         self.fetches_waiting = 0
         self.raising: Callable[[], Exception] | None = None  # what every request but hello raises
+
+    async def turn(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     def hello(self) -> HelloReply:
         return HelloReply(PROTOCOL_NAME, "fake", API_VERSIONS, {})

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 import trio
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
+from seglog_broker.listeners.replies import RESULTS_A_TURN
 from seglog_broker.listeners.sender import Sender
+from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.frames import FrameReader
 from seglog_protocol.messages import Ack, AppendReply, AppendResult
 
@@ -79,15 +81,21 @@ class Waiting:
     """An append that is answered when the disk has reached it."""
 
     ack: Final[Ack] = "disk"
+    is_written: Final = True
+    effort: Final = 1
 
-    def __init__(self, disk: Disk, offset: int) -> None:
+    def __init__(self, disk: Disk, offset: int, results: int = 1) -> None:
         self._disk = disk
         self._offset = offset
+        self._results = results
 
     @property
     def reply(self) -> AppendReply | None:
         result = AppendResult("t", 0, base_offset=self._offset, timestamp=-1, ack="disk", duplicate=False)
-        return AppendReply([result]) if self._disk.end > self._offset else None
+        return AppendReply([result] * self._results) if self._disk.end > self._offset else None
+
+    async def write_rest(self) -> None:
+        raise NotImplementedError
 
     def listen(self, listener: Callable[[], None]) -> bool:
         if self._disk.has_leader:
@@ -141,6 +149,43 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
     assert turns >= 4
 
 
+@pytest.mark.parametrize("has_leader", [False, True], ids=["the task answers", "whoever ends the round answers"])
+async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, sender = Disk(), Recorder()
+    disk.has_leader = has_leader
+    acks = AckQueue(cast("Sender", sender), Counter())
+    encoded = most = 0
+    to_wire = AppendResult.to_wire
+
+    def counted(self: AppendResult) -> dict[str, Any]:
+        nonlocal encoded, most
+        encoded += 1
+        most = max(most, encoded)
+        return to_wire(self)
+
+    async def work() -> None:
+        nonlocal encoded
+        while len(acks):
+            encoded = 0
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(AppendResult, "to_wire", counted)
+    refused = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no such topic", topic="t"))] * 600)
+    too_long = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no" * 1_000, topic="t"))] * 600)
+    acks.add(0, Waiting(disk, 0), 100)
+    for number in range(1, 9):
+        acks.add(number, (Waiting(disk, 0, 600), refused, too_long)[number % 3], 100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(acks.run)
+        await wait_all_tasks_blocked()
+        disk.reach(1)
+        nursery.start_soon(work)
+        await wait_all_tasks_blocked()
+        acks.finish()
+    assert sender.sent == list(range(9))
+    assert most <= 4 * RESULTS_A_TURN, "the end of one and the beginning of the next, and that twice"
+
+
 async def test_what_a_round_has_reached_is_sent_before_any_task_runs() -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = True
@@ -185,7 +230,8 @@ def test_every_append_is_answered_once_and_in_order_whoever_comes_to_it_first(st
                 match step:
                     case "add":
                         for _ in range(count):
-                            acks.add(added, Waiting(disk, added), 100)
+                            results = RESULTS_A_TURN + 1 if added % 4 == 3 else 1
+                            acks.add(added, Waiting(disk, added, results), 100)
                             added += 1
                     case "reach":
                         disk.reach(min(added, disk.end + count))

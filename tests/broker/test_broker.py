@@ -18,7 +18,7 @@ from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSyst
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.frames import decode_value
+from seglog_protocol.frames import HEADER_BYTES_MAX, decode_value, encode_value
 from seglog_protocol.messages import (
     Ack,
     AlterTopicRequest,
@@ -33,6 +33,7 @@ from seglog_protocol.messages import (
     OffsetsPartition,
     OffsetsRequest,
     TopicsRequest,
+    reply_header,
 )
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
 from seglog_protocol.records import decode_records
@@ -105,8 +106,9 @@ async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_f
     assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log)]
     reply = await pending.wait()
     assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log), ("fdatasync", log)]
+    week_ago = broker.clock.now_ms() - 604_800_000  # retention.ms, by default
     assert reply.partitions == [
-        AppendResult("t", 0, base_offset=0, timestamp=-1, ack="disk", duplicate=False),
+        AppendResult("t", 0, base_offset=0, timestamp=-1, ack="disk", duplicate=False, expired_before=week_ago),
     ]
 
 
@@ -221,6 +223,24 @@ async def test_a_full_disk_is_told_to_the_operator_until_it_has_room_again(broke
     assert broker.hello().problems == []
 
 
+async def test_however_many_problems_there_are_the_greeting_fits_a_header_and_counts_them(broker: Broker) -> None:
+    broker.directory.report.problems += ["p" * 10_000] * 20_000
+    hello = broker.hello()
+    assert len(encode_value(reply_header(1, hello))) < HEADER_BYTES_MAX / 2
+    assert hello.problems[-1] == "and 19,800 more problems, which the broker's log names"
+
+
+async def test_a_producer_that_begins_on_a_full_disk_hears_how_full_it_is_and_may_ask_again(broker: Broker) -> None:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    fs.inject(Fault("pwritev", "seglog-producer-ids.json.tmp", error=errno.ENOSPC, sticky=True))
+    with pytest.raises(errors.DiskFullError, match=r"no producer id could be given: .* bytes are free") as caught:
+        await broker.init_producer()
+    assert caught.value.retriable
+    fs.heal()
+    assert (await broker.init_producer()).producer_id >= 0
+
+
 async def test_a_write_that_fails_leaves_the_log_as_it_was(broker: Broker) -> None:
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
@@ -305,7 +325,7 @@ async def test_a_reader_finishes_while_its_topic_is_deleted(broker: Broker) -> N
 
 async def ids(broker: Broker, *partitions: int | None) -> dict[str, str] | None:
     request = OffsetsRequest([OffsetsPartition("t", partition) for partition in partitions])
-    return broker.offsets(request).topic_ids
+    return (await broker.offsets(request)).topic_ids
 
 
 async def make_again(broker: Broker, count: int) -> None:
@@ -320,7 +340,7 @@ async def test_offsets_come_with_the_id_of_their_topic_whichever_partitions_are_
     assert await ids(broker, None) == await ids(broker, 1) == await ids(broker, 0, 1, 7) == there
     await make_again(broker, 0)
     assert await ids(broker, None) not in (there, {}, None)
-    unknown = broker.offsets(OffsetsRequest([OffsetsPartition("T"), OffsetsPartition("t", 0)]))
+    unknown = await broker.offsets(OffsetsRequest([OffsetsPartition("T"), OffsetsPartition("t", 0)]))
     assert unknown.topic_ids == await ids(broker, 0)
 
 
@@ -560,12 +580,12 @@ async def test_topics_are_listed_in_pages(broker: Broker) -> None:
     seen: list[str] = []
     more, after = True, ""
     while more:
-        reply, payload = broker.topics(TopicsRequest(after=after, limit=3))
+        reply, payload = await broker.topics(TopicsRequest(after=after, limit=3))
         names = [topic["name"] for topic in decode_value(payload, "topics")]
         seen += names
         more, after = reply.more, names[-1]
     assert seen == ["a", "b", "c", "t"]
-    reply, payload = broker.topics(TopicsRequest(names=["b", "x"], config=True))
+    reply, payload = await broker.topics(TopicsRequest(names=["b", "x"], config=True))
     [described] = decode_value(payload, "topics")
     assert described["config"]["segment.bytes"] == {"value": "1073741824", "origin": "default", "where": ""}
     assert isinstance(reply.unknown[0], errors.UnknownTopicError)
@@ -574,7 +594,7 @@ async def test_topics_are_listed_in_pages(broker: Broker) -> None:
 async def test_offsets_of_all_partitions_name_ends_durability_and_epoch(broker: Broker) -> None:
     await append(broker, batch(b"v", timestamp=5000), ack="disk")
     await append(broker, batch(b"w", timestamp=6000), ack="os")
-    reply = broker.offsets(OffsetsRequest([OffsetsPartition("t", timestamp=5500), OffsetsPartition("nope")]))
+    reply = await broker.offsets(OffsetsRequest([OffsetsPartition("t", timestamp=5500), OffsetsPartition("nope")]))
     first, second, unknown = reply.partitions
     assert (first.earliest, first.latest, first.durable, first.leader_epoch) == (0, 2, 1, 0)
     assert (first.offset, first.timestamp) == (1, 6000)

@@ -92,8 +92,8 @@ def stored(broker: Broker, partition: int = 0) -> list[bytes | None]:
     return [record.value for record in read_all(broker.partitions["t", partition].log)]
 
 
-def described(broker: Broker) -> dict[str, Any]:
-    _, payload = broker.topics(TopicsRequest(["t"], config=True))
+async def described(broker: Broker) -> dict[str, Any]:
+    _, payload = await broker.topics(TopicsRequest(["t"], config=True))
     [topic] = decode_value(payload, "topics")
     assert isinstance(topic, dict)
     return topic
@@ -103,18 +103,18 @@ def described(broker: Broker) -> dict[str, Any]:
 
 
 async def test_a_value_is_set_others_stay_and_the_reply_names_all_that_is_set(broker: Broker) -> None:
-    assert await alter(broker, config={"max.message.bytes": 5000}) == AlterTopicReply(
-        "t", 2, {"max.message.bytes": "5000", **OLD}
+    assert await alter(broker, config={"max.message.bytes": 3000}) == AlterTopicReply(
+        "t", 2, {"max.message.bytes": "3000", **OLD}
     )
-    config = described(broker)["config"]
-    assert config["max.message.bytes"] == {"value": "5000", "origin": "topic", "where": "max.message.bytes"}
+    config = (await described(broker))["config"]
+    assert config["max.message.bytes"] == {"value": "3000", "origin": "topic", "where": "max.message.bytes"}
     assert config["retention.ms"]["value"] == "1000"
 
 
 async def test_a_value_is_reset_to_the_brokers_default(broker: Broker) -> None:
     reply = await alter(broker, reset=["segment.bytes", "max.message.bytes"])  # the second one was not set at all
     assert reply.config == {"retention.ms": "1000"}
-    assert described(broker)["config"]["segment.bytes"]["origin"] == "default"
+    assert (await described(broker))["config"]["segment.bytes"]["origin"] == "default"
     assert broker.partitions["t", 1].log.config.segment_bytes == 1 << 30
 
 
@@ -181,13 +181,13 @@ async def test_a_topic_that_becomes_compacted_refuses_keyless_records_from_then_
 async def test_what_cannot_be_is_refused_whole_and_nothing_is_written(
     broker: Broker, fields: dict[str, Any], kind: type[errors.SeglogError], words: str
 ) -> None:
-    before = described(broker)
+    before = await described(broker)
     fs_of(broker).operations.clear()
     with pytest.raises(kind) as raised:
         await alter(broker, **fields)
     assert words in raised.value.message
     assert fs_of(broker).operations == []
-    assert described(broker) == before
+    assert (await described(broker)) == before
 
 
 async def test_a_topic_that_does_not_exist_is_answered_with_the_nearest(broker: Broker) -> None:
@@ -199,7 +199,7 @@ async def test_a_topic_that_does_not_exist_is_answered_with_the_nearest(broker: 
 
 
 async def test_only_what_was_changed_is_warned_of(broker: Broker) -> None:
-    reply = await alter(broker, config={"max.message.bytes": 5000})
+    reply = await alter(broker, config={"max.message.bytes": 3000})
     assert reply.warnings == [], "segment.bytes = 4096 was warned of when it was set"
     [warning] = (await alter(broker, config={"segment.bytes": 8192})).warnings
     assert "segment.bytes = 8192" in warning
@@ -221,7 +221,12 @@ async def test_added_partitions_are_served_with_the_new_configuration(broker: Br
     assert stored(broker, 0) == [b"before"]
     [refused] = await append(broker, b"x" * 500, partition=2)
     assert isinstance(refused.error, errors.MessageTooLargeError)
-    assert [r.partition for r in broker.offsets(OffsetsRequest([OffsetsPartition("t")])).partitions] == [0, 1, 2, 3]
+    assert [r.partition for r in (await broker.offsets(OffsetsRequest([OffsetsPartition("t")]))).partitions] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert broker.hello().partitions == 4
     found = open_broker(fs_of(broker).found_after(POWER_LOSS))
     assert stored(found, 3) == [b"in a new one"]
@@ -312,12 +317,12 @@ FAULTS = [
 async def test_a_full_disk_at_any_step_leaves_everything_as_it_was(broker: Broker, operation: str, path: str) -> None:
     fs = fs_of(broker)
     await append(broker, b"acked at disk")
-    before = described(broker)
+    before = await described(broker)
     fs.inject(Fault(operation, path, error=errno.ENOSPC))
     with pytest.raises(errors.StorageError, match="topic t could not be altered"):
         await alter(broker, partitions=4, config={"max.message.bytes": 5000}, reset=["retention.ms"])
     fs.heal()
-    assert described(broker) == before
+    assert (await described(broker)) == before
     assert set(broker.partitions) == {("t", 0), ("t", 1)}
     assert [r.error for r in await append(broker, b"x" * 2000, partition=1)] == [None], "the old limits hold"
     for policy in (PROCESS_KILL, POWER_LOSS):
@@ -365,7 +370,7 @@ async def test_records_below_an_offset_go_and_a_fetch_of_one_says_why(broker: Br
     assert isinstance(error, errors.OffsetOutOfRangeError)
     assert (error.requested, error.earliest, error.latest, error.reason) == (3, 4, 10, "truncated")
     assert (await fetch(broker, 4)).error is None
-    [ends] = broker.offsets(OffsetsRequest([OffsetsPartition("t", 0)])).partitions
+    [ends] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0)]))).partitions
     assert (ends.earliest, ends.latest) == (4, 10)
 
 
@@ -471,10 +476,13 @@ async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start
     assert {0, 4} == set(starts)
 
 
-async def test_a_log_start_that_cannot_be_written_is_an_error_and_may_be_asked_for_again(broker: Broker) -> None:
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+async def test_a_log_start_that_cannot_be_written_is_an_error_and_may_be_asked_for_again(
+    broker: Broker, error: int
+) -> None:
     await ten_records(broker)
     fs = fs_of(broker)
-    fs.inject(Fault("pwritev", "log-start-offset-checkpoint.tmp", error=errno.ENOSPC))
+    fs.inject(Fault("pwritev", "log-start-offset-checkpoint.tmp", error=error, sticky=True))
     with pytest.raises(errors.StorageError, match="ask again"):
         await truncate(broker, 4)
     fs.heal()

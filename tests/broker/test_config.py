@@ -1,6 +1,7 @@
 """Configuration: Kafka's keys and ranges, sources and their order, origins, warnings, and the page made of them."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 import tomllib
@@ -23,13 +24,16 @@ from seglog_broker.config import (
     validate_topic_config,
 )
 from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.consequences import BATCH_BYTES_MIN
 from seglog_broker.config.document import render_document
 from seglog_broker.config.keys import Key
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES
 from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
-from seglog_broker.config.values import LONG_MAX, Double, Whole
+from seglog_broker.config.values import LONG_MAX, Directory, Double, Kind, Whole, Words
+from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.quantities import reading_of, unit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_KEYS = [*TOPIC_KEYS.values(), *BROKER_KEYS.values()]
@@ -188,6 +192,36 @@ def test_the_limits_of_a_range_are_accepted_and_their_neighbours_refused(key: Ke
         assert "from 0 to 1" in refused_topic(**{key.attribute: "1.0001"}).message
 
 
+@pytest.mark.parametrize(
+    ("name", "possible", "refused"),
+    [
+        ("log.cleaner.io.max.bytes.per.second", ["1", "1e300", "0.5e1"], ["0", "-1", "0.99", "inf", "nan"]),
+        ("log.cleaner.io.buffer.load.factor", ["0.001", "0.9", "1"], ["0", "-0.9", "1.01", "0.0001"]),
+    ],
+)
+def test_what_would_stop_compaction_for_good_is_refused(name: str, possible: list[str], refused: list[str]) -> None:
+    for text in possible:
+        load_config(None, "", {}, [f"{name}={text}"])
+    for text in refused:
+        with pytest.raises(InvalidConfigError, match=f"{name} = .* must be a number"):
+            load_config(None, "", {}, [f"{name}={text}"])
+
+
+def test_a_description_says_of_a_value_that_it_has_no_effect() -> None:
+    config, _ = load_config(None, "", {}, ["compression.type=zstd", "min.insync.replicas=2"])
+    told = {line.key: line.shortfall for line in config.topic_defaults.describe()}
+    assert (told["compression.type"] or "").startswith("no effect yet: ")
+    assert (told["min.insync.replicas"] or "").startswith("no effect here: ")
+    assert told["segment.bytes"] is None
+    plain = {line.key: line.shortfall for line in TopicConfig().describe()}
+    assert plain["compression.type"] is None, "the broker does what the value says"
+    for key in TOPIC_KEYS.values():
+        if key.effect is Effect.NOW and not key.note:
+            assert plain[key.name] is None
+        elif key.holds is None:
+            assert plain[key.name] is not None, key.name
+
+
 @settings(deadline=None)
 @given(st.integers(-(2**70), 2**70))
 def test_a_whole_number_means_the_same_as_text_and_as_a_number(number: int) -> None:
@@ -203,7 +237,7 @@ def test_a_whole_number_means_the_same_as_text_and_as_a_number(number: int) -> N
 @settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_survives_being_written(number: float) -> None:
-    kind = BROKER_KEYS["log.cleaner.io.buffer.load.factor"].kind
+    kind = Double()
     assert kind.parse(kind.text(number)) == kind.parse(number) == number
 
 
@@ -231,6 +265,13 @@ def test_whatever_is_written_is_a_value_of_its_kind_or_one_sentence(raw: object,
 )
 def test_nothing_but_digits_is_a_whole_number(raw: object) -> None:
     assert "must be a whole number" in refused_topic(segment_bytes=raw).message
+
+
+@pytest.mark.parametrize("kind", [Words(), Directory()])
+@pytest.mark.parametrize("raw", [["0,0"], ["a,b", "c"], [","]])
+def test_a_word_of_a_list_has_no_comma_which_as_text_would_part_it(kind: Kind, raw: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"^must "):
+        kind.parse(raw)
 
 
 def test_a_long_refused_value_is_shown_in_part() -> None:
@@ -589,7 +630,7 @@ def test_the_description_of_a_topic_names_every_key_with_value_and_origin() -> N
     config, _ = load(flags=["log.retention.hours=1"])
     lines = {line.key: line for line in config.topic_config({"cleanup.policy": "compact,delete"}).describe()}
     assert list(lines) == list(TOPIC_KEYS)
-    assert lines["cleanup.policy"] == (
+    assert lines["cleanup.policy"][:4] == (
         "cleanup.policy",
         "compact,delete",
         Origin(OriginKind.TOPIC, "cleanup.policy"),
@@ -724,7 +765,21 @@ def test_every_cleaner_thread_needs_its_memory() -> None:
 def other_value(key: Key) -> str:
     """A valid value other than what the broker does anyway."""
     taken = {key.text(key.default if key.holds is None else key.holds)}
-    candidates = ["true", "false", "2", "3", "0.25", "127.0.0.1:1", "lz4", "compact", "1:1", "2000000", "json", "debug"]
+    candidates = [
+        "true",
+        "false",
+        "2",
+        "3",
+        "0.25",
+        "127.0.0.1:1",
+        "lz4",
+        "compact",
+        "1:1",
+        "2000000",
+        "json",
+        "debug",
+        "empty",
+    ]
     for text in [*candidates, "LogAppendTime"]:
         try:
             key.kind.parse(text)
@@ -738,6 +793,7 @@ def other_value(key: Key) -> str:
 @pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
 def test_setting_a_topic_key_that_does_nothing_says_so(key: Key) -> None:
     _, warnings = validate_topic_config({key.name: other_value(key)})
+    warnings = [warning for warning in warnings if " effect" in warning]
     assert bool(warnings) == (key.effect is not Effect.NOW or bool(key.note))
     assert all(warning.startswith(key.name) and warning.endswith(".") for warning in warnings)
 
@@ -796,7 +852,7 @@ def test_the_example_configuration_loads_without_a_warning() -> None:
     text = (ROOT / "deploy" / "seglogd.toml").read_text(encoding="utf-8")
     config, warnings = load(text)
     assert warnings == []
-    assert config.log_dir == "/var/lib/seglog"
+    assert config.log_dir == "/var/lib/seglog/data"
     assert all(config.origin(name).kind is OriginKind.FILE for name in tomllib.loads(text))
 
 
@@ -811,3 +867,124 @@ def test_loading_the_configuration_imports_no_loop_and_no_codecs() -> None:
 
 def test_no_limit_is_kafkas_largest_number() -> None:
     assert TopicConfig().message_timestamp_before_max_ms == LONG_MAX
+
+
+# --- Durations, sizes, consequences -----------------------------------------------------------------------------------
+
+
+def test_every_number_of_time_or_bytes_is_known_as_one_by_its_name() -> None:
+    """A new key that counts something else is to be listed here; one that does not must be readable with its unit."""
+    numbers = {name for key in ALL_KEYS for name in key_names(key) if isinstance(key.kind, Whole | Double)}
+    assert {name for name in numbers if unit_of(name) is None} == {
+        *("flush.messages", "log.flush.interval.messages", "min.insync.replicas"),
+        *("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", "log.cleaner.io.buffer.load.factor"),
+        *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+        *("num.partitions", "seglog.connections.max", "seglog.handles.max"),
+        *("num.recovery.threads.per.data.dir", "log.cleaner.threads"),
+        *("offsets.topic.num.partitions", "transaction.state.log.num.partitions"),
+    }
+
+
+def key_names(key: Key) -> set[str]:
+    return {key.name, *key.aliases, *(synonym.name for synonym in key.synonyms)}
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "number"),
+    [
+        ("retention.ms", "7d", 604_800_000),
+        ("retention.ms", "1d12h", 129_600_000),
+        ("retention.ms", "1.5 h", 5_400_000),
+        ("retention.ms", "500ms", 500),
+        ("retention.ms", "2w", 1_209_600_000),
+        ("segment.ms", "90min", 5_400_000),
+        ("retention.bytes", "1GiB", 1 << 30),
+        ("retention.bytes", "1 gb", 10**9),
+        ("retention.bytes", "1.5G", 3 << 29),
+        ("segment.bytes", "64M", 64 << 20),
+        ("max.message.bytes", "500kB", 500_000),
+        ("internal.segment.bytes", "1024B", 1024),
+    ],
+)
+def test_a_duration_or_size_is_taken_as_people_write_it_and_kept_as_a_number(
+    name: str, written: str, number: int
+) -> None:
+    kept, _ = validate_topic_config({name: written})
+    assert list(kept.values()) == [str(number)]
+
+
+def test_broker_keys_are_taken_so_from_file_environment_and_flags_each_in_its_unit() -> None:
+    config, _ = load(
+        '"log.retention.hours" = "30d"\n"socket.request.max.bytes" = "64MiB"',
+        {"SEGLOG_LOG_SEGMENT_BYTES": "128MiB", "SEGLOG_SCRUB_BYTES_PER_SECOND": "1MB"},
+        ["connections.max.idle.ms=5m", "log.cleaner.io.max.bytes.per.second=10MiB"],
+    )
+    assert config.topic_defaults.retention_ms == 30 * 24 * HOUR_MS
+    assert config.socket_request_max_bytes == 64 << 20
+    assert config.topic_defaults.segment_bytes == 128 << 20
+    assert config.seglog_scrub_bytes_per_second == 1_000_000
+    assert config.connections_max_idle_ms == 300_000
+    assert config.log_cleaner_io_max_bytes_per_second == 10 << 20
+
+
+@pytest.mark.parametrize("written", ["1M", "7 days", "1GiB", "d", "-7d", "1h1GiB", "7d,", "1e3s"])
+def test_a_duration_that_is_none_is_refused_with_examples(written: str) -> None:
+    message = refused_topic(retention_ms=written).message
+    assert f"retention.ms = {written} cannot be used" in message
+    assert "milliseconds, also written as in 7d, 12h, 30m" in message
+    if written == "1M":
+        assert "(the units are ms, s, m or min, h, d and w)" in message
+
+
+def test_a_duration_must_come_out_whole_and_in_range() -> None:
+    assert "must be a whole number of hours" in refused(flags=["log.retention.hours=90m"]).message
+    assert "must be a whole number of bytes" in refused_topic(retention_bytes="1.0001KiB").message
+    assert "from 1024 to" in refused_topic(segment_bytes="1000B").message
+    assert "also written as in 1GiB" in refused_topic(segment_bytes="7d").message
+
+
+@pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
+def test_every_default_can_be_written_as_it_is_read(key: Key) -> None:
+    unit = unit_of(key.name)
+    if unit is not None and isinstance(key.default, int):
+        reading = re.sub(r"(\d+) (d|h|m|s)\w+$", r"\1\2", reading_of(key.default, unit))
+        if reading not in {"", "no limit"}:
+            assert validate_topic_config({key.name: reading})[0] == {key.name: str(key.default)}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"retention.bytes": "-5"}, "retention.bytes = -5 sets no limit, as -1 does."),
+        ({"retention.bytes": "1M"}, "retention.bytes = 1048576 is less than segment.bytes = 1073741824: "),
+        ({"retention.ms": 604_800 // 3600}, "retention.ms = 168 counts milliseconds: "),
+        ({"retention.ms": 0}, "retention.ms = 0 counts milliseconds: "),
+        ({"max.message.bytes": 67}, "max.message.bytes = 67 refuses every record: the smallest batch there is has 68 "),
+        ({"max.message.bytes": 100}, "max.message.bytes = 100 refuses all but the smallest records: "),
+        (
+            {"max.message.bytes": "2M", "segment.bytes": "1M"},
+            "max.message.bytes = 2097152 is more than segment.bytes = 1048576: ",
+        ),
+    ],
+)
+def test_a_value_that_few_can_mean_is_taken_with_a_warning_that_says_what_follows(
+    overrides: Mapping[str, object], says: str
+) -> None:
+    assert [warning for warning in validate_topic_config(overrides)[1] if warning.startswith(says)]
+
+
+def test_the_smallest_limit_that_is_no_empty_promise_lets_a_record_in() -> None:
+    assert len(encode_batch([(0, None, None, ())])) == BATCH_BYTES_MIN
+
+
+def test_a_brokers_default_is_warned_about_under_the_name_it_was_written() -> None:
+    _, warnings = load(flags=["log.retention.bytes=-5", "message.max.bytes=100"])
+    assert [warning.partition(" = ")[0] for warning in warnings] == ["log.retention.bytes", "message.max.bytes"]
+
+
+def test_nothing_is_said_of_defaults_and_of_what_is_usual() -> None:
+    assert load()[1] == []
+    usual = {"retention.ms": "7d", "retention.bytes": "10GiB", "max.message.bytes": "4MiB", "segment.bytes": "256MiB"}
+    assert validate_topic_config(usual)[1] == []
+    compacted = {"cleanup.policy": "compact", "retention.ms": 5, "retention.bytes": 5}
+    assert validate_topic_config(compacted)[1] == []

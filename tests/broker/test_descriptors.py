@@ -1,12 +1,24 @@
 """Descriptors are shared: logs have theirs, something is kept for operators, connections get the rest."""
 
+import os
 import resource
 from collections.abc import Callable
 
 import pytest
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.descriptors import CONNECTIONS_MIN, RESERVED, connections_max, raise_limit
+from seglog_broker.descriptors import (
+    CONNECTIONS_MIN,
+    EXCESS_MIN,
+    HANDLES_MIN,
+    RESERVED,
+    STOP_RESERVE,
+    StopReserve,
+    connections_max,
+    handles_excess_max,
+    handles_max,
+    raise_limit,
+)
 
 Grant = Callable[[int, int], None]
 
@@ -61,3 +73,37 @@ def test_too_few_are_told_with_what_is_left_for_connections(grant: Grant) -> Non
     [warning] = raise_limit(BrokerConfig())
     assert "only 1024 open files" in warning
     assert "384 connections" in warning
+
+
+@pytest.mark.parametrize("limit", [40, 64, 96, 160, 256, 500, 700, 1024, 4096])
+def test_logs_never_take_what_connections_and_a_stop_need(grant: Grant, limit: int) -> None:
+    grant(limit, limit)
+    config = BrokerConfig()
+    files, excess = handles_max(config), handles_excess_max(config)
+    assert files >= HANDLES_MIN
+    assert excess >= EXCESS_MIN
+    if limit >= 64:
+        assert files + excess + CONNECTIONS_MIN + min(STOP_RESERVE, limit // 8) < limit
+    assert files + connections_max(config) + RESERVED <= max(limit, HANDLES_MIN + CONNECTIONS_MIN + RESERVED)
+
+
+def test_a_small_number_of_handles_is_what_it_is(grant: Grant) -> None:
+    grant(1024, 1024)
+    assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1
+    grant(64, 64)
+    assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1
+
+
+def test_the_reserve_of_the_stop_is_held_until_then(grant: Grant) -> None:
+    grant(1024, 1024)
+    before = os.dup(0)
+    os.close(before)
+    reserve = StopReserve()
+    taken = os.dup(0)
+    os.close(taken)
+    assert taken >= before + STOP_RESERVE
+    reserve.release()
+    reserve.release()
+    after = os.dup(0)
+    os.close(after)
+    assert after == before

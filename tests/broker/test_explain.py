@@ -399,6 +399,38 @@ async def test_a_segment_that_expires_while_the_disk_is_waited_for_is_told_of_as
     assert [(s.base_offset, s.state) for s in await scene.segments()] == [(0, "deleted"), (1, "closed"), (2, "active")]
 
 
+@pytest.mark.parametrize("every", [1, 1_000], ids=["all the time", "twice"])
+async def test_a_page_is_whole_though_segments_leave_the_log_while_others_before_it_are_judged(every: int) -> None:
+    scene = Scene()
+    await scene.create(retention_ms=-1)
+    scene.append(*[NOW] * 1_000)
+    turns = 0
+    is_over = False
+
+    async def shorten() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            if (turns in {15, 20} or turns % every == 0) and scene.log.log_start_offset < 800:
+                before = scene.log.log_start_offset + 10
+                await scene.broker.answer(TruncateRequest([TruncatePartition("t", 0, before)]))
+                await scene.check()
+            if turns == 3:
+                scene.append(NOW)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shorten)
+        reply, told = await scene.explain(after=949)
+        is_over = True
+    assert turns > 3
+    assert scene.log.log_start_offset >= 20
+    assert [segment.base_offset for segment in told] == list(range(950, 1_001))
+    assert (reply.latest, told[-1].next_offset, reply.more) == (1_001, 1_001, False)
+    assert [segment.state for segment in told] == ["closed"] * 50 + ["active"]
+    assert told[0].behind == reply.earliest
+
+
 async def test_a_topic_that_is_deleted_while_the_disk_is_waited_for_is_unknown() -> None:
     offload = Meddling()
     scene = await cold_scene(offload)

@@ -104,7 +104,7 @@ async def test_missing_ranges_inside_the_answer_are_named_and_damaged_ones_are_n
 async def test_damage_right_behind_a_hole_is_named_with_it() -> None:
     broker, _ = await with_batches(0, 10, 20, compacted_before=20)
     flip_bit(broker.fs, LOG, 8 + len(encode_batch([(1, b"k", b"v", ())] * 2)) + 1)  # the second batch's length
-    broker.partitions["t", 0].log.segments[0].rebuild_indexes()
+    broker.partitions["t", 0].log.segments[0].offset_index.reset()
     result = await fetch(broker, 0)
     assert result.gaps is None, "the answer ends before it"
     error = (await fetch(broker, 2)).error

@@ -86,10 +86,3 @@ def test_what_a_peer_sent_cannot_steer_the_terminal() -> None:
     structlog.get_logger().info("connection_refused", reason="\x1b]0;owned\x07", topic="one\ntwo")
     assert "\x1b]0" not in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 1
-
-
-def test_a_log_that_nobody_takes_stops_nothing() -> None:
-    stream = io.StringIO()
-    logs.configure("json", "info", stream)
-    stream.close()
-    structlog.get_logger().info("segment_rolled")

@@ -159,9 +159,10 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
     """The second one must work even while something keeps the loop busy."""
     code = (
         "import os, signal, time, trio\n"
-        "from seglog_broker.__main__ import _stopping_on_signals\n"
+        "from seglog_broker.signals import Signals\n"
         "async def main():\n"
-        "    with trio.CancelScope() as scope, _stopping_on_signals(scope):\n"
+        "    with trio.CancelScope() as scope, Signals() as signals:\n"
+        "        signals.attach(scope.cancel, int)\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "        time.sleep(60)\n"
@@ -171,7 +172,7 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
     assert done.returncode == 128 + signal.SIGINT
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["seglog_broker.config", "trio", "structlog", "seglog_broker.server", "msgpack"])
 def test_a_signal_that_comes_while_it_is_still_being_imported_ends_it_without_a_word(
     module: str, number: signal.Signals, tmp_path: Path

@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from seglog_broker.listeners import acks, connection, native
 from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.native import ListenError, open_listeners
+from seglog_broker.listeners.replies import RESULTS_A_TURN
 from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
 from seglog_broker.offload import InlineOffload, Offload
 from seglog_broker.storage.filesystem import File, PosixFileSystem
@@ -24,9 +25,15 @@ from seglog_protocol.errors import InvalidTopicError
 from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, encode_frame, encode_value
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
+    AppendPartition,
+    AppendRequest,
     CreateTopicRequest,
     HelloRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    Request,
     TopicsRequest,
+    decode_request,
     request_header,
 )
 from tests.broker.fake_broker import (
@@ -356,6 +363,57 @@ async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
         frames = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in range(count)]
         await peer.stream.send_all(b"".join(frames))
         assert await peer.receive_ids(count) == list(range(count))
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("topic", ["commits", "missing"])
+async def test_a_long_reply_to_an_append_is_made_in_turns_and_keeps_its_place(topic: str) -> None:
+    broker = FakeBroker()
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+        await trio.lowlevel.checkpoint()
+
+    broker.turn = turn  # type: ignore[method-assign]
+    count = 3 * RESULTS_A_TURN
+    long = AppendRequest([AppendPartition(topic, 0, 1)] * count, "os")
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        small = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in (1, 3)]
+        await peer.stream.send_all(small[0] + encode_frame(request_header(2, long), [bytes(count)]) + small[1])
+        replies = [(await peer.receive()).header for _ in range(3)]
+    assert [(reply["id"], len(reply["partitions"])) for reply in replies] == [(1, 1), (2, count), (3, 1)]
+    assert turns >= 3
+
+
+@pytest.mark.trio
+async def test_long_requests_of_many_connections_are_decoded_one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeBroker()
+    allowed = decoded = 0
+
+    async def turn() -> None:
+        nonlocal allowed
+        await trio.lowlevel.checkpoint()
+        allowed += 1
+
+    def decode(header: Mapping[str, Any]) -> Request:
+        nonlocal decoded
+        decoded += header["api"] == "offsets"
+        assert decoded <= allowed or header["api"] == "hello"
+        return decode_request(header)
+
+    broker.turn = turn  # type: ignore[method-assign]
+    monkeypatch.setattr(connection, "decode_request", decode)
+    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (connection.PARTITIONS_AT_ONCE + 1))
+    async with serving(broker) as served:
+        peers = [await served.greeted() for _ in range(5)]
+        for peer in peers:
+            await peer.send(1, long)
+        for peer in peers:
+            assert len((await peer.receive()).header["partitions"]) == len(long.partitions)
+    assert decoded == 5
 
 
 @pytest.mark.trio

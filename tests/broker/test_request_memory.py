@@ -1,109 +1,214 @@
-"""The budget of memory for large requests: never exceeded, first come first served, nothing lost by cancellation."""
+"""The budget of memory for large requests: never exceeded, the oldest first, always one that can be finished."""
 
-from functools import partial
+from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.request_memory import RequestMemory
+from seglog_broker.request_memory import GRACE_SECONDS, PACE_BYTES, RequestMemory, Share
 from seglog_protocol.frames import Frame
 
 
-async def take(memory: RequestMemory, size: int, order: list[int]) -> None:
-    await memory.take(size)
+async def take(share: Share, size: int, order: list[int]) -> None:
+    await share.take(size)
     order.append(size)
 
 
-async def test_what_fits_is_given_at_once_and_what_does_not_waits_its_turn() -> None:
-    memory = RequestMemory(100)
+async def test_what_fits_is_given_at_once_and_one_that_does_not_fit_can_still_be_finished() -> None:
+    memory = RequestMemory(200)
+    assert memory.request_bytes_max == 100, "half is kept for one request at a time"
+    first, second, third = (memory.begin() for _ in range(3))
     order: list[int] = []
+    await first.take(60)
+    await second.take(30)
+    assert (memory.used, memory.waits) == (90, 0)
+    await third.take(70)  # of what is kept
+    assert (memory.used, memory.waits) == (160, 0)
     async with trio.open_nursery() as nursery:
-        for size in (60, 50, 10):
-            nursery.start_soon(take, memory, size, order)
-            await wait_all_tasks_blocked()
-        assert (order, memory.used, memory.waiting) == ([60], 60, 2), "10 would fit, but 50 came first"
-        memory.give_back(60)
+        nursery.start_soon(take, second, 40, order)
         await wait_all_tasks_blocked()
-        assert ([60, *sorted(order[1:])], memory.used, memory.waiting, memory.waits) == ([60, 10, 50], 60, 0, 2)
+        nursery.start_soon(take, first, 39, order)
+        await wait_all_tasks_blocked()
+        assert (order, memory.waiting) == ([], 2), "until the third is done no other request gets any of that"
+        await third.take(30)
+        assert memory.used == 190
+        third.close()
+        await wait_all_tasks_blocked()
+        assert (order, memory.used, memory.waiting) == ([39], 129, 1), "the older one first, though it asked later"
+        first.close()
+        await wait_all_tasks_blocked()
+    assert (order, memory.used, memory.waits) == ([39, 40], 70, 2)
+
+
+async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -> None:
+    memory = RequestMemory(200)
+    shares = [memory.begin() for _ in range(4)]
+    order: list[int] = []
+    await shares[0].take(90)
+    await shares[1].take(90)  # may be finished
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take, shares[2], 50, order)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(take, shares[3], 1, order)
+        await wait_all_tasks_blocked()
+        assert order == [], "1 would fit, but 50 came first"
+        shares[1].close()
+        await wait_all_tasks_blocked()
+        shares[0].close()
+    assert sorted(order) == [1, 50]
 
 
 async def test_who_gives_up_waiting_is_passed_over_and_lets_smaller_ones_by() -> None:
-    memory = RequestMemory(100)
+    memory = RequestMemory(200)
+    holding, finishing, impatient, patient = (memory.begin() for _ in range(4))
     order: list[int] = []
+    await holding.take(90)
+    await finishing.take(20)  # of what is kept for one
+    holding.close()
     async with trio.open_nursery() as nursery:
-        await memory.take(60)
-        with trio.CancelScope() as impatient:
+        with trio.CancelScope() as scope:
             async with trio.open_nursery() as inner:
-                inner.start_soon(take, memory, 90, order)
+                inner.start_soon(take, impatient, 90, order)
                 await wait_all_tasks_blocked()
-                nursery.start_soon(take, memory, 30, order)
+                nursery.start_soon(take, patient, 30, order)
                 await wait_all_tasks_blocked()
                 assert order == []
-                impatient.cancel()
+                scope.cancel()
         await wait_all_tasks_blocked()
-        assert (order, memory.used) == ([30], 90)
+        assert (order, memory.used, memory.waiting) == ([30], 50, 0)
 
 
 async def test_who_is_cancelled_in_the_moment_it_is_served_gives_it_back() -> None:
-    memory = RequestMemory(100)
-    await memory.take(100)
+    memory = RequestMemory(200)
+    holding, finishing, waiting = (memory.begin() for _ in range(3))
+    await holding.take(100)
+    await finishing.take(100)
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(take, memory, 80, [])
+            nursery.start_soon(take, waiting, 80, [])
             await wait_all_tasks_blocked()
             scope.cancel()
-            memory.give_back(100)  # before the other has noticed
-    assert (memory.used, memory.waiting) == (0, 0)
+            finishing.close()  # before the other has noticed
+    assert (memory.used, memory.waiting) == (180, 0)
+    waiting.close()
+    assert memory.used == 100
 
 
 async def test_spare_buffers_count_and_are_dropped_before_anybody_waits() -> None:
-    memory = RequestMemory(1_000_000)
+    memory = RequestMemory(2_000_000)
     memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
-    await memory.take(500_000)
+    share = memory.begin()
+    await share.take(500_000)
     assert memory.pool.spare_bytes == 400_000
-    await memory.take(400_000)
+    await share.take(400_000)
     assert (memory.pool.spare_bytes, memory.used) == (0, 900_000)
 
 
 async def test_a_spare_buffer_that_is_larger_than_needed_counts_as_what_it_is() -> None:
-    memory = RequestMemory(1_000)
-    await memory.take(100)
-    memory.correct(100, 700)
-    assert memory.used == 700
-    memory.give_back(700)
+    memory = RequestMemory(2_000_000)
+    memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
+    share = memory.begin()
+    assert share.take_spare(500_000) is None
+    assert len(share.take_spare(100_000) or b"") == 400_000
+    assert (memory.used, memory.pool.spare_bytes) == (400_000, 0)
+    share.close()
     assert memory.used == 0
 
 
-@pytest.mark.trio
-@given(st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=30))
-async def test_however_requests_come_go_and_are_cancelled_the_budget_holds_and_ends_unused(
-    steps: list[tuple[int, bool]],
-) -> None:
-    memory = RequestMemory(100)
-    served: list[int] = []
-    asked: list[int] = []
+async def test_a_request_is_too_slow_only_while_others_wait_for_what_it_holds(autojump_clock: MockClock) -> None:
+    memory = RequestMemory(200)
+    slow, other = memory.begin(), memory.begin()
+    await slow.take(100)
+    await other.take(100)
+    await trio.sleep(1000)
+    assert not slow.is_too_slow(60), "it disturbs no other connection"
+    waiting = memory.begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take, waiting, 10, [])
+        await wait_all_tasks_blocked()
+        assert slow.is_too_slow(60)
+        assert not slow.is_too_slow(1000 * PACE_BYTES), "so much in 1000 seconds is not slow"
+        assert not waiting.is_too_slow(0), "it waits for memory, not for its peer"
+        await trio.sleep(1000)
+        other.close()
+        await wait_all_tasks_blocked()
+        another = memory.begin()
+        nursery.start_soon(take, another, 100, [])
+        await wait_all_tasks_blocked()
+        assert memory.waiting == 1
+        assert not waiting.is_too_slow(10), "the time in which it had to wait does not count"
+        await trio.sleep(GRACE_SECONDS + 0.1)
+        assert waiting.is_too_slow(10)
+        slow.close()
+        waiting.close()
 
-    async def request(size: int, scope: trio.CancelScope, *, is_cancelled: bool) -> None:
-        with scope:
-            await memory.take(size)
-            if not is_cancelled:
-                served.append(size)
-            try:
-                assert memory.used <= 100
-                await trio.lowlevel.checkpoint()
-            finally:
-                memory.give_back(size)
+
+# --- Any requests whatever --------------------------------------------------------------------------------------------
+
+LIMIT = 2_000
+Peer = tuple[int, int, bool]  # bytes of its request, bytes it sends at a time, whether it stops for good half way
+
+
+@pytest.mark.trio
+@given(
+    st.lists(st.tuples(st.integers(1, LIMIT // 2), st.integers(1, 400), st.booleans()), max_size=25),
+    st.randoms(use_true_random=False),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+async def test_whatever_peers_send_the_limit_holds_and_every_request_that_comes_is_served(
+    autojump_clock: MockClock, peers: list[Peer], dice: Any
+) -> None:
+    """Peers that stop for good half way are cut off as the listener does it, and only so: nothing else ends them."""
+    memory = RequestMemory(LIMIT)
+    served: list[int] = []
+    wanted = [number for number, (_, _, stops) in enumerate(peers) if not stops]
+    all_served = trio.Event()
+    receiving: dict[int, tuple[Share, int, trio.CancelScope]] = {}  # and how much came
+
+    async def serve(number: int, peer: Peer) -> None:
+        size, step, stops = peer
+        await trio.sleep(dice.random())
+        share, received = memory.begin(), 0
+        try:
+            while received < size:
+                if stops and received >= size // 2:
+                    with trio.CancelScope() as receiving_scope:
+                        receiving[number] = share, received, receiving_scope
+                        await trio.sleep_forever()
+                    return
+                await trio.sleep(dice.random() / 100)
+                receiving.pop(number, None)
+                granted = min(size - received, max(1, min(step, received + 1)))
+                await share.take(granted)
+                received += granted
+                assert memory.used <= LIMIT
+            await trio.sleep(dice.random() / 10)  # it is worked on
+            served.append(number)
+            if len(served) == len(wanted):
+                all_served.set()
+        finally:
+            receiving.pop(number, None)
+            share.close()
+
+    async def watch() -> None:
+        while True:
+            await trio.sleep(1)
+            for share, received, scope in list(receiving.values()):
+                if share.is_too_slow(received):
+                    scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        for size, is_cancelled in steps:
-            scope = trio.CancelScope()
-            nursery.start_soon(partial(request, size, scope, is_cancelled=is_cancelled))
-            if is_cancelled:
-                scope.cancel()
-            else:
-                asked.append(size)
+        nursery.start_soon(watch)
+        for number, peer in enumerate(peers):
+            nursery.start_soon(serve, number, peer)
+        if not wanted:
+            all_served.set()
+        with trio.move_on_after(10_000):
+            await all_served.wait()
+        assert sorted(served) == wanted
+        assert memory.waiting == 0 or len(receiving) < len(peers)
+        nursery.cancel_scope.cancel()
     assert (memory.used, memory.waiting) == (0, 0)
-    assert sorted(served) == sorted(asked)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.native import ListenError
 from seglog_broker.offload import Offload
-from seglog_broker.server import serve
+from seglog_broker.server import LoadProgress, serve
+from seglog_broker.service_manager import ServiceManager
 from seglog_broker.storage.clock import SystemClock
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -106,3 +107,49 @@ async def test_what_keeps_it_from_starting_is_raised_as_it_is(tmp_path: Path) ->
                 await serve(config, fs=PosixFileSystem(), clock=SystemClock(), offload=Offload(), listen=served.address)
         await wait_all_tasks_blocked()
         served.stop()
+
+
+@pytest.mark.trio
+async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_good_order(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    async with trio.open_nursery() as nursery:
+        served = await started(nursery, folder, trio.CancelScope())
+        peer = await served.greeted()
+        await peer.send(1, CreateTopicRequest("commits", 9))
+        assert (await peer.receive()).header.get("error") is None
+        served.stop()
+        assert await peer.hung_up()
+        await served.close_peers()
+    config = dataclasses.replace(BrokerConfig(), log_dir=str(folder))
+    asked = iter([False] * 4 + [True] * 9)
+    problems: list[str] = []
+    with capture_logs() as logged:
+        await serve(
+            config,
+            fs=PosixFileSystem(),
+            clock=SystemClock(),
+            offload=Offload(),
+            listen="127.0.0.1:0",
+            problems=problems,
+            stop_wanted=lambda: next(asked),
+        )
+    assert [entry["event"] for entry in logged] == ["broker_starting", "loading_stopped", "broker_stopped"]
+    assert {name: logged[1][name] for name in ("partitions", "of")} == {"partitions": 4, "of": 9}
+    assert not problems
+    assert (folder / ".kafka_cleanshutdown").exists()
+    async with trio.open_nursery() as nursery:
+        with capture_logs() as logged:
+            (await started(nursery, folder, trio.CancelScope())).stop()
+    assert [entry["partitions"] for entry in logged if entry["event"] == "broker_ready"] == [9]
+    assert "partition_recovered" not in [entry["event"] for entry in logged]
+
+
+@pytest.mark.trio
+async def test_loading_tells_how_far_it_is_every_few_seconds(mock_clock: MockClock) -> None:
+    progress = LoadProgress("data", ServiceManager(), lambda: False)
+    with capture_logs() as logged:
+        for done in range(20):
+            progress(done, 20)
+            mock_clock.jump(0.5)
+    assert [entry["partitions"] for entry in logged] == [6, 12, 18]
+    assert {(entry["event"], entry["of"]) for entry in logged} == {("partitions_loading", 20)}

@@ -299,3 +299,43 @@ def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_be
     assert accumulator.buffered_bytes == 0
     assert accumulator.unresolved == 0
     assert accumulator.kept() == []
+
+
+def test_many_small_batches_are_given_out_and_given_up_in_as_many_steps_as_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, looks = 2_000, 0
+
+    class Watched(ProducerBatch):
+        """Counts how often a batch is looked at."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name in {"deadline", "attempts", "order"}
+            return super().__getattribute__(name)
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return self is other
+
+        __hash__ = ProducerBatch.__hash__
+
+    monkeypatch.setattr("seglog.batching.ProducerBatch", Watched)
+    accumulator = make(batch_bytes=1, buffer_bytes=1e9)
+    for number in range(count):
+        add(accumulator, b"x", now=float(number))
+    for _ in range(count // 4):
+        accumulator.unsent(accumulator.take(0.0))  # lost with the connection, and put back
+        (batch,) = accumulator.take(0.0)
+        accumulator.answer(batch, landed(), 0.0)
+    for number in range(count * 3 // 4):
+        accumulator.expire(number + LIMITS.delivery_seconds)
+        accumulator.next_expiry()
+    assert accumulator.unresolved == count // 4
+    accumulator.abandon(BrokerStoppingError("over"))
+    assert accumulator.unresolved == 0
+    assert accumulator.next_expiry() is None
+    assert looks < 20 * count

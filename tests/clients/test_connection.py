@@ -94,10 +94,13 @@ def test_an_error_without_an_id_is_raised_as_it_is() -> None:
         connection.next_reply()
 
 
-def test_a_request_too_large_for_a_header_changes_nothing() -> None:
+def test_a_request_that_no_header_can_hold_changes_nothing() -> None:
     connection = Connection()
     with pytest.raises(LocalProtocolError, match="fewer partitions"):
         connection.send(DeleteTopicRequest("x" * 2_000_000))
+    for number in (2**64, -(2**63) - 1, 10**30):
+        with pytest.raises(LocalProtocolError, match="a number in the append request fits no field"):
+            connection.send(AppendRequest([AppendPartition("t", number, 6000)]))
     assert connection.send(DeleteTopicRequest("t"))[0] == 1
 
 

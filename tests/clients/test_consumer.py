@@ -1,5 +1,6 @@
 """The blocking consumer and the client against a broker in a thread."""
 
+import json
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,10 @@ from seglog_protocol.messages import (
     FetchRequest,
     FetchResult,
     HelloRequest,
+    LagPartition,
+    LagReply,
+    LagRequest,
+    LagResult,
     OffsetsRequest,
     Request,
     TopicsRequest,
@@ -67,7 +72,7 @@ def test_reading_ends_at_the_end_seen_at_start() -> None:
             fill(broker, 10, first=10)
             assert values(consumer) == list(range(10))
             assert consumer.positions() == {0: 10}
-            assert consumer.lag() == {0: 10}
+            assert consumer.records_behind() == {0: 10}
             assert values(consumer) == []
 
 
@@ -105,7 +110,10 @@ def test_every_partition_is_read_or_only_some() -> None:
             fill(broker, 5, partition=partition)
         assert sorted((r.partition, r.offset) for r in read(client)) == [(p, n) for p in range(3) for n in range(5)]
         assert {r.partition for r in read(client, partitions=[0, 2])} == {0, 2}
-        assert [(r.partition, r.offset) for r in read(client, start={1: 3})] == [(1, 3), (1, 4)]
+        assert [(r.partition, r.offset) for r in read(client, start={1: 3}, partitions=[1])] == [(1, 3), (1, 4)]
+        assert [(r.partition, r.offset) for r in read(client, start={0: 5, 1: 3})] == [(1, 3), (1, 4)] + [
+            (2, n) for n in range(5)
+        ], "one that positions do not name was added since"
 
 
 def test_one_fetch_is_on_its_way_while_records_are_worked_on() -> None:
@@ -273,6 +281,8 @@ def test_a_consumer_outlives_a_broker_that_is_replaced_by_one_of_an_older_versio
         broker.start()
         assert values(consumer, 1) == [3]
         assert set(map(str, topic_ids_named(broker))) == {"None"}
+        fetches = [request for request in broker.requests if isinstance(request, FetchRequest)]
+        assert {request.version_needed() for request in fetches} == {1}
 
 
 def test_a_broker_that_stays_away_is_an_error_after_a_while() -> None:
@@ -454,3 +464,108 @@ def test_ping_and_the_end() -> None:
         with pytest.raises(ClientClosedError):
             client.topics()
         assert broker.asked(OffsetsRequest) == 0
+
+
+def test_lag_is_asked_for_over_the_consumers_own_connection_and_again_when_that_broke() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        asked: list[LagRequest] = []
+
+        def script(request: Request, _: memoryview) -> Answer | None:
+            if not isinstance(request, LagRequest):
+                return None
+            asked.append(request)
+            if len(asked) == 1:
+                return CLOSE
+            near = LagResult("t", 0, 0, 10, 8, timestamp=7_000, newest_timestamp=9_000, lost_from_ms=20_000)
+            far = LagResult("t", 1, earliest=5, latest=5, durable=5)
+            return LagReply([near, far], now_ms=10_000)
+
+        broker.script = script
+        fill(broker, 9)
+        for durable_only, records in ((False, 7), (True, 5)):
+            with client.consumer("t", durable_only=durable_only) as consumer:
+                values(consumer, 3)
+                lag = consumer.lag()
+            assert asked[-1].partitions == [LagPartition("t", 0, 3), LagPartition("t", 1, 0)]
+            assert (lag[0].position, lag[0].records, lag[0].seconds, lag[0].seconds_to_loss) == (3, records, 3.0, 10.0)
+            assert (lag[1].records, lag[1].seconds, lag[1].seconds_to_loss, lag[1].lost) == (0, 0.0, None, 5)
+        assert len(asked) == 3
+        closed = client.consumer("t")
+        closed.close()
+        with pytest.raises(ClientClosedError):
+            closed.lag()
+
+
+def test_lag_of_many_partitions_is_asked_for_in_parts() -> None:
+    def script(request: Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, LagRequest):
+            return None
+        return LagReply([LagResult("t", p.partition, 0, 7, 7) for p in request.partitions], now_ms=0)
+
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.script = script
+        found = client.lag("t", {str(number): number % 10 for number in range(2_500)})
+        assert len(found) == 2_500
+        assert found[2_499].is_beyond_end
+        assert broker.asked(LagRequest) == 3
+
+
+def test_positions_that_were_json_go_on_where_they_were() -> None:
+    with fake_broker(topics={"t": 2}) as broker, seglog.connect(broker.address) as client:
+        fill(broker, 6)
+        fill(broker, 6, partition=1, first=100)
+        with client.consumer("t") as consumer:
+            assert values(consumer, 2) == [0, 1]
+            saved = json.loads(json.dumps(consumer.positions()))
+        assert saved == {"0": 2, "1": 0}
+        assert sorted(numbers(client, start=saved)) == [2, 3, 4, 5, *range(100, 106)]
+        assert numbers(client, start=saved, until={"0": 4, "1": 0}) == [2, 3]
+        with client.consumer("t") as consumer:
+            assert len(values(consumer)) == 12
+            consumer.seek(saved)
+            assert len(values(consumer)) == 10
+            with pytest.raises(ValueError, match="does not read partition 7"):
+                consumer.seek({"7": 0})
+        table = seglog.read_arrow(client, "t", since=saved).read_all()
+        assert table.num_rows == 10
+
+
+def test_what_does_not_pass_is_asked_for_again_at_once_although_a_fetch_waits_behind_it() -> None:
+    """And the broker, which finds it sound, is believed."""
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 6)
+        sound = broker.logs["t"][0].batches[1]
+
+        def damage_until_asked(request: Request, _payload: memoryview) -> Answer | None:
+            is_asked = isinstance(request, FetchRequest) and request.partitions[0].verify
+            broken = sound[:17] + bytes([sound[17] ^ 1]) + sound[18:]
+            broker.logs["t"][0].batches[1] = sound if is_asked else broken
+            return None
+
+        broker.script = damage_until_asked
+        consumer = client.consumer("t", start=0, follow=True)
+        assert values(consumer, 6) == [0, 1, 2, 3, 4, 5]
+        verified = [r for r in broker.requests if isinstance(r, FetchRequest) and r.partitions[0].verify]
+        assert [r.partitions[0].offset for r in verified] == [3]
+
+
+def test_partitions_that_are_gone_when_they_are_looked_up_cost_nothing_that_was_read() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        fill(broker, 3)
+
+        def script(request: Request, _payload: memoryview) -> Answer | None:
+            if isinstance(request, OffsetsRequest) and request.partitions[0].partition == 1:
+                return UnknownTopicError("there is no topic t", topic="t")
+            if isinstance(request, FetchRequest) and request.partitions[0].offset == 0:
+                data = broker.logs["t"][0].read(0, 1_000_000)
+                result = FetchResult("t", 0, len(data), earliest=0, latest=3, durable=3)
+                return FetchReply([result], partition_counts={"t": 2}), data
+            if isinstance(request, FetchRequest):
+                return FetchReply([FetchResult("t", 0, error=UnknownTopicError("there is no topic t", topic="t"))])
+            return None
+
+        with client.consumer("t", start="earliest", follow=True) as consumer:
+            broker.script = script
+            assert values(consumer, 3) == [0, 1, 2]
+            with pytest.raises(UnknownTopicError, match="topic t was deleted while it was read"):
+                values(consumer)

@@ -12,15 +12,17 @@ from seglog.connection import Reply, Unsent
 from seglog.consuming import Retries
 from seglog.conversations import Ask, Conversation, ask, converse, converse_async, when_recovered
 from seglog.dialing import Attempts
+from seglog.producing import new_producer
 from seglog_protocol.errors import (
     ConnectionLostError,
+    DiskFullError,
     InvalidTopicError,
     NotReachableError,
     PartitionRecoveringError,
     RemoteProtocolError,
     UnknownTopicError,
 )
-from seglog_protocol.messages import DeleteTopicReply, DeleteTopicRequest, reply_header
+from seglog_protocol.messages import DeleteTopicReply, DeleteTopicRequest, InitProducerReply, reply_header
 
 
 def two_questions() -> Generator[Ask, Reply, list[str]]:
@@ -140,3 +142,27 @@ def test_what_is_written_piece_by_piece_is_the_whole(buffers: list[bytes], piece
         turn += 1
         assert unsent.is_started
     assert written == b"".join(buffers)
+
+
+@pytest.mark.parametrize(("refusals", "patience"), [(0, 1.0), (3, 60.0), (1000, 5.0)])
+def test_a_producer_waits_for_room_on_a_full_disk_as_long_as_its_records_would(
+    refusals: int, patience: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    asked = 0
+
+    def refuse(_: Ask) -> Reply:
+        nonlocal asked
+        asked += 1
+        full = DiskFullError("no room", free=0, hard=1, soft=2)
+        return Reply(1, reply_header(1, full if asked <= refusals else InitProducerReply(7, 0)), memoryview(b""))
+
+    if refusals == 1000:
+        with pytest.raises(DiskFullError):
+            converse(new_producer(patience), refuse)
+        assert patience / 2 < sum(slept) <= patience
+    else:
+        assert converse(new_producer(patience), refuse).producer_id == 7
+        assert len(slept) == refusals
+    assert caplog.messages == [f"no room; trying again for up to {patience:g} s"] * (refusals > 0)

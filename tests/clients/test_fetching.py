@@ -1,5 +1,6 @@
 """The consumer's core, answer by answer: what is asked, checked, skipped, told and refused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from seglog_protocol.errors import (
     OutOfResourcesError,
     PartitionRecoveringError,
     RemoteProtocolError,
+    UnknownTopicError,
 )
 from seglog_protocol.messages import FetchReply, FetchRequest, FetchResult, Gap
 from seglog_protocol.record_batch import parse_header
@@ -47,6 +49,17 @@ class Reader:
         reply = FetchReply([FetchResult("t", self.request.partitions[0].partition, len(data), **facts)])
         request, self.request = self.request, None
         self.fetcher.take(reply, memoryview(data), request, self.generations, now)
+
+    def answer_twice(self, *batches: bytes, then: Sequence[bytes] = (), **facts: Any) -> None:
+        """What does not pass the first time is asked for again, to be verified; ``then`` is what comes, or the same."""
+        self.answer(*batches, **facts)
+        before = self.fetcher.states[0].position
+        self.offsets_before_doubt = self.offsets()
+        assert self.ask() in ([before], [before + len(self.offsets_before_doubt)])
+        assert self.request is not None
+        assert self.request.partitions[0].verify is True
+        again = [one for one in batches if parse_header(one).next_offset > self.fetcher.states[0].position]
+        self.answer(*(then or again or batches), **facts)
 
     def offsets(self) -> list[int]:
         """Read what is queued, as the records' face does."""
@@ -100,6 +113,8 @@ def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -
     reader.answer(
         batch(5), batch(10), batch(20), gaps=[Gap(0, 5, "expired"), Gap(7, 9, "compacted"), Gap(22, 30, "damaged")]
     )
+    assert reader.ask() == [12], "what stands behind a hole at the end of an answer is looked at by the broker"
+    reader.answer(batch(20), gaps=[Gap(22, 30, "damaged")])
     assert reader.ask() == [30], "what the last gap names is not asked for again"
     assert reader.offsets() == [5, 6, 10, 11, 20, 21]
     assert reader.told() == [
@@ -115,8 +130,8 @@ def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -
 def test_what_the_broker_does_not_name_is_compacted_as_far_as_compaction_went() -> None:
     reader = Reader(PartitionState(0, 0, end=60))
     named = [Gap(0, 4, "damaged"), Gap(22, 25, "missing")]
-    reader.answer(batch(5), batch(10), batch(30), batch(50), gaps=named, compacted_before=40)
-    assert reader.offsets() == [5, 6, 10, 11, 30, 31, 50, 51]
+    reader.answer(batch(5), batch(10), batch(30), batch(50), batch(52), gaps=named, compacted_before=40)
+    assert reader.offsets() == [5, 6, 10, 11, 30, 31, 50, 51, 52, 53]
     assert reader.told() == [
         (0, 4, "damaged"),
         (4, 5, "compacted"),
@@ -178,16 +193,17 @@ def test_a_batch_with_a_wrong_checksum_is_an_error_until_it_is_sought_past() -> 
     bad = bytearray(batch(2))
     bad[-1] ^= 1
     reader = Reader()
-    reader.answer(batch(0), bytes(bad), batch(4))
+    reader.answer_twice(batch(0), bytes(bad), batch(4))
     with pytest.raises(CorruptRecordError, match="seek to 4") as caught:
         reader.offsets()
     assert (caught.value.topic, caught.value.partition) == ("t", 0)
     assert (caught.value.start_offset, caught.value.next_offset) == (2, 4)
     assert reader.fetcher.states[0].position == 2, "what came before it was handed out"
     assert reader.ask() == [2], "it is fetched again"
-    reader.answer(bytes(bad), batch(4))
-    with pytest.raises(CorruptRecordError):
+    reader.answer_twice(bytes(bad), then=[bytes(bad)])
+    with pytest.raises(CorruptRecordError) as caught:
         reader.offsets()
+    assert caught.value.next_offset == 4, "both numbers of records that its header has agree"
     reader.fetcher.states[0].go_to(4)
     assert reader.ask() == [4]
     reader.answer(batch(4))
@@ -218,7 +234,7 @@ def test_damage_that_the_broker_names_is_raised_behind_what_it_could_read() -> N
 )
 def test_offsets_that_do_not_belong_there_are_refused(batches: list[bytes]) -> None:
     reader = Reader(PartitionState(0, 10, end=2000))
-    reader.answer(*batches)
+    reader.answer_twice(*batches)
     with pytest.raises(CorruptRecordError, match=r"does not continue|beyond the log's end"):
         reader.offsets()
 
@@ -227,10 +243,10 @@ def test_a_damaged_length_is_an_error_at_its_place() -> None:
     bad = bytearray(batch(2))
     bad[8:12] = b"\0\0\0\0"
     reader = Reader()
-    reader.answer(batch(0), bytes(bad))
+    reader.answer_twice(batch(0), bytes(bad), then=[bytes(bad), batch(4)])
     with pytest.raises(CorruptRecordError) as caught:
         reader.offsets()
-    assert caught.value.start_offset == 2
+    assert (caught.value.start_offset, caught.value.next_offset) == (2, 4), "the next one that is sound"
 
 
 def test_a_batch_that_opens_to_too_much_is_refused_with_its_offsets() -> None:
@@ -364,7 +380,7 @@ def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None
 
 def test_a_fetch_names_the_topics_id_where_it_is_known_and_the_broker_takes_it() -> None:
     known = Fetcher("t", [PartitionState(n, 0, topic_id="i") for n in range(3)], follow=True)
-    asked = [known.request(0.0), known.request(0.0, names_topic=False)]
+    asked = [known.request(0.0), known.request(0.0, version=1)]
     asked += [Fetcher("t", [PartitionState(0, 0)], follow=True).request(0.0)]
     assert [request and request.topic_ids for request in asked] == [{"t": "i"}, None, None]
 
@@ -440,8 +456,19 @@ def test_a_batch_is_not_handed_out_when_the_next_one_says_that_its_offset_is_wro
     reader = Reader()
     offsets = [0, 5, 10]
     offsets[wrong] += 2
-    reader.answer(*(batch(offset, 5) for offset in offsets))
+    reader.answer_twice(*(batch(offset, 5) for offset in offsets))
     with pytest.raises(CorruptRecordError) as caught:
         reader.offsets()
     assert caught.value.start_offset == reader.fetcher.states[0].position == 5 * wrong
     assert list(reader.fetcher.gaps) == []
+
+
+def test_a_topic_that_is_deleted_is_told_as_that_when_what_came_before_has_been_read() -> None:
+    reader = Reader(PartitionState(0, 0, topic_id="former"), follow=True)
+    reader.answer(batch(0))
+    reader.answer(error=UnknownTopicError("there is no topic t; create it with: seglog topic create NAME", topic="t"))
+    first = reader.fetcher.next_batch()
+    assert first is not None
+    reader.fetcher.finish(first)
+    with pytest.raises(UnknownTopicError, match=r"topic t was deleted while it was read; .* by a new consumer"):
+        reader.offsets()

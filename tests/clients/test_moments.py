@@ -1,15 +1,19 @@
 """Moments as people type them, with the clock and the zone handed in."""
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.moments import AtOffset, AtTime, Edge, Moment, format_time, parse_moment, to_epoch_ms
+from seglog.moments import AtOffset, AtTime, Edge, Moment, format_time, parse_moment, to_epoch_ms, to_positions
 
 NOW = to_epoch_ms(datetime(2019, 3, 31, 12, 0, tzinfo=UTC))
 HOUR = 3_600_000
@@ -107,3 +111,33 @@ def test_what_is_printed_can_be_typed(timestamp: int) -> None:
 def test_a_datetime_without_a_zone_is_no_moment() -> None:
     with pytest.raises(ValueError, match="zone"):
         to_epoch_ms(datetime(2019, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    "places",
+    [{0: 5, 12: 0}, {"0": 5, "12": 0}, json.loads(json.dumps({0: 5, 12: 0})), {np.int32(0): np.int64(5), 12: 0}],
+    ids=str,
+)
+def test_positions_may_have_been_json(places: Any) -> None:
+    assert to_positions(places) == {0: 5, 12: 0}
+
+
+@pytest.mark.parametrize(
+    ("places", "error", "sentence"),
+    [
+        ({0: -1}, ValueError, "an offset is 0 or more, not -1"),
+        ({0: 2**63}, ValueError, "an offset is at most 9223372036854775807, not 9223372036854775808"),
+        ({2**31: 0}, ValueError, "a partition is at most 2147483647, not 2147483648"),
+        ({-1: 0}, ValueError, "a partition is 0 or more, not -1"),
+        ({"0": 5, 0: 6}, ValueError, "partition 0 is there twice"),
+        ({"0": "5"}, TypeError, "an offset is a whole number, not '5'"),
+        ({0: 5.0}, TypeError, "an offset is a whole number, not 5.0"),
+        ({0: True}, TypeError, "an offset is a whole number"),
+        ({0: None}, TypeError, "an offset is a whole number, not None"),
+        ({"t-0": 5}, TypeError, "a partition is a whole number, not 't-0'"),
+    ],
+    ids=str,
+)
+def test_what_positions_may_not_be(places: Any, error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        to_positions(places)

@@ -4,7 +4,9 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -372,3 +374,78 @@ def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess
         timeout=120,
         check=False,
     )
+
+
+# --- A broker that hangs ----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time() -> None:
+    thawed = threading.Event()
+    with fake_broker(topics={"t": 25}) as broker, seglog.connect(broker.address) as client:
+        producer = client.producer("t", delivery_timeout=5)
+        producer.send(b"so that it is connected").result(10)
+
+        def frozen(_request: Request, _payload: memoryview) -> Answer | None:
+            thawed.wait(60)
+            return SILENCE
+
+        broker.script = frozen
+        began = time.monotonic()
+        try:
+            early = producer.send(b"early", partition=0)
+            time.sleep(4)
+            for partition in range(1, 25):
+                producer.send(bytes(900_000), partition=partition)
+            assert isinstance(early.exception(), ClientTimeoutError)
+            assert time.monotonic() - began < 8, "it was due after 5 s, and what keeps the socket full after 9 s"
+        finally:
+            producer.abort(0)
+            thawed.set()
+
+
+def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        producer = client.producer("t", delivery_timeout=5)
+        broker.script = lambda *_: SILENCE
+        broker.drop_connections()
+        began = time.monotonic()
+        assert isinstance(producer.send(b"x").exception(), ClientTimeoutError)
+        assert time.monotonic() - began < 8, "it was due after 5 s, and the attempt to connect after 9 s"
+        producer.abort(0)
+
+
+@pytest.mark.parametrize("timestamp", [2**63, -(2**63) - 1, 10**30, -2])
+def test_a_timestamp_that_no_batch_holds_is_refused_and_costs_nothing_else(timestamp: int) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client, client.producer("t") as producer:
+        before = producer.send(b"before")
+        with pytest.raises(ValueError, match=f"from 0 to {2**63 - 1}, in milliseconds since 1970, or -1 for none, not"):
+            producer.send(b"x", timestamp=timestamp)
+        assert before.result(10).offset == 0
+        assert producer.send(b"after", timestamp=2**63 - 1).result(10).offset == 1
+    assert broker.values() == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("partition", [True, 0.5, "0"])
+def test_what_is_no_number_of_a_partition_is_refused_before_others_go_with_it(partition: Any) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        with client.producer("t") as producer:
+            before = producer.send(b"before")
+            with pytest.raises(TypeError, match="a partition is a whole number"):
+                producer.send(b"x", partition=partition)
+        assert before.result(10).offset == 0
+
+
+def test_very_many_failed_batches_are_all_counted() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        broker.script = lambda request, _: (
+            AppendReply([AppendResult("t", 0, error=InvalidRecordError("no"))])
+            if isinstance(request, AppendRequest)
+            else None
+        )
+        producer = client.producer("t", batch_bytes=1)
+        for _ in range(1_100):
+            producer.send(b"x")
+        with pytest.raises(DeliveryFailed, match="not acknowledged: 1,100 records to t") as caught:
+            producer.close()
+        assert caught.value.records == 1_100
+        assert len(caught.value.failures) == 1_000

@@ -3,16 +3,26 @@
 import pytest
 
 from seglog.batching import IN_FLIGHT_MAX, ProducerEpoch
-from seglog.sending import REQUEST_TIMEOUT_SECONDS, ProducerOptions, Sender, Sent
+from seglog.connection import Reply
+from seglog.sending import (
+    LOOK_UP_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    SILENCE_SECONDS,
+    ProducerOptions,
+    Sender,
+    Sent,
+)
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientClosedError,
     ConnectionLostError,
+    InconsistentTopicIdError,
     InvalidTimestampError,
     NotReachableError,
 )
-from seglog_protocol.messages import AppendReply, AppendResult, TopicDescription, reply_header
+from seglog_protocol.frames import encode_value
+from seglog_protocol.messages import AppendReply, AppendResult, TopicDescription, TopicsReply, reply_header
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
 
@@ -62,7 +72,8 @@ def test_an_unanswered_request_means_a_dead_connection_after_a_while() -> None:
     send(sender, b"x")
     sent = taken(sender, 1.0)
     assert sender.overdue(1.0 + REQUEST_TIMEOUT_SECONDS - 0.1, "b:1") is None
-    assert sender.tick(2.0, is_connected=True) == 1.0 + REQUEST_TIMEOUT_SECONDS
+    assert sender.tick(2.0, is_connected=True) == 1.0 + SILENCE_SECONDS, "then it is logged"
+    assert sender.tick(2.0 + SILENCE_SECONDS, is_connected=True) == 1.0 + REQUEST_TIMEOUT_SECONDS
     assert isinstance(sender.overdue(1.0 + REQUEST_TIMEOUT_SECONDS, "b:1"), ConnectionLostError)
     sender.lost(40.0)
     assert sender.in_flight == []
@@ -200,3 +211,76 @@ def test_a_built_batch_waits_for_room_and_one_that_is_too_large_comes_apart() ->
     assert [(piece.record_count, piece.error) for piece in batch.pieces()] == [(4, None), (4, None)]
     assert batch.is_resolved
     assert sender.append_batch(0, built, 8, 0.0) is not None
+
+
+# --- The topic changes ------------------------------------------------------------------------------------------------
+
+
+def answered_with(sender: Sender, sent: Sent, **facts: object) -> None:
+    results = [AppendResult("t", batch.partition, 7, -1, "disk", False) for batch in sent.batches]
+    sender.answered(sent, reply_header(1, AppendReply(**({"partitions": results} | facts))), 0.0)  # type: ignore[arg-type]
+
+
+def test_a_request_names_topic_and_partitions_where_the_broker_takes_that() -> None:
+    sender = make(partitions=3)
+    for version, named in ((2, ({"t": "i" * 22}, {"t": 3})), (1, (None, None))):
+        send(sender, b"v")
+        sent = sender.take(0.0)
+        assert sent is not None
+        sender.build(sent)
+        made = sender.request(sent, 0.0, version=version)
+        assert made is not None
+        assert (made[0].topic_ids, made[0].partition_counts) == named
+        assert made[0].version_needed() == version
+
+
+def test_partitions_that_are_added_are_used_from_the_next_record_on_and_none_ever_goes() -> None:
+    sender = make()
+    for told, known in ((None, 1), ({"other": 9}, 1), ({"t": 5}, 5), ({"t": 2}, 5)):
+        send(sender, b"v")
+        answered_with(sender, taken(sender), partition_counts=told)
+        assert sender.partitions == known
+    placed = set()
+    for number in range(100):
+        record, size = sender.prepare(b"v", b"key %d" % number, 1, None, ())
+        added = sender.append(None, record, size, 0.0)
+        assert added is not None
+        placed.add(added[0].partition)
+    assert placed == set(range(5))
+
+
+def test_a_topic_that_was_made_again_ends_a_producer_with_all_that_it_still_has() -> None:
+    sender = make(partitions=2)
+    send(sender, b"on the way", partition=0)
+    sent = taken(sender)
+    send(sender, b"behind it", partition=1)
+    error = InconsistentTopicIdError("made again", topic="t", partition=0, topic_id="j" * 22)
+    answered_with(sender, sent, partitions=[AppendResult("t", 0, error=error)])
+    assert sender.unacknowledged == 0
+    failure = sender.failure()
+    assert failure is not None
+    assert {type(cause) for *_, cause in failure.failures} == {InconsistentTopicIdError}
+    record, size = sender.prepare(b"another", None, 1, None, ())
+    with pytest.raises(InconsistentTopicIdError):
+        sender.append(None, record, size, 0.0)
+
+
+def test_at_ack_none_the_end_of_the_connection_tells_that_the_topic_was_made_again() -> None:
+    sender = make(ack="none")
+    sender.lost(0.0, ConnectionLostError("broke"))
+    send(sender, b"v")
+    sender.lost(0.0, InconsistentTopicIdError("made again", topic="t", partition=0, topic_id="j" * 22))
+    with pytest.raises(InconsistentTopicIdError):
+        send(sender, b"another")
+
+
+def test_at_ack_none_the_broker_is_asked_for_partitions_every_few_seconds_and_else_never() -> None:
+    assert [make().look_up(now) for now in (0.0, 100.0)] == [None, None]
+    sender = make(ack="none")
+    asked = [sender.look_up(now) for now in (0.0, LOOK_UP_SECONDS - 1, LOOK_UP_SECONDS, LOOK_UP_SECONDS + 1)]
+    assert [request and request.names for request in asked] == [None, None, ["t"], None]
+    for topic_id, partitions, known in (("j" * 22, 9, 1), ("i" * 22, 4, 4)):
+        described = TopicDescription("t", topic_id, partitions, 1_000_000, 1 << 30).to_wire()
+        sender.looked_up(Reply(1, reply_header(1, TopicsReply()), memoryview(encode_value([described]))))
+        assert sender.partitions == known
+    sender.looked_up(Reply(1, reply_header(1, BrokerStoppingError("stopping")), memoryview(b"")))

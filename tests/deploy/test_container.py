@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,13 @@ def _python_for_everyone() -> str:
     raise AssertionError
 
 
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @pytest.fixture
 def root() -> Iterator[Path]:
     """An empty root that every user may enter."""
@@ -93,6 +101,8 @@ def test_the_image_is_built_and_serves() -> None:
         subprocess.run(ping, check=True)
         who = subprocess.run(["docker", "exec", container, "id", "-u"], capture_output=True, text=True, check=True)
         assert who.stdout.strip() == str(_UID)
+        load = ["seglog", "load", "produce", "--count", "1000", "--warmup", "0"]
+        subprocess.run(["docker", "exec", container, *load], check=True)
     finally:
         subprocess.run(["docker", "rm", "--force", container], check=True)
 
@@ -132,8 +142,8 @@ def test_its_steps_make_a_daemon_that_serves_unprivileged(root: Path) -> None:
         name: value.replace(dockerfile.volume, str(volume)) for name, value in dockerfile.environment.items()
     }
     environment["PATH"] = f"{root}/opt/seglog/bin:/usr/bin:/bin"
-    environment["SEGLOG_LISTEN"] = "127.0.0.1:0"
     assert "0.0.0.0" in dockerfile.environment["SEGLOG_LISTEN"]
+    environment["SEGLOG_LISTEN"] = f"0.0.0.0:{_free_port()}"
     daemon = subprocess.Popen(
         [f"{root}/opt/seglog/bin/{dockerfile.entry[0]}"],
         env=environment,
@@ -146,26 +156,27 @@ def test_its_steps_make_a_daemon_that_serves_unprivileged(root: Path) -> None:
     )
     try:
         assert daemon.stderr is not None
-        address = ""
-        for line in daemon.stderr:
-            event = json.loads(line)
-            if event["event"] == "broker_ready":
-                address = event["listen"]
-                break
-        assert address, "the daemon ended before it was ready"
+        events = (json.loads(line)["event"] for line in daemon.stderr)
+        assert "broker_ready" in events, "the daemon ended before it was ready"
         assert (volume / "data" / "meta.properties").stat().st_uid == _UID
-        ping = subprocess.run(
-            [f"{root}/opt/seglog/bin/{dockerfile.health[0]}", *dockerfile.health[1:]],
-            env=environment | {"SEGLOG_SERVER": address},
-            user=_UID,
-            group=_UID,
-            extra_groups=[],
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ping.returncode == 0, ping.stderr
+        load = ["seglog", "load", "produce", "--count", "1000", "--warmup", "0", "--json"]
+        printed = []
+        for command in (dockerfile.health, load):
+            client = subprocess.run(
+                [f"{root}/opt/seglog/bin/{command[0]}", *command[1:]],
+                env=environment,  # the port is that of SEGLOG_LISTEN
+                user=_UID,
+                group=_UID,
+                extra_groups=[],
+                cwd="/",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert client.returncode == 0, client.stderr
+            printed.append(client.stdout)
+        assert json.loads(printed[-1])["records"] == 1000
+        assert not list((root / "opt/seglog").rglob("pip")), "what runs needs no pip"
         daemon.terminate()
         assert daemon.wait(30) == 0
     finally:

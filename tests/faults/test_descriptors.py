@@ -1,6 +1,8 @@
 """More segments, partitions and connections than a daemon may have files open: it serves them all, within its limit."""
 
+import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +27,7 @@ from seglog_protocol.messages import (
     Request,
     request_header,
 )
-from tests.processes import Daemon, daemon
+from tests.processes import Daemon, Lines, clean_environment, daemon, port_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -169,3 +171,88 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("nofile", "handles", "partitions", "peers"),
+    [
+        (1024, 6, 3, 0),
+        (1024, 1, 100, 0),
+        (96, 512, 40, 120),
+    ],
+)
+def test_a_stop_is_clean_however_few_descriptors_there_are_and_how_many_are_taken(
+    nofile: int, handles: int, partitions: int, peers: int, tmp_path: Path
+) -> None:
+    under = ("sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh")
+    directory = tmp_path / "data"
+    with daemon(directory) as running, seglog.connect(running.address) as client:
+        client.create_topic(
+            "t", partitions, config={"segment.bytes": 1400, "index.interval.bytes": 0, "retention.ms": -1}
+        )
+        assert running.stop() == 0
+    with daemon(directory, "--set", f"seglog.handles.max={handles}", under=under) as running, ExitStack() as held:
+        appended = _append_what_can_be(running, partitions, max(1_500 // partitions, 20))
+        for _ in range(peers):
+            held.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=_SEEN_WITHIN_SECONDS))
+        assert appended
+        code = running.stop()
+        assert (code, "stop_not_clean" in running.log_text()) == (0, False), running.log_text()[-2000:]
+    assert (directory / ".kafka_cleanshutdown").exists()
+    with daemon(directory) as running, seglog.connect(running.address) as client:
+        assert sum(end.latest for end in client.offsets("t")) >= appended
+
+
+_FILLS_ITSELF = """
+import os, signal, sys
+from seglog_broker.__main__ import main
+
+def fill(*_):
+    try:
+        while True:
+            os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        os.write(1, b"full")
+
+signal.signal(signal.SIGUSR1, fill)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_stop_is_clean_when_not_one_descriptor_is_left(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    arguments = ("--data", str(directory), "--listen", "127.0.0.1:0", "--log-format", "json")
+    with subprocess.Popen(
+        [*UNDER, sys.executable, "-c", _FILLS_ITSELF, *arguments],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        running = Daemon(directory)
+        running.port = port_of(Lines(process.stderr.fileno()).until("broker_ready")[-1])
+        with seglog.connect(running.address) as client:
+            client.create_topic("t", 100, config={"index.interval.bytes": 0, "retention.ms": -1})
+        assert _append_what_can_be(running, 100, 3) == 300, (
+            "so that writers have a file open for each, and none is idle"
+        )
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.read(4) == b"full"
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read().decode()
+        assert (process.wait(60), "stop_not_clean" in said) == (0, False), said[-2000:]
+    assert (directory / ".kafka_cleanshutdown").exists()
+
+
+def _append_what_can_be(running: Daemon, partitions: int, rounds: int) -> int:
+    """Append to all partitions in turn and have nothing synced; how many batches were taken."""
+    encoded, taken = batch(0), 0
+    with Wire(running) as wire:
+        for _ in range(rounds):
+            asked = AppendRequest([AppendPartition("t", n, len(encoded)) for n in range(partitions)], "os")
+            [frame] = wire.ask([(asked, encoded * partitions)])
+            results = frame.header["partitions"]
+            assert {r["error"]["code"] for r in results if r.get("error")} <= {"OUT_OF_RESOURCES"}
+            taken += sum(not r.get("error") for r in results)
+    return taken

@@ -11,6 +11,8 @@ import pytest
 import seglog
 from seglog_protocol.errors import ClientTimeoutError, DiskFullError
 from tests.processes import Daemon, daemon
+from tests.processes import seglog as seglog_cli
+from tests.small_disks import mounted
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,26 +25,15 @@ _SHORT = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.retention.check.interval.ms=50"),
     *("--set", "log.flush.offset.checkpoint.interval.ms=100", "--set", "log.segment.delete.delay.ms=50"),
 )
+_PROBES = ((), ("--ready",), ("--live",))
 VALUE_BYTES = 50_000
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Sequence[str]]]:
     """A directory on a file system of 64 MiB that only lives in a namespace, and the command to get there."""
-    mount_point = tmp_path / "disk"
-    mount_point.mkdir()
-    script = f'mount -t tmpfs -o size={_SIZE_MIB}m tmpfs "$0" && echo mounted && exec sleep 1000000'
-    holder = subprocess.Popen(
-        ["unshare", "-rm", "sh", "-c", script, str(mount_point)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        assert holder.stdout is not None
-        if holder.stdout.readline() != b"mounted\n":
-            pytest.skip("unshare -rm and a tmpfs in it are not allowed here")
-        yield mount_point, ("nsenter", "--preserve-credentials", "-U", "-m", "-t", str(holder.pid))
-    finally:
-        holder.kill()
-        holder.communicate()
+    with mounted(tmp_path / "disk", f"size={_SIZE_MIB}m") as under:
+        yield tmp_path / "disk", under
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -73,9 +64,9 @@ def fill(client: seglog.Client, first: int) -> int:
     return number
 
 
-def fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
+def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog") -> None:
     """Have somebody else use the disk up to the last byte."""
-    hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / "hog")]
+    hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / name)]
     assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
 
 
@@ -114,6 +105,7 @@ def test_a_small_disk_fills_refuses_reads_on_and_takes_records_again_when_retent
             numbers = client.metrics()
             assert 0 < numbers["disk_free_bytes"] < (_SIZE_MIB << 20) / 10
             assert any("is full" in problem for problem in client.ping().problems)
+            assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
             if round_number == 1:
                 _restart(running)
                 assert client.offsets("t")[0].latest == acked
@@ -183,4 +175,190 @@ def test_what_makes_room_takes_the_ballasts_when_nobody_has_seen_yet_that_the_di
         _WAYS_TO_MAKE_ROOM[way](client)
         with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
             assert producer.send(b"x" * 1_000_000).result().offset == 1, "more than the ballast had: there is room"
+        assert running.stop() == 0
+
+
+# --- Killed at 0 bytes ------------------------------------------------------------------------------------------------
+
+_UNMARKED = (
+    *("--set", "seglog.disk.free.hard.bytes=0", "--set", "seglog.disk.free.soft.bytes=0"),
+    *("--set", "seglog.disk.ballast.bytes=0", "--set", "log.flush.offset.checkpoint.interval.ms=100"),
+)
+
+
+def _is_settled(client: seglog.Client) -> bool:
+    """Whether every partition is served, or read while it waits for room."""
+    numbers = client.metrics()
+    return numbers["partitions_recovering"] == numbers["partitions_read_only_until_room"]
+
+
+def test_killed_on_a_disk_without_a_byte_left_it_serves_what_it_has_and_goes_on_by_itself(
+    small_disk: tuple[Path, Sequence[str]],
+) -> None:
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 6, config={"segment.bytes": 2_000_000})
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number), partition=number % 6).result()
+        fill_from_outside(mount_point, under)
+        running.kill()
+        running.start()
+        wait_until(lambda: _is_settled(client), "all partitions to be readable")
+        assert sorted(read(client)) == sorted(value(number) for number in range(400))
+        problems = client.ping().problems
+        waiting_for_room = [
+            number
+            for number in range(6)
+            if any(p.startswith(f"t-{number} is read-only until there is room") for p in problems)
+        ]
+        assert [seglog_cli(running.address, "ping", *probe).returncode for probe in _PROBES] == [1, 0, 0]
+        assert b"recovering" not in seglog_cli(running.address, "ping").stdout
+        assert waiting_for_room, "recoveries give some bytes back, when they cut indexes, and take more"
+        refused = client.producer("t", delivery_timeout=0.5, idempotent=False)
+        with pytest.raises(ClientTimeoutError, match="until there is room on the disk"):
+            refused.send(b"refused", partition=waiting_for_room[0]).result()
+        refused.close()
+        with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS, idempotent=False) as producer:
+            latest = client.offsets("t")[waiting_for_room[0]].latest
+            waiting = producer.send(value(400), partition=waiting_for_room[0])
+            subprocess.run([*under, "rm", str(mount_point / "hog")], check=True)
+            assert waiting.result().offset == latest, "the producer waited, and the partition was recovered by itself"
+        wait_until(lambda: not client.ping().problems, "the others")
+        assert sorted(read(client)) == sorted(value(number) for number in range(401))
+        assert "partition_offline" not in running.log_text()
+        assert running.stop() == 0
+
+
+_PLENTY = 10 << 20
+
+
+@pytest.mark.parametrize(("way", "killed"), [("truncate", False), ("delete", False), ("delete", True)])
+def test_what_frees_room_needs_none_itself(small_disk: tuple[Path, Sequence[str]], way: str, killed: bool) -> None:
+    """At exactly 0 bytes, without a ballast: in the living broker, and after a kill and a start that finds no room."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 3, config={"segment.bytes": 2_000_000})
+        client.create_topic("kept", 1)
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number), partition=number % 3).result()
+        with client.producer("kept") as producer:
+            producer.send(b"kept").result()
+        fill_from_outside(mount_point, under)
+        if killed:
+            running.kill()
+            running.start()
+            wait_until(lambda: _is_settled(client), "all partitions to be readable")
+        fill_from_outside(mount_point, under, "hog2")
+        wait_until(lambda: client.metrics()["disk_free_bytes"] < _PLENTY, "the broker to look at the disk")
+        if way == "delete":
+            client.delete_topic("t")
+        else:
+            client.truncate_topic("t", dict.fromkeys(range(3)))
+        wait_until(lambda: client.metrics()["disk_free_bytes"] > _PLENTY, "room")
+        with client.producer("kept", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+            assert producer.send(b"x" * 1_000_000).result().offset == 1
+        wait_until(lambda: not client.ping().problems, "everything to be well")
+        running.kill()
+        running.start()
+        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        assert {topic.name for topic in client.topics()} == ({"kept"} if way == "delete" else {"kept", "t"})
+        if way == "truncate":
+            assert not read(client)
+            assert [o.earliest for o in client.offsets("t")] == [134, 133, 133]
+        assert not [name for name in _names_in(mount_point / "data", under) if name.endswith(("-delete", "-stray"))]
+        assert not client.ping().problems
+        assert running.stop() == 0
+
+
+def _names_in(directory: Path, under: Sequence[str]) -> list[str]:
+    return subprocess.run(
+        [*under, "ls", str(directory)], check=True, stdout=subprocess.PIPE, encoding="utf-8"
+    ).stdout.split()
+
+
+@pytest.mark.parametrize("way", ["truncate", "delete"])
+def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
+    small_disk: tuple[Path, Sequence[str]], way: str
+) -> None:
+    """Not after 60 s, ``file.delete.delay.ms``, nor after the 300 s of the next retention check."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1)  # all of it is in one segment, and that one is active
+        client.create_topic("kept", 1)
+        fill(client, 0)
+        if way == "truncate":
+            client.truncate_topic("t", {0: None})
+        else:
+            client.delete_topic("t")
+        with client.producer("kept", delivery_timeout=20) as producer:
+            producer.send(b"there is room").result()
+        wait_until(lambda: client.metrics()["disk_full"] == 0, "the end of the mode")
+        assert client.metrics()["disk_free_bytes"] > (_SIZE_MIB << 20) * 0.9
+        if way == "truncate":
+            with client.producer("t") as producer:
+                again = producer.send(b"goes on").result()
+            assert client.offsets("t")[0].earliest == again.offset
+            assert read(client) == [b"goes on"]
+        assert running.stop() == 0
+
+
+def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_path: Path) -> None:
+    mount_point = tmp_path / "disk"
+    with (
+        mounted(mount_point, "size=64m,nr_inodes=700") as under,
+        daemon(mount_point / "data", under=under) as running,
+        seglog.connect(running.address) as client,
+    ):
+        client.create_topic("t", 1, config={"segment.bytes": 65_536})
+        acked = 0
+        with client.producer("t", delivery_timeout=10.0) as producer:
+            with pytest.raises(ClientTimeoutError) as caught:  # noqa: PT012 - which of them is refused is the question
+                while True:
+                    producer.send(value(acked)).result()
+                    acked += 1
+            refusal = caught.value.__cause__
+        assert acked > 100
+        assert isinstance(refusal, DiskFullError)
+        assert "inodes" in refusal.message
+        assert refusal.free > 20 << 20, "bytes are free"
+        wait_until(lambda: client.metrics()["disk_full"] == 1, "the mode to be told")
+        assert any("inodes left and can hold no more files" in problem for problem in client.ping().problems)
+        assert client.metrics()["disk_free_inodes"] < 20
+        running.kill()
+        running.start()
+        assert read(client) == [value(number) for number in range(acked)]
+        client.truncate_topic("t", {0: acked - 20})
+        with client.producer("t", delivery_timeout=_SEEN_WITHIN_SECONDS) as producer:
+            assert producer.send(value(acked)).result().offset == acked
+        assert read(client) == [value(number) for number in range(acked - 20, acked + 1)]
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("is_remembered", [True, False], ids=["a state", "no state"])
+def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
+    small_disk: tuple[Path, Sequence[str]], is_remembered: bool
+) -> None:
+    """With a start that the state told of before, and with one that nothing has told of yet."""
+    mount_point, under = small_disk
+    with daemon(mount_point / "data", under=under) as running, seglog.connect(running.address) as client:
+        client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})
+        with client.producer("t") as producer:
+            for number in range(400):
+                producer.send(value(number)).result()
+        if is_remembered:
+            assert running.stop() == 0
+            running.start()
+        wait_until(lambda: client.metrics()["ballast_bytes"] > 0, "the ballast")
+        fill_from_outside(mount_point, under)
+        wait_until(lambda: client.metrics()["ballast_bytes"] == 0, "the ballast to be given up")
+        fill_from_outside(mount_point, under, "hog2")
+        client.truncate_topic("t", {0: 110})
+        running.kill()
+        running.start()
+        wait_until(lambda: not client.metrics()["partitions_recovering"], "the recovery")
+        assert client.offsets("t")[0].earliest == 110
+        assert read(client) == [value(number) for number in range(110, 400)]
+        assert not [problem for problem in client.ping().problems if problem.startswith("t-0")]
         assert running.stop() == 0

@@ -14,6 +14,7 @@ import seglog
 from seglog_protocol.errors import CorruptRecordError
 from tests.faults.test_retention import fill, wait_until
 from tests.processes import Daemon, clean_environment, daemon, workers
+from tests.processes import seglog as seglog_cli
 
 _OFTEN = (
     *("--set", "log.initial.task.delay.ms=0", "--set", "log.flush.offset.checkpoint.interval.ms=50"),
@@ -90,6 +91,8 @@ def test_what_turns_rotten_is_named_before_anybody_reads_it_and_the_rest_is_serv
         wait_until(lambda: "damage_found" in running.log_text(), "the damage to be found")
         with seglog.connect(running.address) as another:
             assert any("are damaged" in problem for problem in another.ping().problems)
+        told = seglog_cli(running.address, "ping")
+        assert (told.returncode, b"\nproblem: t-0: " in told.stdout, b"are damaged" in told.stdout) == (1, True, True)
         with pytest.raises(CorruptRecordError), client.consumer("t") as consumer:
             list(consumer)
         with client.consumer("t", start=20) as consumer:

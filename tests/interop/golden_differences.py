@@ -1,8 +1,9 @@
 """Where seglog answers otherwise than Kafka, on purpose: one sentence for each, and exactly what ours is.
 
-Nothing that is not listed here may differ. All of it comes down to four choices, which ARCHITECTURE.md explains: later
-records outlive earlier damage, indexes are only believed where the log agrees, an index that is missing or impossible
-is rebuilt, and the time of a file's last change is never taken for a record's.
+Nothing that is not listed here may differ. All of it comes down to five choices, which ARCHITECTURE.md explains: later
+records outlive earlier damage, offsets of what was on the disk are not given out again, indexes are only believed where
+the log agrees, an index that is missing or impossible is rebuilt, and the time of a file's last change is never taken
+for a record's.
 """
 
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ _TIME_INDEX_TORN = (
     "a closed segment's time index ends in half an entry: Kafka drops that, misses the segment's largest timestamp and "
     "answers with a later record; seglog rebuilds the index"
 )
-_LOG_EMPTIED = (
-    "a log file was emptied and its indexes were not: Kafka keeps their entries and finds no largest timestamp; seglog "
-    "rebuilds them"
+_SEGMENT_GONE = (
+    "the last segment's log is gone or empty, and the recovery point says that it was on the disk: Kafka ends the log "
+    "before it and gives its offsets to other records; seglog names them as missing and goes on behind them"
 )
 
 
@@ -58,12 +59,13 @@ _EITHER_START = {
     "index-garbage-0": Difference(_INDEX_GARBAGE, other_times=3),
     "no-timeindex-0": Difference(_TIME_INDEX_LOST, other_times=11),
     "timeindex-odd-length-0": Difference(_TIME_INDEX_TORN, other_times=3),
+    "last-log-gone-0": Difference(_SEGMENT_GONE, 240),
 }
 
 DIFFERENCES: Final = {
     "unclean-recovered": {
         "flip-first-batch-0": Difference(_DAMAGE_KEPT, 440, ((352, 360),), other_times=1, largest_timestamp=True),
-        "flip-in-closed-0": Difference(_DAMAGE_KEPT, None, ((216, 224),)),
+        "flip-in-closed-0": Difference(_DAMAGE_KEPT, None, ((216, 224),), other_times=1),
     },
     "unclean-recovered-from-zero": {
         "flip-first-batch-0": Difference(_DAMAGE_KEPT, 440, ((352, 360),), other_times=1, largest_timestamp=True),
@@ -73,8 +75,12 @@ DIFFERENCES: Final = {
     | {
         "empty-indexes-0": _INDEXES_EMPTY,
         "index-ahead-0": Difference(_INDEX_AHEAD, 240, (), other_times=1, largest_timestamp=True),
-        "log-emptied-0": Difference(_LOG_EMPTIED, largest_timestamp=True),
+        "log-emptied-0": Difference(_SEGMENT_GONE, 240, largest_timestamp=True),
     },
-    "damaged-unclean-start": _EITHER_START | {"empty-indexes-0": Difference(_TIME_INDEX_LOST, other_times=26)},
+    "damaged-unclean-start": _EITHER_START
+    | {
+        "empty-indexes-0": Difference(_TIME_INDEX_LOST, other_times=26),
+        "log-emptied-0": Difference(_SEGMENT_GONE, 240),
+    },
 }
 """By case and partition."""

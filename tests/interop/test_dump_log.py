@@ -8,7 +8,6 @@ reading of that file has this gap.
 Needs Java, and the shared folder's script, which has Kafka's jars brought by Maven once.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -25,9 +24,9 @@ import pytest
 import seglog
 from seglog_protocol.record_batch import parse_header
 from tests.interop.golden import Row, adopted, read_everything
+from tests.interop.peer import kafka_script
 from tests.logs import batch
 from tests.processes import Daemon, daemon
-from tests.support import REPOSITORY, missing
 
 pytestmark = pytest.mark.slow
 
@@ -74,16 +73,7 @@ _FIRST_IS_NOT_0 = re.compile(r"Non-consecutive offsets in (\S+)\n  -1 is followe
 @pytest.fixture(scope="module")
 def kafka() -> Path:
     """The script that runs Kafka's tools."""
-    shared = Path(os.environ.get("SEGLOG_SHARED") or REPOSITORY.parent / "shared")
-    script = shared / "peers" / "kafka" / "kafka"
-    if not script.exists():
-        missing("kafka: no peers/kafka/kafka; set SEGLOG_SHARED to the folder that has it")
-    if shutil.which("java") is None:
-        missing("java: Kafka's dump-log needs it")
-    done = subprocess.run([script, "setup"], capture_output=True, check=False, timeout=600)
-    if done.returncode:
-        missing(f"kafka: its jars could not be had: {done.stderr.decode(errors='replace')[-300:]}")
-    return script
+    return kafka_script()
 
 
 def dump(kafka: Path, files: Sequence[Path], *, with_gaps: bool = False) -> Dump:

@@ -1,5 +1,6 @@
 """Frames: every way of arriving, every limit, and any bytes at all."""
 
+import itertools
 import random
 import struct
 import tracemalloc
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from seglog_protocol import frames as frames_module
 from seglog_protocol.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
 from seglog_protocol.frames import (
+    CONTAINERS_MAX,
     HEADER_BYTES_MAX,
     LENGTH_SIZE,
+    PREFIX,
     RECEIVE_BYTES,
     BufferPool,
     Frame,
@@ -517,5 +520,94 @@ def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytes
         got.append(frame)
     for frame in got:
         pool.give_back(frame)
+    assert pool.take(1, 50_000) is None, "none that is small enough"
     taken = [pool.take(1) for _ in range(3)]
-    assert [len(buffer) // 1000 for buffer in taken] == [100, 200, 0]
+    assert [buffer and len(buffer) // 1000 for buffer in taken] == [100, 200, None]
+
+
+# --- Memory that is granted as bytes come -----------------------------------------------------------------------------
+
+
+@given(st.integers(0, 3_000_000), st.lists(st.integers(1, 400_000), min_size=1, max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_a_reader_that_asks_wants_less_than_twice_what_has_come_whatever_was_announced(
+    size: int, steps: list[int]
+) -> None:
+    reader = FrameReader(asks=True)
+    data = large_frame(1, 70_000 + size)
+    at = granted = 0
+    found: list[Frame] = []
+    for step in itertools.cycle(steps):
+        if reader.wanted:
+            wanted = reader.wanted
+            assert granted + wanted <= 2 * at + RECEIVE_BYTES
+            granted += wanted
+            reader.grant(wanted)
+        part = data[at : at + step]
+        buffer = reader.get_buffer()
+        assert buffer, "there is always something to receive into"
+        count = min(len(part), len(buffer))
+        buffer[:count] = part[:count]
+        reader.received(count)
+        at += count
+        frame = reader.next_frame()
+        if frame is not None:
+            found.append(frame)
+            break
+    [frame] = found
+    assert (frame.header, bytes(frame.payload)) == ({"id": 1}, b"\1" * (70_000 + size))
+    assert (reader.is_idle, reader.wanted, at) == (True, 0, len(data))
+
+
+def test_a_spare_buffer_holds_a_whole_large_frame_and_nothing_more_is_asked_for() -> None:
+    reader, data = FrameReader(asks=True), large_frame(1, 200_000)
+    reader.receive_data(data[:1000])
+    assert reader.next_frame() is None
+    assert reader.announced == len(data) - 4
+    reader.grant_spare(bytearray(300_000))
+    assert (reader.announced, reader.wanted) == (0, 0)
+    assert len(reader.get_buffer()) == len(data) - 1000
+    reader.receive_data(data[1000:])
+    frame = reader.next_frame()
+    assert frame is not None
+    assert bytes(frame.payload) == b"\1" * 200_000
+
+
+@pytest.mark.parametrize(
+    "packed", [b"\x90", b"\x80", b"\x91\x90", b"\x81\xa0\x80"], ids=["list", "map", "lists", "maps"]
+)
+def test_a_header_with_very_many_lists_or_maps_is_refused_before_it_is_decoded(packed: bytes) -> None:
+    """Decoding a mebibyte of them takes up to a third of a second, nearly all of it the garbage collector's."""
+    count = CONTAINERS_MAX + 1
+    header = b"\x81" + encode_value("names") + b"\xdd" + count.to_bytes(4, "big") + packed * count
+    data = PREFIX.pack(LENGTH_SIZE + len(header), len(header)) + header
+    reader = FrameReader(header_bytes_max=len(header), asks=True)
+    with pytest.raises(RemoteProtocolError, match="lists and maps"):
+        read_all(reader, data)
+
+
+def test_a_header_of_ten_thousand_partitions_is_read_whatever_their_offsets() -> None:
+    partitions = [
+        {"topic": "a-topic-with-a-longer-name", "partition": number, "offset": 0x90909090_90909090 >> 1}
+        for number in range(10_000)
+    ]
+    data = encode_frame({"id": 1, "partitions": partitions})
+    [frame] = read_all(FrameReader(asks=True), data)
+    assert frame.header["partitions"] == partitions
+
+
+def read_all(reader: FrameReader, data: bytes) -> list[Frame]:
+    """Every frame in ``data``, with memory granted as it is asked for."""
+    frames = []
+    at = 0
+    while at < len(data):
+        if reader.wanted:
+            reader.grant(reader.wanted)
+        buffer = reader.get_buffer()
+        part = data[at : at + len(buffer)]
+        buffer[: len(part)] = part
+        reader.received(len(part))
+        at += len(part)
+        while (frame := reader.next_frame()) is not None:
+            frames.append(frame)
+    return frames

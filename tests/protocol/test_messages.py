@@ -25,6 +25,7 @@ from seglog_protocol.frames import FrameReader, decode_map, encode_frame, encode
 from seglog_protocol.messages import (
     API_VERSIONS,
     INT64_MAX,
+    ITEMS_MAX,
     REQUESTS,
     AppendPartition,
     AppendReply,
@@ -40,7 +41,9 @@ from seglog_protocol.messages import (
     HelloReply,
     HelloRequest,
     Message,
+    OffsetsReply,
     OffsetsRequest,
+    OffsetsResult,
     Request,
     TopicDescription,
     TopicsReply,
@@ -49,6 +52,8 @@ from seglog_protocol.messages import (
     decode_reply,
     decode_request,
     decode_segments,
+    pack_fields,
+    pack_long_fields,
     reply_header,
     request_header,
     request_id_of,
@@ -349,9 +354,9 @@ def test_a_newer_field_in_an_older_version_is_refused_and_nothing_else_is() -> N
         decode_request(FETCH | {"v": 1, "topic_ids": {}})
     for header in ({"v": 1}, {"v": 2}, {"v": 1, "topic_ids": None}, {"v": 2, "topic_ids": None}):
         assert decode_request(FETCH | header) == FetchRequest([])
-    with pytest.raises(UnsupportedVersionError, match="versions 1 to 2") as caught:
-        decode_request(FETCH | {"v": 3})
-    assert (caught.value.minimum, caught.value.maximum) == (1, 2)
+    with pytest.raises(UnsupportedVersionError, match="versions 1 to 3") as caught:
+        decode_request(FETCH | {"v": 4})
+    assert (caught.value.minimum, caught.value.maximum) == (1, 3)
 
 
 @pytest.mark.parametrize("topic_ids", [[], "t", {"t": 1}, {"t": None}, {1: "i"}])
@@ -580,3 +585,46 @@ def test_the_short_way_of_an_append_reply_says_what_the_long_one_does(results: l
 def test_fields_that_are_packed_beforehand_make_the_same_header(reply: Message, request_id: int) -> None:
     packed = messages.pack_reply_header(request_id, messages.pack_fields(reply))
     assert packed == encode_value(reply_header(request_id, reply))
+
+
+# --- How much one request may name ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "header"),
+    [
+        ("partitions", {"api": "flush", "partitions": [{"topic": "t", "partition": 0}]}),
+        ("partitions", {"api": "append", "partitions": [{"topic": "t", "partition": 0, "size": 0}]}),
+        ("names", {"api": "topics", "names": ["t"]}),
+        ("reset", {"api": "alter_topic", "topic": "t", "reset": ["retention.ms"]}),
+        ("topic_ids", {"api": "fetch", "v": 2, "partitions": [], "topic_ids": {"t": "x"}}),
+        ("config", {"api": "create_topic", "topic": "t", "config": {"a": 1}}),
+    ],
+)
+def test_a_list_or_map_of_a_request_has_ten_thousand_items_and_not_one_more(field: str, header: dict[str, Any]) -> None:
+    value = header[field]
+
+    def of(count: int) -> Any:
+        return value * count if isinstance(value, list) else {str(number): "1" for number in range(count)}
+
+    decode_request({"id": 1, "v": 1} | header | {field: of(ITEMS_MAX)})
+    with pytest.raises(InvalidRequestError, match="several requests") as raised:
+        decode_request({"id": 1, "v": 1} | header | {field: of(ITEMS_MAX + 1)})
+    assert raised.value.field == field
+
+
+def test_a_reply_may_be_longer_than_a_request() -> None:
+    reply = TopicsReply(unknown=[UnknownTopicError("no", topic="t")] * (ITEMS_MAX + 1))
+    assert len(decode_reply(reply_header(1, reply), TopicsReply).unknown) == ITEMS_MAX + 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1000])
+def test_a_long_reply_is_packed_in_pieces_as_it_would_be_at_once(count: int) -> None:
+    reply = OffsetsReply([OffsetsResult("t", number, 0, number) for number in range(count)], {"t": "x"})
+    packed: list[bytes] = []
+
+    def packing() -> Iterator[None]:
+        packed.append((yield from pack_long_fields(reply, 256)))
+
+    assert len(list(packing())) == count // 256
+    assert packed == [pack_fields(reply)]

@@ -5,19 +5,24 @@ What a consumer is handed is right, record by record; of what is left out an err
 ``seglogd check`` finds each of these bits, see tests/broker/check/test_bit_flips.py.
 """
 
+from itertools import product
 from typing import Final
 
 import pytest
 
 from seglog.fetching import Fetcher, PartitionState
 from seglog_broker.broker import Broker
-from seglog_broker.config import load_config
+from seglog_broker.check.closed_segment import scrub_segment
+from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.offload import InlineOffload
+from seglog_broker.scrub_job import ScrubJob
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
-from tests.logs import ManualClock, contents, flip_bit
+from tests import logs
+from tests.logs import LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit, read_around
 
 DIRECTORY: Final = "/data/t-0"
 CLOSED: Final = 12
@@ -96,3 +101,44 @@ async def test_no_bit_of_a_closed_segment_makes_a_consumer_get_what_is_wrong(suf
                     assert found == records[start:], f"byte {position}, bit {bit}: something was left out"
             broker.close()
     assert not wrong
+
+
+def test_an_offset_that_moved_into_room_that_compaction_left_is_found_by_its_checksum() -> None:
+    """Readers have nothing to hold it against: holes are normal there. All other places they tell by neighbours."""
+    disk = _compacted()
+    right = {(record.offset, record.timestamp) for record in read_around(disk.log)}
+    assert [offset for offset, _ in sorted(right)] == [0, 1, 3, 4, 5, 6, 7, 8]
+    files, moved = contents(disk.fs), set[tuple[int, int]]()
+    for number, position, bit in product(range(4), range(8), range(8)):
+        fs = ForgetfulFileSystem()
+        fs.load(files)
+        flip_bit(fs, f"{logs.DIRECTORY}/{0:020d}.log", number * 100 + position, bit)
+        again = LogOnDisk(disk.config, fs=fs)
+        wrong = {(record.offset, record.timestamp) for record in read_around(again.log)} - right
+        moved |= {(number, offset) for offset, _ in wrong}
+        job = ScrubJob(logs.DIRECTORY, 0, 5, 0, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
+        verdict = scrub_segment(fs, job, Throttle(None, lambda: 0.0, lambda _: None))
+        assert verdict.said is not None
+        assert verdict.measured != verdict.said
+    assert moved == {(2, 2)}, "the third batch, of offset 3, where offset 2 was"
+
+
+def _compacted() -> LogOnDisk:
+    """Batches of 100 bytes and one record, five to a segment; compaction has taken offset 2."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=500, index_interval_bytes=0))
+    for number in range(9):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
+    disk.log.close()
+    files = contents(disk.fs)
+    path = f"{logs.DIRECTORY}/{0:020d}.log"
+    cut_file(disk.fs, path, 200)
+    add_bytes(disk.fs, path, files[path][300:])
+    disk.log.state.compacted_before = 5
+    disk.log.state.save(disk.fs, logs.DIRECTORY)
+    compacted = LogOnDisk(disk.config, fs=disk.fs)
+    segment = compacted.log.segments[0]
+    segment.rebuild_indexes()
+    segment.checksum.begin(segment.measure())
+    segment.checksum.save()
+    compacted.log.close()
+    return LogOnDisk(disk.config, fs=disk.fs)

@@ -29,6 +29,7 @@ from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, flip_bit, read_around, verify
+from tests.soundness import assert_directory_sound
 
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -119,6 +120,7 @@ def _check(found: ForgetfulFileSystem, written: Written) -> None:
     kept = _latest({o: r for o, r in written.items() if o not in behind})
     assert {o: r for o, r in again.items() if o not in behind} == {o: kept[o] for o in again if o not in behind}
     assert directory.close() == []
+    assert_directory_sound(found, "/data", _config())
     again_directory, log = _open(found)
     assert again_directory.report.clean
     verify(found, log)

@@ -124,6 +124,9 @@ class CompactionModel(RuleBasedStateMachine):
     def expire_the_oldest(self) -> None:
         log = self.disk.log
         doomed = log.drop_oldest(1)
+        if (write := log.prepare_state()) is not None:
+            write.run()
+            log.finish_state(written=True)
         self.start = log.log_start_offset
         doomed.set_aside()
         self.fs.sync_directory(DIRECTORY)

@@ -13,7 +13,7 @@ it would catch ours.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Final, cast
 
@@ -25,6 +25,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.offload import Arguments, InlineOffload, T
 from seglog_broker.partition import Partition
 from seglog_broker.storage import checkpoints, filesystem
+from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.flushes import Flush, run_flushes
 from seglog_broker.storage.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
@@ -32,6 +33,7 @@ from seglog_broker.storage.handles import HandlePool, Lease
 from seglog_broker.storage.log_directory import LogDirectory
 from seglog_broker.storage.log_slice import LogSlice
 from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_protocol.batch_builder import encode_batch
@@ -45,6 +47,7 @@ from seglog_protocol.messages import (
     FetchPartition,
     FetchRequest,
 )
+from seglog_protocol.record_batch import BatchHeader
 from tests.logs import ManualClock, read_around, verify
 
 PRODUCERS: Final = 8
@@ -231,7 +234,9 @@ class Simulation:
             return
         directory = LogDirectory(found, ManualClock(), _config(), "/data")
         report = directory.open()
-        assert (report.problems, report.offline) == ([], {})
+        # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
+        problems = [problem for problem in report.problems if ".log is gone, its index files are there" not in problem]
+        assert (problems, report.offline) == ([], {})
         if self._topic_exists:
             assert set(directory.registry.topics) == {"t"}
         for (_, number), log in directory.logs.items():
@@ -322,8 +327,10 @@ def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
     """What is in the log already is answered at once, as if it were on the disk."""
     append_one = Broker._append_one
 
-    def do_not_wait(broker: Broker, partition: Partition, data: memoryview, ack: Ack) -> tuple[AppendResult, int]:
-        result, end_offset = append_one(broker, partition, data, ack)
+    def do_not_wait(
+        broker: Broker, partition: Partition, data: memoryview, header: BatchHeader, now: int, ack: Ack
+    ) -> tuple[AppendResult, int]:
+        result, end_offset = append_one(broker, partition, data, header, now, ack)
         return result, 0 if result.duplicate else end_offset
 
     patch.setattr(Broker, "_append_one", do_not_wait)
@@ -347,12 +354,18 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    """Index files that are there are taken as they are."""
+    """A recovery reads the log, and takes the index files that are there as they are."""
     rebuild = Segment.rebuild_indexes
 
-    def rebuild_missing(segment: Segment, *args: object, **kwargs: object) -> None:
+    def rebuild_missing(
+        segment: Segment, batches: Iterable[LocatedBatch] | None = None, trace: SeekTrace | None = None
+    ) -> int | None:
         if not (segment.offset_index.exists and segment.time_index.exists):
-            cast("Callable[..., None]", rebuild)(segment, *args, **kwargs)
+            return rebuild(segment, batches, trace)
+        next_offset = None
+        for batch in batches or ():  # all that a recovery learns of a log it learns on this way
+            next_offset = batch.header.next_offset
+        return next_offset
 
     patch.setattr(Segment, "rebuild_indexes", rebuild_missing)
 

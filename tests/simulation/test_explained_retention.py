@@ -29,6 +29,9 @@ from seglog_protocol.messages import (
     ExplainedSegment,
     ExplainSegmentsReply,
     ExplainSegmentsRequest,
+    LagPartition,
+    LagReply,
+    LagRequest,
     decode_segments,
 )
 from tests.logs import batch_of_size
@@ -94,7 +97,21 @@ class Running(NamedTuple):
         assert reply.partitions[0].error is None
 
     async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
-        """The whole partition."""
+        """The whole partition; the first and the last place in each segment are told the same of."""
+        reply, segments = await self._ask()
+        kept = [s for s in segments if s.state != "deleted" and s.base_offset < s.next_offset]
+        places = [place for s in kept for place in (s.base_offset, s.next_offset - 1)]
+        lag, _ = await self.broker.answer(LagRequest([LagPartition("commits", 0, place) for place in places]))
+        assert isinstance(lag, LagReply)
+        if (await self._ask())[1] == segments:  # else appends or a check were at work in between
+            for number, place in enumerate(lag.partitions):
+                segment = kept[number // 2]
+                assert place.segment == segment.base_offset
+                assert (place.lost_from_ms, place.lost_by_ms) == (segment.leaves_from_ms, segment.leaves_by_ms)
+                assert (place.bytes_to_come, place.why) == (segment.bytes_to_come, segment.why)
+        return reply, segments
+
+    async def _ask(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
         reply, payload = await self.broker.answer(ExplainSegmentsRequest("commits", 0))
         assert isinstance(reply, ExplainSegmentsReply)
         return reply, decode_segments(payload)

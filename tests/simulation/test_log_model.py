@@ -13,7 +13,8 @@ from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fo
 from seglog_broker.storage.retention import DeletionRule
 from seglog_broker.storage.tail import Tail
 from seglog_protocol.errors import CorruptRecordError
-from tests.logs import LogOnDisk, batch, index_bytes, read_around, verify
+from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
+from tests.soundness import assert_log_sound
 
 _START_MS = 1_700_000_000_000
 
@@ -94,7 +95,9 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def stop_and_start(self) -> None:
         before = index_bytes(self.disk.log)
-        self.disk.reopen(log_start=self.start)
+        self.disk.log.close()
+        assert_log_sound(self.disk.fs, DIRECTORY, self.config, log_start=self.start, log_end=self.end)
+        self.disk._open(clean=True, log_start=self.start)
         self.doomed = []  # those that still bear their names are segments below the log start now
         self.durable = self.end
         assert self.disk.log.leader_epoch == self.epoch, "a clean start keeps the epoch"
@@ -184,6 +187,7 @@ class LogModel(RuleBasedStateMachine):
                 not -1 < segment.largest_timestamp <= self.disk.clock.now
             )
         self.doomed.append(log.drop_oldest(len(going)))
+        self.save_state()  # as the task does, before it writes the checkpoint
         self.start = max(self.start, log.segments[0].base_offset)
         self.values = [value for value in self.values if value[0] >= self.start]
         assert next(log.judge_segments())[1].kept is not None or share < 1, "a second look finds nothing"

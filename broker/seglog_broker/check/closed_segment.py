@@ -36,12 +36,11 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubVer
     )
     log = LogWalk(fs, job.directory)
     walk = SegmentWalk(fs, job.directory, job.base_offset, known, is_live=False)
-    highest = min(job.base_offset + names.RELATIVE_OFFSET_MAX, job.next_base - 1)
     running, summed, batches = RunningChecksum(), 0, 0
     file = fs.open(path)
     try:
         size = file.size()
-        for found in walk.follow(partial(log.batches, job.base_offset, highest)):
+        for found in walk.follow(partial(log.batches, job.base_offset, job.next_base)):
             batches += 1
             while found.end - summed >= _PIECE_BYTES:
                 summed += _add(running, file.pread(_PIECE_BYTES, summed), throttle)
@@ -78,7 +77,7 @@ def _damaged(log: LogWalk, next_base: int) -> Iterable[DamagedRange]:
 
 def _missing(log: LogWalk, job: ScrubJob, size: int) -> Iterable[DamagedRange]:
     yield from log.holes
-    end = job.base_offset if log.next_offset is None else log.next_offset
+    end = job.base_offset if log.end is None else log.end
     if not log.tails and end < job.next_base:
         yield DamagedRange(end, job.next_base, job.base_offset, size, size, reason="missing")
 

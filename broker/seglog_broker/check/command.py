@@ -14,8 +14,10 @@ from seglog_broker.check.directory import RefusedError, Wish, check_directory
 from seglog_broker.check.findings import Told, Totals
 from seglog_broker.check.json_lines import json_lines
 from seglog_broker.check.readable import readable
-from seglog_broker.config import load_config, read_config_file
+from seglog_broker.config import ConfigSources
+from seglog_broker.dump.kinds import plain_path
 from seglog_broker.dump.texts import size_text
+from seglog_broker.standard_output import complain, print_line, run_printing
 from seglog_broker.storage.filesystem import PosixFileSystem
 from seglog_protocol.errors import InvalidConfigError
 
@@ -31,36 +33,33 @@ _CLEAR_LINE: Final = "\r\x1b[K"
 def main(argv: Sequence[str]) -> int:
     """Check a directory and print what was found; return the exit code. argparse leaves with SystemExit(2)."""
     options = make_parser().parse_args(argv)
-    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or None
+    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
     try:
-        text = None if file_name is None else read_config_file(file_name)
-        config, _ = load_config(text, file_name or "", os.environ, options.set)
+        config, _ = ConfigSources(file_name, os.environ, options.set).load()
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
     progress = _Progress(is_shown=sys.stderr.isatty())
-    path = options.directory.rstrip("/") or "/"
+    path = plain_path(options.directory)
     ending = _Ending()
-    try:
+
+    def check() -> int:
         wish = Wish(deep=options.deep, repair=options.repair)
         told = ending.watch(check_directory(PosixFileSystem(), path, config, wish, progress.segment))
         for line in (json_lines if options.json else readable)(told):
             progress.clear()
-            # File names need not be UTF-8. As JSON's own escapes they stay JSON; elsewhere they are escaped already.
-            sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
+            print_line(line)
         progress.clear()
-        sys.stdout.flush()
+        return EXIT_OK if ending.is_sound else EXIT_UNSOUND
+
+    try:
+        return run_printing("seglogd check", check, when_piped=EXIT_UNSOUND)
     except RefusedError as error:
         return _refuse(str(error), EXIT_REFUSED)
-    except BrokenPipeError:
-        # Whoever reads our output has enough, for example `| head`. What is left in the buffer must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_UNSOUND
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         return _refuse(f"stopped half way: {error.strerror or error}{where}", EXIT_UNSOUND)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return EXIT_OK if ending.is_sound else EXIT_UNSOUND
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -88,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _refuse(sentence: str, code: int) -> int:
-    print(f"seglogd check: {sentence}", file=sys.stderr)  # noqa: T201 - the one sentence the operator gets
+    complain("seglogd check", sentence)
     return code
 
 

@@ -6,6 +6,7 @@ the same bytes, the only other that could is read off the entries themselves.
 """
 
 from copy import deepcopy
+from itertools import pairwise
 from typing import NamedTuple
 
 from seglog_protocol import segment_files as names
@@ -68,6 +69,44 @@ class ExpectedIndexes:
         if timestamp <= self._last_time:
             return b""
         return names.encode_time_entry(timestamp, offset - self._base_offset)
+
+
+class TrueTimes:
+    """Which entries of a time index that was ``found`` say what is true of the batches, whenever they were written.
+
+    Kafka offers the largest timestamp at every stop, too, so its indexes have entries between those of the interval.
+    """
+
+    def __init__(self, found: bytes, base_offset: int) -> None:
+        size = names.TIME_ENTRY.size
+        self._entries = [found[at : at + size] for at in range(0, len(found), size)]
+        self._wanted = frozenset(self._entries)
+        self._true: set[bytes] = set()
+        self._base_offset = base_offset
+        self._largest = NO_TIMESTAMP
+
+    def add(self, header: BatchHeader) -> None:
+        """Count in the next batch."""
+        if self._wanted and header.max_timestamp > self._largest:
+            self._largest = header.max_timestamp
+            entry = names.encode_time_entry(header.max_timestamp, header.last_offset - self._base_offset)
+            if entry in self._wanted:
+                self._true.add(entry)
+
+    def are_all(self, least: bytes, *, is_complete: bool) -> bool:
+        """Whether every entry found is true and in order, and those of ``least`` are among them.
+
+        Unless the index ``is_complete`` it may end before the last of ``least``.
+        """
+        size = names.TIME_ENTRY.size
+        if self._entries and len(self._entries[-1]) < size:
+            return False
+        timestamps = [names.TIME_ENTRY.unpack(entry)[0] for entry in self._entries]
+        wanted = [least[at : at + size] for at in range(0, len(least), size)]
+        if not is_complete:
+            wanted = [entry for entry in wanted if timestamps and names.TIME_ENTRY.unpack(entry)[0] <= timestamps[-1]]
+        is_rising = all(one < following for one, following in pairwise(timestamps))
+        return is_rising and self._wanted == self._true and self._wanted >= set(wanted)
 
 
 def interval_of(offsets: bytes) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from seglog_broker.check.findings import Code, Finding, Severity
-from seglog_broker.check.indexes import ExpectedIndexes, interval_of
+from seglog_broker.check.indexes import ExpectedIndexes, TrueTimes, interval_of
 from seglog_broker.check.plan import Circumstances, Replacement
 from seglog_broker.dump.facts import Damage
 from seglog_broker.dump.index_files import dump_offset_index, dump_time_index
@@ -51,6 +51,9 @@ class IndexJudge:
             _without_padding(self.found.offsets or b"", names.OFFSET_ENTRY.size),
             _without_padding(self.found.times or b"", names.TIME_ENTRY.size),
         )
+        times = self._stripped[1] if is_live else self.found.times or b""
+        self.true_times = TrueTimes(times if circumstances.is_adopted else b"", base_offset)
+        """To be given every batch."""
 
     def intervals(self) -> list[int]:
         """Values of ``index.interval.bytes`` that these files may have been made with, the one configured first."""
@@ -109,7 +112,14 @@ class IndexJudge:
     def _is_right(self, kind: _Kind) -> bool:
         if kind.found is None:
             return False
-        return kind.found == kind.closed or (self._is_live and kind.live.startswith(kind.entries))
+        if kind.found == kind.closed or (self._is_live and kind.live.startswith(kind.entries)):
+            return True
+        if not self._known.is_adopted or not kind.entries:
+            return False
+        if kind.suffix == names.OFFSET_INDEX_SUFFIX:
+            return False
+        least = kind.live if self._is_live else kind.closed
+        return self.true_times.are_all(least, is_complete=not self._is_live)
 
     def _judge(self, kind: _Kind, log_size: int, *, is_interval_known: bool) -> Finding | None:
         path = self._path(kind.suffix)

@@ -1,16 +1,17 @@
 """Every batch of a partition's segments, in order, and what stands between them.
 
-The rules are recovery's (``LogRecovery``), so that what a check calls damaged is what a start would call damaged; but
-nothing is changed: no index is made, no tail is cut. A test holds the two against each other.
+The rules are those of a start (``LogVerifier``), so that what a check calls damaged is what a start would call damaged;
+but nothing is changed: no index is made, no tail is cut. Here is added what is wrong with each stretch, in words.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing
 from typing import NamedTuple
 
 from seglog_broker.dump.log_file import judge_stretch
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
 from seglog_broker.storage.filesystem import File, FileSystem
+from seglog_broker.storage.log_verifier import LogVerifier, Tail
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_protocol import segment_files as names
 
@@ -22,99 +23,118 @@ class Stretch(NamedTuple):
     why: str
 
 
+class _OpenedAtNeed:
+    """A ``.log`` by its name, opened for as long as somebody reads it."""
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._fs = fs
+        self._path = f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+        self.size = fs.stat(self._path).size
+
+    def lease(self) -> AbstractContextManager[File]:
+        """The open file."""
+        return closing(self._fs.open(self._path))
+
+
 class LogWalk:
     """One pass over a partition; ask for the segments in the order of their offsets, then ``finish``.
 
     ``damaged``: bytes with valid batches behind them. ``holes``: offsets that no batch and no damage accounts for.
-    ``tails``: bytes at the end of the log, with no valid batch behind them; known only after ``finish``.
+    ``tails``: bytes at the end of a segment, with no valid batch behind them. After ``finish`` those that a start keeps
+    as damage; those that a crash can have left, and that a start cuts off, are ``torn``.
     """
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
-        self.next_offset: int | None = None
-        self.damaged: list[Stretch] = []
-        self.holes: list[DamagedRange] = []
+    def __init__(self, fs: FileSystem, directory: str, verifier: LogVerifier | None = None) -> None:
+        """``verifier`` knows where the log ended; without one nothing is known of that."""
+        self.end: int | None = None  # behind the last batch; None where there is no segment
         self.tails: list[Stretch] = []
+        self.torn: list[Stretch] = []
         self._fs = fs
         self._directory = directory
-        self._on_spoilt: Callable[[LocatedBatch], None] = _ignore
+        self._verifier = verifier or LogVerifier()
+        self._why: dict[tuple[int, int], str] = {}  # by segment and position
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the log goes on: behind the last batch, and after ``finish`` behind damage at the end."""
+        return self._verifier.next_offset
+
+    @property
+    def damaged(self) -> list[Stretch]:
+        """As the class says."""
+        at_end = {lost for lost, _ in self.tails}
+        return [self._stretch(lost) for lost in self._verifier.met if lost.reason == "damaged" and lost not in at_end]
+
+    @property
+    def holes(self) -> list[DamagedRange]:
+        """As the class says, in the order of their offsets."""
+        between = [lost for lost in self._verifier.met if lost.reason == "missing"]
+        return sorted([*between, *self._verifier.gaps], key=lambda lost: lost.start_offset)
 
     def batches(
-        self, base_offset: int, highest: int, on_spoilt: Callable[[LocatedBatch], None] | None = None
+        self, base_offset: int, following: int | None, on_spoilt: Callable[[LocatedBatch], None] | None = None
     ) -> Iterator[LocatedBatch]:
-        """The valid batches of a segment whose offsets may reach up to ``highest``. Raises OSError.
+        """The valid batches of a segment; ``following`` is the base offset of the next, None: it is the last.
 
         ``on_spoilt`` is told, in its place between them, of each damaged stretch that is one whole batch but for its
-        checksum: the indexes may know it from before it was damaged.
+        checksum: the indexes may know it from before it was damaged. Raises OSError.
         """
-        self._on_spoilt = on_spoilt or _ignore
-        if self.next_offset is not None and not self.tails and self.next_offset < base_offset:
-            self.holes.append(DamagedRange(self.next_offset, base_offset, base_offset, 0, 0, reason="missing"))
-        file = self._open(base_offset)
-        try:
-            yield from self._walk(file, base_offset, highest)
-        finally:
-            file.close()
-
-    def _walk(self, file: File, base_offset: int, highest: int) -> Iterator[LocatedBatch]:
-        size = file.size()
-        verifier = BatchVerifier(file, size)
-        position = 0
-        while position < size:
-            lowest = max(base_offset, self.next_offset or 0)
-            found = verifier.going_on(position, lowest, highest)
-            if found is None:
-                lost = DamagedRange(lowest, lowest, base_offset, position, size)
-                self.tails.append(Stretch(lost, self._why(file, verifier, lost, highest)))
-                return
-            first = found.header.base_offset
-            if found.position > position:
-                lost = DamagedRange(lowest, first, base_offset, position, found.position)
-                self.damaged.append(Stretch(lost, self._why(file, verifier, lost, highest)))
-            elif first > lowest and not self.tails:
-                self.holes.append(DamagedRange(lowest, first, base_offset, position, position, reason="missing"))
-            for tail, why in self.tails:  # a valid batch follows: they were none
-                self.damaged.append(Stretch(replace(tail, end_offset=first), why))
-            self.tails.clear()
-            self.next_offset = found.header.next_offset
+        log = _OpenedAtNeed(self._fs, self._directory, base_offset)
+        seen = len(self._verifier.met)
+        self.end = max(self.end or 0, base_offset)
+        for found in self._verifier.batches(log, following):
+            for lost in self._verifier.met[seen:]:
+                if lost.reason == "damaged" and lost.segment == base_offset:
+                    self._judge(log, lost, following, on_spoilt)
+            seen = len(self._verifier.met)
+            self.end = found.header.next_offset
             yield found
-            position = found.end
+        for tail in self._verifier.tails:
+            if tail.log is log:
+                self._judge(log, _lost_in(tail), following, on_spoilt)
+        self.tails = [self._stretch(_lost_in(tail)) for tail in self._verifier.tails]
 
-    def finish(self, last_base: int) -> None:
-        """Tell the tails that hold a batch of lower offsets from those that a crash can have left.
+    def finish(self) -> None:
+        """Tell the tails that are damage from those that a crash can have left."""
+        if self.end is None:
+            return
+        before = len(self._verifier.met)
+        self._verifier.finish()
+        self.tails = [self._stretch(lost) for lost in self._verifier.met[before:] if lost.reason == "damaged"]
+        self.torn = [self._stretch(_lost_in(tail)) for tail in self._verifier.torn]
 
-        ``last_base`` is the base offset of the last segment: what was handed out below it is not handed out again.
-        """
-        if self.tails and self.next_offset is not None and self.next_offset < last_base:
-            self.holes.append(DamagedRange(self.next_offset, last_base, last_base, 0, 0, reason="missing"))
-        tails, self.tails = self.tails, []
-        for tail in tails:
-            (self.damaged if self._holds_a_batch(tail.range) else self.tails).append(tail)
+    def _stretch(self, lost: DamagedRange) -> Stretch:
+        return Stretch(lost, self._why[lost.segment, lost.position])
 
-    def _holds_a_batch(self, tail: DamagedRange) -> bool:
-        file = self._open(tail.segment)
-        try:
-            verifier = BatchVerifier(file, tail.end_position)
-            return verifier.next_batch(tail.position, tail.segment, tail.start_offset - 1) is not None
-        finally:
-            file.close()
-
-    def _why(self, file: File, verifier: BatchVerifier, lost: DamagedRange, highest: int) -> str:
-        found = verifier.batch_at(lost.position)
-        if found is not None:
-            first, last = found.header.base_offset, found.header.last_offset
-            return f"a batch with a right checksum says offsets {first} to {last}, but {lost.start_offset} follows here"
-        why, header = judge_stretch(file, lost.position, verifier.size)
+    def _judge(
+        self,
+        log: _OpenedAtNeed,
+        lost: DamagedRange,
+        following: int | None,
+        on_spoilt: Callable[[LocatedBatch], None] | None,
+    ) -> None:
+        """Find out what is wrong with the bytes of ``lost``."""
+        with log.lease() as file:
+            found = BatchVerifier(file, log.size).batch_at(lost.position)
+            if found is not None:
+                said, due = f"{found.header.base_offset} to {found.header.last_offset}", lost.start_offset
+                why = f"a batch with a right checksum says offsets {said}, but {due} follows here"
+                self._why[lost.segment, lost.position] = why
+                return
+            why, header = judge_stretch(file, lost.position, log.size)
+        self._why[lost.segment, lost.position] = why
         if (
-            header is not None
+            on_spoilt is not None
+            and header is not None
             and lost.position + header.size == lost.end_position
-            and lost.start_offset <= header.base_offset <= header.last_offset <= highest
+            and lost.start_offset <= header.base_offset <= header.last_offset
+            and header.last_offset <= log.base_offset + names.RELATIVE_OFFSET_MAX
+            and (following is None or header.last_offset < following)
         ):
-            self._on_spoilt(LocatedBatch(lost.position, header))
-        return why
-
-    def _open(self, base_offset: int) -> File:
-        return self._fs.open(f"{self._directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}")
+            on_spoilt(LocatedBatch(lost.position, header))
 
 
-def _ignore(_found: LocatedBatch) -> None:
-    """Nobody wants to know."""
+def _lost_in(tail: Tail) -> DamagedRange:
+    """Its bytes; of which offsets is not known."""
+    return DamagedRange(tail.lost_offset, tail.lost_offset, tail.log.base_offset, tail.position, tail.log.size)

@@ -1,16 +1,8 @@
 """What is known before a partition is checked, and what the check decides to have repaired."""
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from seglog_broker.storage.partition_state import DamagedRange, PartitionState
-
-
-class Gaps(Enum):
-    """What offsets without a record mean in a partition, where compaction is not known to have been at work."""
-
-    NEVER = auto()  # nothing removes single records from it: they are lost
-    UNKNOWN = auto()  # Kafka wrote it, and whether it was compacted is not in the directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +10,14 @@ class Circumstances:
     """What the log directory says of a partition. ``topic_id`` None: it does not say."""
 
     is_clean: bool = True  # the marker of a stop in order is there
+    is_own_stop: bool = False  # and it is seglog's: what that stop remembers beside Kafka's files is true of them
     is_adopted: bool = False  # Kafka wrote it, or part of it
-    gaps: Gaps = Gaps.NEVER
+    is_from_kafka: bool = False  # Kafka had the directory since seglog did
+    is_being_made: bool = False  # or was, when a crash came
     compacted_before: int = 0  # by the cleaner's checkpoint; the partition's state may know more
     topic_id: str | None = None
     recovery_point: int = 0
+    high_watermark: int | None = None  # None: the checkpoint has none
     log_start: int = 0
     index_interval: int = 4096
     index_bytes_max: int = 10 * 1024 * 1024
@@ -49,4 +44,5 @@ class Plan:
     remove: list[str] = field(default_factory=list)  # paths of files that are of no use
     cover: list[int] = field(default_factory=list)  # base offsets of sound segments without a checksum file
     lower_recovery_point: int | None = None  # to the log end there is
+    lower_log_start: int | None = None  # to what is known of it
     write_anew: list[int] | None = None  # to lift a read-only mark: base offsets of segments to bring to the disk

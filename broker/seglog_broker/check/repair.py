@@ -16,7 +16,7 @@ from seglog_broker.check.findings import Repaired
 from seglog_broker.check.plan import Plan
 from seglog_broker.storage.filesystem import FileSystem, write_all, write_file_atomically
 from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
-from seglog_broker.storage.recovery import tidy_directory
+from seglog_broker.storage.recovery import remove_without_log, tidy_directory
 from seglog_broker.storage.segment_checksum import checksum_path, measure_segment, write_segment_checksum
 from seglog_protocol import segment_files as names
 
@@ -26,10 +26,18 @@ SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
 _COPY_BYTES: Final = 1024 * 1024
 
 
-def tidy(fs: FileSystem, path: str) -> Iterator[Repaired]:
+def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
     """Remove or finish what a crash left, as a start does; before a check, which then sees what is left."""
     before = set(fs.list_directory(path))
     after = set(tidy_directory(fs, path))
+    if is_clean:
+        bases = {
+            parsed[0]
+            for name in after
+            if (parsed := names.parse_segment_file_name(name)) and parsed[1] == names.LOG_SUFFIX
+        }
+        remove_without_log(fs, path, after, bases)
+        after = set(fs.list_directory(path))
     fs.sync_directory(path)
     for name in sorted(before - after):
         is_swap = name.endswith(names.SWAP_SUFFIX)

@@ -29,6 +29,7 @@ class SegmentWalk:
         for found in batches(self._add_spoilt):
             for model in (*self._models, *self._with_spoilt):
                 model.add(*found)
+            self._judge.true_times.add(found.header)
             yield found
 
     def judge_indexes(self, log_size: int) -> tuple[list[Finding], list[Replacement]]:

@@ -14,7 +14,6 @@ from seglog_broker.dump.small_files import (
     read_epochs,
     read_partition_metadata,
     read_snapshot,
-    says_nothing,
     txn_index_reader,
 )
 from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
@@ -24,8 +23,16 @@ from seglog_broker.storage.filenames import (
     encode_partition_metadata,
 )
 from seglog_broker.storage.filesystem import FileSystem, read_file
-from seglog_broker.storage.leader_epochs import LeaderEpochs
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
+from seglog_broker.storage.kafka_signs import KafkaOffsets, state_after_kafka
+from seglog_broker.storage.leader_epochs import EpochEntry, LeaderEpochs
+from seglog_broker.storage.log_marks import bases_without_log
+from seglog_broker.storage.log_start import records_gone
+from seglog_broker.storage.partition_state import (
+    PARTITION_STATE_FILE,
+    DamagedRange,
+    MalformedStateError,
+    PartitionState,
+)
 from seglog_protocol import segment_files as names
 
 if TYPE_CHECKING:
@@ -62,20 +69,51 @@ class SmallFiles:
         self._known = circumstances
         self._out = out
         self._read_only: str | None = None
+        self._is_first_gone = False  # and that has been told
+        self._remembered = PartitionState()
 
     # --- What the broker remembers ------------------------------------------------------------------------------------
 
     def state(self) -> None:
         """``seglog-partition.json``; the plan gets a copy to which damage can be added."""
-        state = PartitionState.load(self._fs, self._path)
+        try:
+            state = PartitionState.read(self._fs, self._path)
+        except MalformedStateError as error:
+            path = self._file(PARTITION_STATE_FILE)
+            what = f"cannot be understood ({error}), and a start takes it for absent"
+            self._derived(Code.STATE_MALFORMED, path, what)
+            state = PartitionState()
+            self._out.plan.saves_state = True
+        if self._known.is_from_kafka:  # as a start does
+            known = self._known
+            said = KafkaOffsets(known.recovery_point, known.log_start, known.compacted_before)
+            state = state_after_kafka(self._fs, self._path, state, said)
+        self._remembered = state
         self.recorded = list(state.damaged)
         self._read_only = state.read_only
         self._out.plan.state = replace(state, damaged=list(state.damaged))
-        if PARTITION_STATE_FILE in self._names and state == PartitionState():
-            path = self._file(PARTITION_STATE_FILE)
-            if not says_nothing(read_file(self._fs, path)):
-                self._derived(Code.STATE_MALFORMED, path, "cannot be understood, and a start takes it for absent")
-                self._out.plan.saves_state = True
+
+    def start(self, log_start: int) -> None:
+        """Where the log starts, as is known by now; whether the records with which it began are there."""
+        self._known = replace(self._known, log_start=log_start)
+        first = self._bases[0]
+        remembered = self._remembered
+        if self._known.is_own_stop and remembered.stopped is not None:
+            remembered = replace(remembered, log_start=remembered.stopped.log_start)
+        gone = records_gone(log_start, remembered, (), first)
+        if gone is None:
+            return
+        what = f"the log begins at offset {first}, by {gone.source} it began at {gone.start}"
+        self._out.findings.append(
+            Finding(Severity.DAMAGE, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, gone.start, first)
+        )
+        state = self._out.plan.state
+        assert state is not None, "the state is read before"
+        state.log_start, state.log_start_reason = first, "missing"
+        if state.stopped is not None:
+            state.stopped = state.stopped._replace(log_start=first)
+        self._out.plan.saves_state = True
+        self._is_first_gone = True
 
     def read_only(self) -> None:
         """The mark that a failed write or fsync left."""
@@ -119,13 +157,23 @@ class SmallFiles:
             problem = "is not there"
         else:
             problem = next((fact.reason for fact in _damage(read_epochs(self._fs, path))), None)
+            content = read_file(self._fs, path)
+            if problem is None and content and content != encode_checkpoint(known.entries):
+                problem = "is not written as Kafka writes it"
         first_base = self._bases[0] if self._bases else 0
         if problem is not None:
             self._derived(Code.EPOCHS_MALFORMED, path, problem)
-            entries = seen.entries()
+            entries = self._remembered_epochs() or seen.entries()
             content = encode_checkpoint(known.entries if entries is None else entries)
             self._out.plan.replace.append(Replacement(path, content, "written anew from the batches"))
-        elif not known.entries:
+            return
+        if (remembered := self._epochs_it_should_have(known)) is not None:
+            what = f"says {_epochs(known.entries)}, and seglog had written {_epochs(remembered)}"
+            self._derived(Code.EPOCHS_WRONG, path, what)
+            content = encode_checkpoint(remembered)
+            self._out.plan.replace.append(Replacement(path, content, "written as seglog had left it"))
+            known.entries = remembered
+        if not known.entries:
             if seen.runs:
                 self._note(Code.EPOCHS_EMPTY, path, "is empty, and there are batches")
         else:
@@ -147,15 +195,40 @@ class SmallFiles:
             if known.entries[0].start_offset < first_base:
                 self._first_is_gone(path, known, first_base)
 
+    def _epochs_it_should_have(self, known: LeaderEpochs) -> list[EpochEntry] | None:
+        """What is remembered beside the file, which has no checksum; None where that agrees, or may be older.
+
+        While a broker runs the file is written first, so after a kill it may have more; an epoch never goes back.
+        """
+        remembered = self._remembered_epochs()
+        if not remembered or not known.entries or known.entries == remembered:
+            return None
+        if self._known.is_own_stop:
+            return remembered
+        epochs, latest = {entry.epoch for entry in remembered}, remembered[-1].epoch
+        is_possible = known.latest >= latest and all(e.epoch > latest or e.epoch in epochs for e in known.entries)
+        return None if is_possible else remembered
+
+    def _remembered_epochs(self) -> list[EpochEntry]:
+        """As the partition's state has them; none where Kafka had the directory since."""
+        if self._known.is_from_kafka:
+            return []
+        return [EpochEntry(*entry) for entry in self._remembered.epochs]
+
     def _first_is_gone(self, path: str, known: LeaderEpochs, first_base: int) -> None:
         """Whoever deletes the first segments moves the first epoch up."""
         start = known.entries[0].start_offset
         what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
         severity = Severity.DAMAGE if self._known.is_clean else Severity.NOTE
-        self._out.findings.append(
-            Finding(severity, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, start, first_base)
-        )
+        if not self._is_first_gone:
+            self._out.findings.append(
+                Finding(severity, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, start, first_base)
+            )
         known.truncate_from_start(first_base)
+        state = self._out.plan.state
+        assert state is not None, "the state is read before"
+        state.epochs = [(entry.epoch, entry.start_offset) for entry in known.entries]
+        self._out.plan.saves_state = True
         self._out.plan.replace.append(Replacement(path, encode_checkpoint(known.entries), f"begins at {first_base}"))
 
     # --- Identity, transactions, names --------------------------------------------------------------------------------
@@ -172,11 +245,20 @@ class SmallFiles:
             if wanted is not None:
                 content = encode_partition_metadata(wanted)
                 self._out.plan.replace.append(Replacement(path, content, f"has topic id {wanted}, as the registry"))
-        elif wanted is not None:
+            return
+        self._metadata_text(path)
+        if wanted is not None:
             found = decode_partition_metadata(read_file(self._fs, path))
-            if found != wanted:
+            if found != wanted and not self._known.is_from_kafka:
                 what = f"names topic id {found}, the registry has {wanted}"
                 self._out.findings.append(Finding(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what))
+
+    def _metadata_text(self, path: str) -> None:
+        """Every byte of the file follows from the id, so that a bit that turned elsewhere shows, too."""
+        content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
+        if read_file(self._fs, path) != content:
+            self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
+            self._out.plan.replace.append(Replacement(path, content, "written as Kafka writes it"))
 
     def transactions(self) -> None:
         """Producer snapshots and transaction indexes."""
@@ -194,7 +276,12 @@ class SmallFiles:
                     self._derived(Code.TXN_INDEX_WRONG, path, fact.reason)
 
     def names(self) -> None:
-        """Files that belong to nothing."""
+        """Files that belong to nothing, and those that tell of a segment that is gone."""
+        gone = [] if self._known.is_clean else bases_without_log(self._names)
+        for base in gone:
+            what = "is gone, its index files are there: records of it may have been on the disk"
+            path = self._file(names.segment_file_name(base, names.LOG_SUFFIX))
+            self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
         for name in self._names:
             path = self._file(name)
             left_over = next((what for suffix, what in LEFT_OVER_SUFFIXES.items() if name.endswith(suffix)), None)
@@ -204,7 +291,9 @@ class SmallFiles:
             elif parsed is not None and parsed[1].startswith(SET_ASIDE_SUFFIX):
                 self._note(Code.SET_ASIDE, path, "is a copy of damaged bytes")
             elif parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES:
-                if parsed[0] not in self._bases:
+                if parsed[0] in gone:
+                    self._out.plan.remove.append(path)
+                elif parsed[0] not in self._bases:
                     self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
             elif name not in _OWN_FILES and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX):
                 self._note(Code.UNKNOWN_FILE, path, "has no name that seglog or Kafka gives")
@@ -221,6 +310,10 @@ class SmallFiles:
 
 def _damage(facts: Iterable[Fact]) -> list[Damage]:
     return [fact for fact in facts if isinstance(fact, Damage)]
+
+
+def _epochs(entries: Iterable[EpochEntry]) -> str:
+    return ", ".join(f"epoch {entry.epoch} from {entry.start_offset}" for entry in entries)
 
 
 def _is_within(inner: DamagedRange, outer: DamagedRange) -> bool:

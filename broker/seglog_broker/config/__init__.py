@@ -7,13 +7,14 @@
 
 from seglog_broker.config.broker_config import BrokerConfig
 from seglog_broker.config.keys import Described, Effect, Origin, OriginKind
-from seglog_broker.config.sources import load_config, read_config_file
+from seglog_broker.config.sources import ConfigSources, load_config, read_config_file
 from seglog_broker.config.topic_config import TopicConfig
 from seglog_broker.config.topic_overrides import validate_topic_config
 from seglog_broker.config.values import split_address
 
 __all__ = [
     "BrokerConfig",
+    "ConfigSources",
     "Described",
     "Effect",
     "Origin",

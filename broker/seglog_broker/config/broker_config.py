@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from seglog_broker.config.keys import (
     DEFAULT_ORIGIN,
+    Change,
     Described,
     Effect,
     Key,
@@ -97,6 +98,7 @@ class BrokerConfig:
             Effect.NOW,
             "Partitions of a new topic that names no number.",
             "Raise it when several consumers are to share the work on most topics.",
+            change=Change.RELOAD,
         ),
     ] = 1
     delete_topic_enable: Annotated[
@@ -107,6 +109,7 @@ class BrokerConfig:
             Effect.NOW,
             "Whether topics can be deleted at all.",
             "Set it to false where no one should be able to.",
+            change=Change.RELOAD,
         ),
     ] = True
     auto_create_topics_enable: Annotated[
@@ -117,6 +120,7 @@ class BrokerConfig:
             Effect.NOW,
             "Whether producing to a topic that does not exist creates it, with num.partitions; reading never does.",
             "Set it to false to have typing errors refused.",
+            change=Change.RELOAD,
         ),
     ] = True
     socket_request_max_bytes: Annotated[
@@ -137,6 +141,7 @@ class BrokerConfig:
             Effect.NOW,
             "Most bytes of batches in one answer to a fetch; one batch is sent even when it is larger.",
             "Seldom; clients ask for less.",
+            change=Change.RELOAD,
         ),
     ] = 57_671_680
     seglog_fetch_max_wait_ms_max: Annotated[
@@ -147,6 +152,7 @@ class BrokerConfig:
             Effect.NOW,
             "Most milliseconds a fetch may wait for new records; a longer wish is cut to this.",
             "Lower it when something between client and broker ends quiet connections sooner.",
+            change=Change.RELOAD,
         ),
     ] = 300_000
     seglog_connections_max: Annotated[
@@ -166,7 +172,7 @@ class BrokerConfig:
             Int(1),
             Effect.NOW,
             "Most segment files and index maps kept open at a time.",
-            "Raise it when readers go back and forth over more segments than that.",
+            "Raise it when readers go back and forth over more segments than that; a small number costs time only.",
         ),
     ] = 512
     seglog_request_memory_max: Annotated[
@@ -175,8 +181,9 @@ class BrokerConfig:
             "seglog.request.memory.max",
             Long(1_048_576),
             Effect.NOW,
-            "Bytes of memory for large requests (over 64 KiB), received or served, of all connections together. Where "
-            "there is no room for one it is not read on until others are done; one larger than all of it is refused.",
+            "Bytes of memory for large requests (over 64 KiB), received or served, of all connections together, taken "
+            "as their bytes arrive. Where there is no room for one it is not read on until others are done; while "
+            "others wait, one that comes at less than 1 MiB a second is cut. One larger than half of it is refused.",
             "Raise it when many producers send large requests at a time; lower it on a small machine.",
         ),
     ] = 268_435_456
@@ -210,6 +217,7 @@ class BrokerConfig:
             "Free bytes of the disk below which the broker warns, and above which it takes records again after it was "
             "full; -1 for a tenth of the disk, at most 512 MiB.",
             "Raise it to be warned earlier.",
+            change=Change.RELOAD,
         ),
     ] = -1
     seglog_disk_free_hard_bytes: Annotated[
@@ -221,6 +229,7 @@ class BrokerConfig:
             "Free bytes of the disk below which nothing is appended and no topic created, while reading and deleting "
             "go on; -1 for a twentieth of the disk, at most 256 MiB.",
             "Raise it where others write to the same disk.",
+            change=Change.RELOAD,
         ),
     ] = -1
     seglog_disk_ballast_bytes: Annotated[
@@ -234,6 +243,18 @@ class BrokerConfig:
             "Seldom.",
         ),
     ] = -1
+    seglog_missing_partitions: Annotated[
+        str,
+        Key(
+            "seglog.missing.partitions",
+            Text(("refuse", "empty")),
+            Effect.NOW,
+            "What a start does about partitions that had records and whose directories are gone. refuse: a directory "
+            "that Kafka wrote is not adopted, a partition that seglog knows is offline. empty: each begins without "
+            "records.",
+            "Choose empty for one start, when it is certain that they are not in another directory or broker.",
+        ),
+    ] = "refuse"
     seglog_log_format: Annotated[
         str,
         Key(
@@ -242,6 +263,7 @@ class BrokerConfig:
             Effect.NOW,
             "How the daemon writes its own log: for people, or one JSON object per line.",
             "Choose json where machines collect it.",
+            change=Change.RELOAD,
         ),
     ] = "console"
     seglog_log_level: Annotated[
@@ -252,6 +274,7 @@ class BrokerConfig:
             Effect.NOW,
             "The least level the daemon writes to its own log.",
             "Choose debug to follow single requests.",
+            change=Change.RELOAD,
         ),
     ] = "info"
     log_initial_task_delay_ms: Annotated[
@@ -270,8 +293,10 @@ class BrokerConfig:
             "log.flush.offset.checkpoint.interval.ms",
             Int(0),
             Effect.NOW,
-            "Milliseconds between two checkpoints of what is known to be on disk, where recovery begins after a crash.",
-            "Lower it for a faster start after a crash.",
+            "Milliseconds between two checkpoints: closed segments are brought to the disk, and a start after a crash "
+            "reads only what was closed since, and the active segment of each partition that was written to.",
+            "Seldom: smaller segments (log.segment.bytes) make a start after a crash faster.",
+            change=Change.RELOAD,
         ),
     ] = 60_000
     log_flush_start_offset_checkpoint_interval_ms: Annotated[
@@ -293,6 +318,7 @@ class BrokerConfig:
             Effect.NOW,
             "Another default of flush.ms; when to look for partitions whose time has come is found out by itself.",
             "Together with flush.ms.",
+            change=Change.RELOAD,
         ),
     ] = LONG_MAX
     log_retention_check_interval_ms: Annotated[
@@ -303,6 +329,7 @@ class BrokerConfig:
             Effect.NOW,
             "Milliseconds between two looks for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
+            change=Change.RELOAD,
         ),
     ] = 300_000
     num_recovery_threads_per_data_dir: Annotated[
@@ -377,16 +404,19 @@ class BrokerConfig:
             Effect.NOW,
             "Bytes of memory for the keys of a round of compaction, for all cleaners; a key costs its length and 170.",
             "Raise it for topics with very many keys.",
+            change=Change.RELOAD,
         ),
     ] = 134_217_728
     log_cleaner_io_buffer_load_factor: Annotated[
         float,
         Key(
             "log.cleaner.io.buffer.load.factor",
-            Double(),
+            Double(0.001, 1),
             Effect.NOW,
-            "Share of the memory for keys that a round may fill before it ends.",
+            "Share of the memory for keys that a round may fill before it ends. Kafka takes any number, and cannot "
+            "compact with 0.",
             "Seldom.",
+            change=Change.RELOAD,
         ),
     ] = 0.9
     log_cleaner_io_buffer_size: Annotated[
@@ -404,10 +434,12 @@ class BrokerConfig:
         float,
         Key(
             "log.cleaner.io.max.bytes.per.second",
-            Double(),
+            Double(1),
             Effect.NOW,
-            "Most bytes per second that compaction reads and writes.",
+            "Most bytes per second that compaction reads and writes, all cleaners and topics together. Kafka takes any "
+            "number, and cannot compact with 0.",
             "Lower it when compaction disturbs producers and consumers.",
+            change=Change.RELOAD,
         ),
     ] = sys.float_info.max
     log_cleaner_backoff_ms: Annotated[
@@ -418,6 +450,7 @@ class BrokerConfig:
             Effect.NOW,
             "Milliseconds the cleaner sleeps when there is nothing to do.",
             "Seldom.",
+            change=Change.RELOAD,
         ),
     ] = 15_000
     seglog_scrub_bytes_per_second: Annotated[
@@ -428,6 +461,7 @@ class BrokerConfig:
             Effect.NOW,
             "Most bytes per second that are read in the background to find damage before a consumer does; 0: none are.",
             "Raise it when a pass over all closed segments takes too long.",
+            change=Change.RELOAD,
         ),
     ] = 4_194_304
     seglog_scrub_interval_ms: Annotated[
@@ -438,6 +472,7 @@ class BrokerConfig:
             Effect.NOW,
             "Milliseconds from the beginning of one pass over all closed segments to that of the next, at least.",
             "Lower it where disks are not trusted.",
+            change=Change.RELOAD,
         ),
     ] = 604_800_000
     producer_id_expiration_ms: Annotated[
@@ -448,6 +483,7 @@ class BrokerConfig:
             Effect.NOW,
             "Milliseconds after which an idempotent producer that was quiet is forgotten.",
             "Raise it when producers may be away for longer and then retry.",
+            change=Change.RELOAD,
         ),
     ] = 86_400_000
     producer_id_expiration_check_interval_ms: Annotated[
@@ -458,6 +494,7 @@ class BrokerConfig:
             Effect.NOW,
             "Milliseconds between two looks for producers to forget.",
             "Seldom.",
+            change=Change.RELOAD,
         ),
     ] = 600_000
     offsets_retention_minutes: Annotated[
@@ -582,7 +619,7 @@ class BrokerConfig:
         lines = []
         for key in BROKER_KEYS.values():
             origin = self.origin(key.name)
-            lines.append(Described(key.name, key.text(getattr(self, key.attribute)), origin, origin == DEFAULT_ORIGIN))
+            lines.append(key.described(getattr(self, key.attribute), origin))
         for line in self.topic_defaults.describe():
             synonyms = TOPIC_KEYS[line.key].synonyms
             if synonyms:

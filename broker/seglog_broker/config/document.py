@@ -4,14 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from seglog_broker.config.broker_config import BROKER_KEYS
-from seglog_broker.config.keys import Key
+from seglog_broker.config.keys import Change, Effect, Key
 from seglog_broker.config.sources import OTHER_VARIABLES, REMOVED_BROKER_KEYS, variable_of
 from seglog_broker.config.topic_config import TOPIC_KEYS
 from seglog_broker.config.topic_overrides import REMOVED_TOPIC_KEYS
-from seglog_broker.config.values import INT_MAX, LONG_MAX, Value
-
-_UNITS_MS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
-_UNITS_BYTES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+from seglog_broker.config.values import INT_MAX, LONG_MAX
+from seglog_protocol.quantities import reading_of, unit_of
 
 _HEAD: Final = """\
 # Configuration
@@ -58,9 +56,29 @@ counts within one source, and a stronger source counts before a stronger name.
 Every value knows its origin, and descriptions show it: `default`, `file seglogd.toml: "log.retention.hours"`,
 `environment SEGLOG_LOG_DIR`, `flag --set log.dir`, `topic retention.ms`.
 
+`seglogd --check-config`, with the other options as they are to be, prints the value and the origin of every key and
+then all that is wrong, and ends: with exit code 0 when the broker would start, else 2.
+
+## Changing a running broker
+
+SIGHUP has a broker that was started with a configuration file read it again (`systemctl reload`, `kill -HUP`). Nothing
+changes while there is a mistake in it: each is logged as `configuration_not_reloaded`, with its place. Otherwise
+
+- keys with *at a reload* below, and all defaults for topics, are in force at once, together; each that differs is
+  logged as `configuration_changed` with its old value and the new one. A topic that sets a key for itself keeps its own
+  value. Index settings are in force from the next segment on;
+- keys with *at a restart* keep their value, and each that differs is logged as `configuration_needs_restart`.
+
+A key that is no longer in the file has its next weaker value again. The environment and the flags are those of the
+start, and stronger than the file as ever.
+
 Written as text, a whole number has only digits and a sign, a boolean is `true` or `false`, a list has commas between
-its words. In TOML, numbers and booleans may also stand without quotes, and lists as arrays. *int* has 32 bits (at most
-{int_max}), *long* 64 (at most {long_max}).
+its words. A number of milliseconds, minutes, hours or bytes may also be written with its unit: `7d`, `1d12h`, `30m`,
+`10s`, `500ms` (weeks are `w`), and `1GiB`, `64MiB` (powers of 1024, also `1G`, `64M`), `500kB` (powers of 1000). That
+is so wherever a value is given: `"log.retention.ms" = "30d"`, `SEGLOG_MESSAGE_MAX_BYTES=4MiB`,
+`--config retention.ms=7d`, `config={{"retention.ms": "7d"}}`; kept and shown is the number. In TOML, numbers and
+booleans may also stand without quotes, and lists as arrays. *int* has 32 bits (at most {int_max}), *long* 64 (at most
+{long_max}).
 
 ## Where seglog differs from Kafka
 
@@ -101,9 +119,14 @@ def render_document() -> str:
     )
     columns = ["key", "type", "default", "valid", "effect", "meaning", "when to change it"]
     topic_rows = [[*_row(key), _names(key)] for key in TOPIC_KEYS.values()]
-    broker_rows = [_row(key) for key in BROKER_KEYS.values()]
+    broker_rows = [[*_row(key), _change(key)] for key in BROKER_KEYS.values()]
     topics = _table([*columns, "broker-wide"], topic_rows)
-    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + _table(columns, broker_rows)
+    return head + _TOPIC_HEAD + topics + _BROKER_HEAD + _table([*columns, "a new value is in force"], broker_rows)
+
+
+def _change(key: Key) -> str:
+    """When a running broker takes a new value; empty where that would make no difference."""
+    return str(Change.RELOAD if key.is_dynamic else Change.RESTART) if key.effect is Effect.NOW else ""
 
 
 def _row(key: Key) -> list[str]:
@@ -125,22 +148,9 @@ def _row(key: Key) -> list[str]:
 
 def _default(key: Key) -> str:
     text = key.text(key.default)
-    reading = _reading(key.name, key.default)
+    is_number = isinstance(key.default, int) and not isinstance(key.default, bool)
+    reading = reading_of(int(text), unit_of(key.name)) if is_number else ""
     return (f"`{text}`" if text else "empty") + (f" ({reading})" if reading else "")
-
-
-def _reading(name: str, value: Value) -> str:
-    """A number as a person reads it, "7 days", or empty where the number itself is as good."""
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        return ""
-    if value == LONG_MAX:
-        return "no limit"
-    if name.endswith(("bytes", ".size")):
-        return next((f"{value // size} {unit}" for size, unit in _UNITS_BYTES if value % size == 0), "")
-    if ".ms" not in name:
-        return ""
-    count, unit = next(((value // size, unit) for size, unit in _UNITS_MS if value % size == 0), (0, ""))
-    return f"{count} {unit}{'' if count == 1 else 's'}" if count else ""
 
 
 def _names(key: Key) -> str:

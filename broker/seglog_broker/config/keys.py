@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, NoReturn
 
-from seglog_broker.config.values import Kind, Raw, Value, Whole, shown
+from seglog_broker.config.values import Kind, Raw, Value, Whole, parse_with_unit, shown
 from seglog_protocol.errors import InvalidConfigError
+from seglog_protocol.quantities import unit_of
 
 
 class Effect(StrEnum):
@@ -24,6 +25,14 @@ class Effect(StrEnum):
     """Accepted, checked and kept; a later version acts on it."""
     NEVER = "never on one node"
     """Accepted and checked so that Kafka's configurations can be used as they are."""
+
+
+class Change(StrEnum):
+    """When a new value that a running broker finds in its configuration file is in force."""
+
+    RELOAD = "at a reload"
+    """At once, when SIGHUP has the file read again."""
+    RESTART = "at a restart"
 
 
 class OriginKind(StrEnum):
@@ -83,8 +92,8 @@ class Key:
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
     are other names at topic level, stronger than ``name``. ``holds`` is the value that describes what the broker does
     anyway while the key has no effect, so setting it needs no warning. ``note`` is the rest of the truth about the
-    effect: why there is none, or what is still missing. ``attribute`` and ``default`` come from the class that
-    carries the key.
+    effect: why there is none, or what is still missing. ``change`` says when a new value is in force; that of a topic
+    key always is at once. ``attribute`` and ``default`` come from the class that carries the key.
     """
 
     name: str
@@ -96,6 +105,7 @@ class Key:
     holds: Value | None = None
     synonyms: tuple[Synonym, ...] = ()
     aliases: tuple[str, ...] = ()
+    change: Change = Change.RESTART
     is_topic_key: bool = False
     attribute: str = ""
     default: Value = ""
@@ -108,18 +118,23 @@ class Key:
         return "both" if self.synonyms else "topic"
 
     @property
+    def is_dynamic(self) -> bool:
+        """Whether a running broker takes a new value; for what has no effect there is no need of a restart."""
+        return self.is_topic_key or self.change is Change.RELOAD or self.effect is not Effect.NOW
+
+    @property
     def names(self) -> tuple[Synonym, ...]:
         """The names a broker key can be written under, strongest first."""
         return self.synonyms or (Synonym(self.name),)
 
     def parse(self, setting: Setting, synonym: Synonym | None = None) -> Value:
-        """The value of a setting, in this key's own unit.
+        """The value of a setting, in this key's own unit; where it is a duration or a size also of ``7d``, ``1GiB``.
 
         Raises InvalidConfigError naming the valid range.
         """
         kind = self.kind if synonym is None or synonym.kind is None else synonym.kind
         try:
-            value = kind.parse(setting.raw)
+            value = parse_with_unit(kind, setting.raw, unit_of(setting.name))
             if synonym is not None and isinstance(value, int) and not isinstance(value, bool):
                 value = _converted(value, synonym)
         except ValueError as error:
@@ -132,24 +147,39 @@ class Key:
 
     def warning(self, setting: Setting, value: Value) -> str | None:
         """The sentence to say when ``setting`` gave this key the value ``value`` and little or nothing follows."""
+        shortfall = self.shortfall(value)
+        if shortfall is None:
+            return None
+        verb = "takes" if self.effect is Effect.NOW else "is accepted but has"
+        return f"{setting.name}{_place(setting)} {verb} {shortfall}."
+
+    def shortfall(self, value: Value) -> str | None:
+        """How much of an effect this value has, and why not more; None where it has all of it."""
         if value == self.holds or (self.effect is Effect.NOW and not self.note):
             return None
-        because = f": {self.note}" if self.note else ""
         degree = {
-            Effect.NOW: "takes effect in part only",
-            Effect.NOT_YET: "is accepted but has no effect yet",
-            Effect.NEVER: "is accepted but never has an effect here",
+            Effect.NOW: "effect in part only",
+            Effect.NOT_YET: "no effect yet",
+            Effect.NEVER: "no effect here",
         }[self.effect]
-        return f"{setting.name}{_place(setting)} {degree}{because}."
+        return f"{degree}: {self.note}" if self.note else degree
+
+    def described(self, value: Value, origin: Origin) -> "Described":
+        """A line of a description."""
+        return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
 class Described(NamedTuple):
-    """One line of a description: the key, its value as Kafka writes it, who said so, and whether that was nobody."""
+    """One line of a description: the key, its value as Kafka writes it, who said so, and whether that was nobody.
+
+    ``shortfall`` says why the value has no effect, or not all of it; None where it has.
+    """
 
     key: str
     value: str
     origin: Origin
     is_default: bool
+    shortfall: str | None
 
 
 def keys_of(cls: type[Any], *, topic: bool) -> Mapping[str, Key]:
@@ -169,10 +199,16 @@ def refuse(setting: Setting, why: str) -> NoReturn:
     )
 
 
+NAME_COMPARED_MAX: Final = 100
+"""Letters of an unknown key that is compared with known ones, which takes time with the square of them."""
+
+
 def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
-    """The known name most like ``name``, or empty when none is."""
+    """The known name most like ``name``, or empty when none is, or it is longer than any that could be meant."""
     import difflib  # noqa: PLC0415 - a correct configuration never needs it
 
+    if len(name) > NAME_COMPARED_MAX:
+        return ""
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)), "")
 
 

@@ -1,13 +1,16 @@
 """Where the broker's configuration comes from: a TOML file, the environment, flags; the later ones are stronger.
 
 Pure: the text of the file, the environment and the flags come in as values. ``read_config_file`` is the one function
-that touches a disk.
+that touches a disk, and ``ConfigSources`` remembers where to look, so that a running broker can look again.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from seglog_broker.config.broker_config import (
     BROKER_KEYS,
@@ -15,9 +18,10 @@ from seglog_broker.config.broker_config import (
     CONFIG_NAMES,
     BrokerConfig,
 )
+from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig
-from seglog_broker.config.topic_overrides import check_together, small_segment_warning
+from seglog_broker.config.topic_overrides import check_together
 from seglog_broker.config.values import Raw, Value
 from seglog_protocol.errors import InvalidConfigError
 
@@ -41,6 +45,52 @@ CLEANER_BUFFER_BYTES_MIN: Final = 1_048_576
 Layer = Mapping[str, Setting]
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigSources:
+    """Where a process has its configuration from.
+
+    ``file_name`` is that of a file in TOML, empty for none; ``flags`` are ``key=value``, and of two for one key the
+    last counts; ``named`` are flags that have a name of their own, flag -> (key, value), and win over those. A flag is
+    stronger than the environment, that is stronger than the file, and within one of them the stronger name of a
+    setting counts (``log.retention.ms`` before ``log.retention.hours``).
+    """
+
+    file_name: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = ()
+    named: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def load(self) -> tuple[BrokerConfig, list[str]]:
+        """``load_config``, with the file as it is now."""
+        return load_config(
+            read_config_file(self.file_name) if self.file_name else None,
+            self.file_name,
+            self.environ,
+            self.flags,
+            self.named,
+        )
+
+    def examine(self) -> "Examined":
+        """``examine_config``, with the file as it is now; one that cannot be read is a mistake among others."""
+        try:
+            text = read_config_file(self.file_name) if self.file_name else None
+        except InvalidConfigError as error:
+            rest = examine_config(None, "", self.environ, self.flags, self.named)
+            return rest._replace(mistakes=[error, *rest.mistakes])
+        return examine_config(text, self.file_name, self.environ, self.flags, self.named)
+
+
+class Examined(NamedTuple):
+    """What was made of a configuration, however wrong it is."""
+
+    config: BrokerConfig
+    """Complete only without mistakes: a key with one has its default."""
+    warnings: list[str]
+    """Sentences about what was set in vain."""
+    mistakes: list[InvalidConfigError]
+    """What cannot be used, all of it; with none, ``config`` can be."""
+
+
 def load_config(
     file_text: str | None,
     file_name: str,
@@ -50,23 +100,45 @@ def load_config(
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration, and the warnings to show: sentences about what was set in vain.
 
-    ``file_text`` is TOML, or None when there is no file; ``flags`` are ``key=value``, and of two for one key the last
-    counts; ``named`` are flags that have a name of their own, flag -> (key, value), and win over those. A flag is
-    stronger than the environment, that is stronger than the file, and within one of them the stronger name of a setting
-    counts (``log.retention.ms`` before ``log.retention.hours``).
+    ``file_text`` is TOML, or None when there is no file; for the others see ``ConfigSources``.
 
     Raises InvalidConfigError for anything that cannot be used, whether something stronger hides it or not. A variable
     ``SEGLOG_...`` that is no key is a warning only: it may be meant for another version, or another program.
     """
+    config, warnings, mistakes = examine_config(file_text, file_name, environ, flags, named)
+    if mistakes:
+        raise mistakes[0]
+    return config, warnings
+
+
+def examine_config(
+    file_text: str | None,
+    file_name: str,
+    environ: Mapping[str, str],
+    flags: Sequence[str],
+    named: Mapping[str, tuple[str, str]] | None = None,
+) -> Examined:
+    """``load_config`` that goes on behind a mistake, to find the others, and raises none."""
+    mistakes = _Mistakes()
     variables, warnings = _from_environment(environ)
-    layers = [_from_flags(flags, named or {}), variables, {} if file_text is None else _from_file(file_text, file_name)]
-    topic_values, topic_origins = _resolve(((key, key.synonyms) for key in TOPIC_KEYS.values()), layers, warnings)
-    values, origins = _resolve(((key, key.names) for key in BROKER_KEYS.values()), layers, warnings)
+    layers = [
+        _from_flags(flags, named or {}, mistakes),
+        variables,
+        {} if file_text is None else _from_file(file_text, file_name, mistakes),
+    ]
+    topic_keys, broker_keys = TOPIC_KEYS.values(), BROKER_KEYS.values()
+    topic_values, topic_settings = _resolve(((key, key.synonyms) for key in topic_keys), layers, warnings, mistakes)
+    values, settings = _resolve(((key, key.names) for key in broker_keys), layers, warnings, mistakes)
+    topic_origins = {name: setting.origin for name, setting in topic_settings.items()}
+    origins = {name: setting.origin for name, setting in settings.items()}
     defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
     config = BrokerConfig(**values, topic_defaults=defaults, origins=origins)  # type: ignore[arg-type] # as above
-    check_together(defaults)
-    _check_cleaner(config)
-    return config, list(dict.fromkeys(warnings))
+    if not mistakes.found:  # else a default that stands in for a wrong value might contradict a right one
+        for check in (partial(check_together, defaults), partial(check_broker_config, config)):
+            with mistakes.noted():
+                check()
+    warnings += consequences(topic_settings, defaults)
+    return Examined(config, list(dict.fromkeys(warnings)), list(mistakes.found.values()))
 
 
 def read_config_file(path: str) -> str:
@@ -87,19 +159,39 @@ def variable_of(name: str) -> str:
 # --- Sources ----------------------------------------------------------------------------------------------------------
 
 
-def _from_file(text: str, file_name: str) -> Layer:
+class _Mistakes:
+    """Collects what would end the reading of a configuration, each sentence once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, InvalidConfigError] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Go on behind this block if it raises InvalidConfigError."""
+        try:
+            yield
+        except InvalidConfigError as error:
+            self.found.setdefault(error.message, error)
+
+
+def _from_file(text: str, file_name: str, mistakes: _Mistakes) -> Layer:
+    layer: dict[str, Setting] = {}
+    with mistakes.noted():
+        for name, raw in _toml(text, file_name).items():
+            with mistakes.noted():
+                if isinstance(raw, dict):
+                    _refuse_table(name, raw, file_name)
+                layer[name] = _known(Setting(name, raw, Origin(OriginKind.FILE, f'{file_name}: "{name}"')))
+    return layer
+
+
+def _toml(text: str, file_name: str) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - most starts have no file
 
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also what int() says to thousands of digits
         raise InvalidConfigError(f"{file_name} is not valid TOML: {error}.", key="") from error
-    layer = {}
-    for name, raw in document.items():
-        if isinstance(raw, dict):
-            _refuse_table(name, raw, file_name)
-        layer[name] = _known(Setting(name, raw, Origin(OriginKind.FILE, f'{file_name}: "{name}"')))
-    return layer
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
@@ -118,15 +210,16 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
     return layer, warnings
 
 
-def _from_flags(flags: Iterable[str], named: Mapping[str, tuple[str, str]]) -> Layer:
-    layer = {}
+def _from_flags(flags: Iterable[str], named: Mapping[str, tuple[str, str]], mistakes: _Mistakes) -> Layer:
+    layer: dict[str, Setting] = {}
     for flag in flags:
-        name, equals, raw = (part.strip() for part in flag.partition("="))
-        if not equals or not name:
-            raise InvalidConfigError(
-                f"--set {flag} cannot be used: write --set key=value, for example --set log.dir=./data.", key=name
-            )
-        layer[name] = _known(Setting(name, raw, Origin(OriginKind.FLAG, f"--set {name}")))
+        with mistakes.noted():
+            name, equals, raw = (part.strip() for part in flag.partition("="))
+            if not equals or not name:
+                raise InvalidConfigError(
+                    f"--set {flag} cannot be used: write --set key=value, for example --set log.dir=./data.", key=name
+                )
+            layer[name] = _known(Setting(name, raw, Origin(OriginKind.FLAG, f"--set {name}")))
     for flag, (name, raw) in named.items():
         layer[name] = Setting(name, raw, Origin(OriginKind.FLAG, flag))
     return layer
@@ -136,19 +229,22 @@ def _from_flags(flags: Iterable[str], named: Mapping[str, tuple[str, str]]) -> L
 
 
 def _resolve(
-    wanted: Iterable[tuple[Key, tuple[Synonym, ...]]], layers: Sequence[Layer], warnings: list[str]
-) -> tuple[dict[str, Value], dict[str, Origin]]:
-    """The values that were set, by attribute, and their origins, by key; ``layers`` and names come strongest first."""
+    wanted: Iterable[tuple[Key, tuple[Synonym, ...]]],
+    layers: Sequence[Layer],
+    warnings: list[str],
+    mistakes: _Mistakes,
+) -> tuple[dict[str, Value], dict[str, Setting]]:
+    """The values that were set, by attribute, and where, by key; ``layers`` and names come strongest first."""
     values: dict[str, Value] = {}
-    origins: dict[str, Origin] = {}
+    settings: dict[str, Setting] = {}
     for key, synonyms in wanted:
         found = [[(layer[name.name], name) for name in synonyms if name.name in layer] for layer in layers]
-        parsed = [[(setting, key.parse(setting, name)) for setting, name in layer] for layer in found]
+        parsed = [_parsed(key, layer, mistakes) for layer in found]
         strongest = next((layer for layer in parsed if layer), None)
         if strongest is None:
             continue
         (setting, value), *hidden = strongest
-        values[key.attribute], origins[key.name] = value, setting.origin
+        values[key.attribute], settings[key.name] = value, setting
         warnings += _warnings(key, setting, value)
         warnings += [
             f"{weaker.name} ({weaker.origin}) has no effect beside {setting.name}, which is the stronger name for the "
@@ -156,7 +252,15 @@ def _resolve(
             for weaker, other in hidden
             if other != value and BROKER_KEYS.get(weaker.name, key) is key  # else it has a use of its own
         ]
-    return values, origins
+    return values, settings
+
+
+def _parsed(key: Key, found: Iterable[tuple[Setting, Synonym]], mistakes: _Mistakes) -> list[tuple[Setting, Value]]:
+    parsed = []
+    for setting, name in found:
+        with mistakes.noted():
+            parsed.append((setting, key.parse(setting, name)))
+    return parsed
 
 
 def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
@@ -164,10 +268,11 @@ def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
     if own is not None and own is not key and own.effect is not Effect.NOW:
         return []  # the same words would be said once more for the key itself
     warning = key.warning(setting, value)
-    return ([] if warning is None else [warning]) + small_segment_warning(key, setting, value)
+    return [] if warning is None else [warning]
 
 
-def _check_cleaner(config: BrokerConfig) -> None:
+def check_broker_config(config: BrokerConfig) -> None:
+    """Raise InvalidConfigError when values of the broker's own contradict each other."""
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(
@@ -202,11 +307,19 @@ def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoRetu
         first = next(iter(inner))
         path.append(first)
         inner = inner[first]
-    key = ".".join(path)
+    key = next(
+        (known for first in range(len(path)) if (known := ".".join(path[first:])) in CONFIG_NAMES), ".".join(path)
+    )
+    if not isinstance(inner, Mapping) and key not in CONFIG_NAMES:
+        raise InvalidConfigError(
+            f'{file_name} holds a table "{name}", but the file has none: keys stand in quotes at its top, as in '
+            '"num.partitions" = 3, and docs/CONFIG.md lists them.',
+            key=key,
+        )
     if isinstance(inner, Mapping):
         refuse(Setting(key, {}, Origin(OriginKind.FILE, file_name)), "must be a value; a table holds no configuration")
     raise InvalidConfigError(
         f'{file_name} holds a table "{name}", but configuration keys are flat and stand in quotes: write "{key}" = ... '
-        "at the top of the file.",
+        "at the top of the file, above any line in brackets.",
         key=key,
     )

@@ -437,7 +437,7 @@ class TopicConfig:
         lines = []
         for key in TOPIC_KEYS.values():
             origin = self.origin(key.name)
-            lines.append(Described(key.name, key.text(getattr(self, key.attribute)), origin, origin == DEFAULT_ORIGIN))
+            lines.append(key.described(getattr(self, key.attribute), origin))
         return lines
 
 

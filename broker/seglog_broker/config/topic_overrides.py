@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NoReturn
 
+from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Key, Origin, OriginKind, Setting, nearest_name
-from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TOPIC_NAMES, TopicConfig
+from seglog_broker.config.topic_config import TOPIC_NAMES, TopicConfig
 from seglog_broker.config.values import Raw, Value
 from seglog_protocol.errors import InvalidConfigError
 
@@ -43,14 +44,15 @@ def validate_topic_config(
         warning = key.warning(setting, value)
         if warning is not None:
             warnings.append(warning)
-        warnings += small_segment_warning(key, setting, value)
         shadowed = [name for name in (*key.aliases, key.name) if name in overrides and name != setting.name]
         warnings += [
             f"{name} has no effect beside {setting.name}, which is the stronger name for the same setting."
             for name in shadowed
             if key.parse(_setting(name, overrides[name])) != value
         ]
-    check_together(apply_overrides(defaults or TopicConfig(), overrides))
+    config = apply_overrides(defaults or TopicConfig(), overrides)
+    check_together(config)
+    warnings += consequences({name: setting for name, (_, setting, _) in chosen.items()}, config)
     return {name: chosen[name][0].text(chosen[name][2]) for name in sorted(chosen)}, warnings
 
 
@@ -62,16 +64,6 @@ def check_together(config: TopicConfig) -> None:
             f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}.",
             key="min.compaction.lag.ms",
         )
-
-
-def small_segment_warning(key: Key, setting: Setting, value: Value) -> list[str]:
-    """The warning for a segment size that is possible here but not in Kafka; empty when there is nothing to say."""
-    if key.name != "segment.bytes" or not isinstance(value, int) or value >= SEGMENT_BYTES_MIN_KAFKA:
-        return []
-    smallest = SEGMENT_BYTES_MIN_KAFKA
-    return [
-        f"{setting.name} = {value} works here, but Apache Kafka 4 would refuse it: its smallest value is {smallest}."
-    ]
 
 
 def _setting(name: str, raw: Raw) -> Setting:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from seglog_protocol.quantities import Unit, parse_quantity
+
 Value = bool | int | float | str | tuple[str, ...]
 """What a program gets."""
 
@@ -22,6 +24,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_WITH_WORD: Final = re.compile(r"[0-9][0-9.]*\s*[A-Za-z]+")  # a number with what may be meant for a unit
 _SHOWN_MAX: Final = 60  # characters of a refused value that a message repeats
 
 
@@ -51,6 +54,25 @@ def shown(raw: Raw) -> str:
     """A refused value as a message repeats it, cut to a bearable length."""
     text = raw if isinstance(raw, str) else repr(raw)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+
+
+def parse_with_unit(kind: Kind, raw: Raw, unit: Unit | None) -> Value:
+    """As ``kind.parse``, where a number of ``unit`` may also be written as ``7d`` or ``1GiB``.
+
+    Raises ValueError ("must be ...") as that does, and for what is not a whole number of ``unit`` where one is due.
+    """
+    if unit is None or not isinstance(kind, Whole | Double):
+        return kind.parse(raw)
+    quantity = parse_quantity(raw, unit) if isinstance(raw, str) else None
+    if quantity is None and isinstance(raw, str) and _WITH_WORD.fullmatch(raw.strip()):
+        examples = f"also written as in {unit.examples} (the units are {unit.names})"
+        raise ValueError(f"must be a number of {unit.value}, {examples}")
+    if quantity is not None and quantity.denominator != 1 and isinstance(kind, Whole):
+        raise ValueError(f"must be a whole number of {unit.value}")
+    try:
+        return kind.parse(raw if quantity is None else int(quantity) if quantity.denominator == 1 else float(quantity))
+    except ValueError as error:
+        raise ValueError(f"{error}: {unit.value}, also written as in {unit.examples}") from error
 
 
 class Boolean:
@@ -130,7 +152,7 @@ def Long(minimum: int | None = None, maximum: int | None = None) -> Whole:  # no
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A finite number, in [``minimum``, ``maximum``] where both are given."""
+    """A finite number from ``minimum`` to ``maximum``, both included."""
 
     minimum: float = -math.inf
     maximum: float = math.inf
@@ -140,7 +162,9 @@ class Double:
     @property
     def valid(self) -> str:
         """See Kind."""
-        return f"{self.minimum:g} to {self.maximum:g}" if math.isfinite(self.maximum) else ""
+        if math.isfinite(self.maximum):
+            return f"{self.minimum:g} to {self.maximum:g}"
+        return f"≥ {self.minimum:g}" if math.isfinite(self.minimum) else ""
 
     def parse(self, raw: Raw) -> float:
         """See Kind."""
@@ -151,7 +175,8 @@ class Double:
             except (ValueError, OverflowError):
                 value = math.nan
         if not math.isfinite(value) or not self.minimum <= value <= self.maximum:
-            raise ValueError(f"must be a number from {self.valid}" if self.valid else "must be a finite number")
+            limits = f"from {self.valid}" if math.isfinite(self.maximum) else f"that is at least {self.minimum:g}"
+            raise ValueError(f"must be a number {limits}" if self.valid else "must be a finite number")
         return value
 
     def text(self, value: Value) -> str:
@@ -232,7 +257,7 @@ class Directory:
             )
         if not paths or not paths[0] or "\0" in paths[0]:
             raise ValueError("must be the path of a directory")
-        return paths[0]
+        return re.sub("/+", "/", paths[0]).rstrip("/") or "/"  # names of files are put behind it, with a slash
 
     def text(self, value: Value) -> str:
         """See Kind."""
@@ -285,9 +310,11 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def split_list(raw: Raw) -> list[str] | None:
-    """The words of a list, without the spaces around them; None when it is neither text nor a list of texts."""
+    """The words of a list, without the spaces around them; None when it is neither text nor a list of words."""
     if isinstance(raw, str):
         return [word.strip() for word in raw.split(",")] if raw.strip() else []
     if isinstance(raw, Sequence) and not isinstance(raw, (bytes, bytearray)):
-        return [str(word).strip() for word in raw] if all(isinstance(word, str) for word in raw) else None
+        if not all(isinstance(word, str) and "," not in word for word in raw):  # as text a comma would part it
+            return None
+        return [str(word).strip() for word in raw]
     return None

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -13,6 +12,7 @@ from seglog_broker.dump.facts import Damage, Fact
 from seglog_broker.dump.json_lines import json_lines
 from seglog_broker.dump.kinds import NothingToTellError, Wish, facts_of
 from seglog_broker.dump.readable import readable
+from seglog_broker.standard_output import print_line, run_printing
 from seglog_broker.storage.filesystem import FileSystem, PosixFileSystem
 
 EXIT_OK: Final = 0
@@ -25,16 +25,13 @@ def main(argv: Sequence[str]) -> int:
     """Print what lies at the paths, to standard output; return the exit code. argparse leaves with SystemExit(2)."""
     options = make_parser().parse_args(argv)
     wish = Wish(records=options.records, verify=options.verify, count=not options.quick)
+    fs = PosixFileSystem()
     try:
-        code = _dump(PosixFileSystem(), options.paths, wish, as_json=options.json)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever reads our output has enough, for example `| head`. What is left in the buffer must not raise at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return run_printing(
+            "seglogd dump", lambda: _dump(fs, options.paths, wish, as_json=options.json), when_piped=EXIT_OK
+        )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return code
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -62,8 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _dump(fs: FileSystem, paths: Sequence[str], wish: Wish, *, as_json: bool) -> int:
     told = _Told(fs, wish)
     for line in (json_lines if as_json else readable)(told.facts(paths)):
-        # File names need not be UTF-8. As JSON's own escapes they stay JSON; elsewhere they are escaped already.
-        sys.stdout.buffer.write(line.encode(errors="backslashreplace") + b"\n")
+        print_line(line)
     return EXIT_USAGE if told.nothing_there else EXIT_DAMAGED if told.damaged else EXIT_OK
 
 

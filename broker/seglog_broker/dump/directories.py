@@ -52,6 +52,7 @@ _LOG_DIRECTORY_FILES: Final = frozenset(
         filenames.REGISTRY_FILE,
         filenames.FORMAT_FILE,
         filenames.PRODUCER_IDS_FILE,
+        filenames.CREATION_FILE,
         *OFFSET_CHECKPOINTS,
     }
 )
@@ -152,7 +153,10 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
         return
     live = [parsed for name in directories if (parsed := _partition_name(name)) is not None and not parsed.marker]
     if live:
-        yield Note(path, "no seglog-topics.json: a start adopts these topics from their directories and keeps it all")
+        lost = "; their configuration is lost" if filenames.FORMAT_FILE in found else ""
+        yield Note(
+            path, f"no seglog-topics.json: a start takes these topics from their directories and keeps it all{lost}"
+        )
     for topic in sorted({parsed.topic for parsed in live}):
         numbers = [parsed.partition for parsed in live if parsed.topic == topic]
         paths = [f"{path}/{filenames.partition_directory_name(topic, number)}" for number in numbers]
@@ -247,7 +251,8 @@ def dump_partition(
     )
     yield from small
     end: int | None = None
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    followings: list[int | None] = [*bases[1:], None]
+    for base, following in zip(bases, followings, strict=False):  # where there is none, None alone is left
         segment = _segment(fs, path, base, following, stems[base], count=count)
         for fact in to_the_end(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
             if isinstance(fact, SegmentFound) and count:

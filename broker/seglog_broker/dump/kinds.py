@@ -1,5 +1,6 @@
 """What a path is, and who tells of it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -51,12 +52,17 @@ class Wish:
     count: bool = True
 
 
+def plain_path(path: str) -> str:
+    """A path as it is printed and names are put behind it: with single slashes, and none at its end."""
+    return re.sub("/+", "/", path).rstrip("/") or "/."
+
+
 def facts_of(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
     """Everything to be told of ``path``, read while it is asked for.
 
     Raises NothingToTellError before the first fact. A file that cannot be read ends in ``Damage`` naming why.
     """
-    path = path.rstrip("/") or "/"
+    path = plain_path(path)
     try:
         is_directory = fs.stat(path).is_directory
         facts = _directory(fs, path, wish) if is_directory else _file(fs, path, wish)

@@ -68,7 +68,8 @@ class _Writer:
     def _remark(self, fact: f.Damage | f.Note) -> str:
         where = ""
         if fact.path != self._path:
-            where = f"{printable(fact.path.removeprefix(f'{self._path}/'))}: "
+            below = f"{self._path}/" if self._path else ""  # before the first heading there is nothing to leave out
+            where = f"{printable(fact.path.removeprefix(below))}: "
         if isinstance(fact, f.Note):
             return f"note: {where}{printable(fact.text)}"
         if fact.position is not None and fact.end_position is not None:

@@ -6,7 +6,7 @@ gives; what can be said of it all the same is said.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from seglog_broker.dump.facts import (
     AbortedFound,
@@ -25,7 +25,7 @@ from seglog_broker.dump.facts import (
 from seglog_broker.storage import checkpoints, filenames
 from seglog_broker.storage.filesystem import FileSystem, read_file
 from seglog_broker.storage.leader_epochs import EpochEntry
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_broker.storage.properties import decode_properties
 from seglog_broker.storage.topics import TopicRegistry
 from seglog_protocol.errors import LogDirectoryError
@@ -189,10 +189,10 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
     """``seglog-partition.json``; the damage it remembers is damage here too."""
     directory = path.rpartition("/")[0] or "."
-    content = read_file(fs, path)
-    state = PartitionState.load(fs, directory)
-    if state == PartitionState() and not says_nothing(content):
-        yield Damage(path, None, None, "it cannot be understood; a start takes it for absent")
+    try:
+        state = PartitionState.read(fs, directory)
+    except MalformedStateError as error:
+        yield Damage(path, None, None, f"it cannot be understood ({error}); a start takes it for absent")
         return
     yield StateFound(
         state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason, state.compacted_before
@@ -210,19 +210,6 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
             f"offsets {known.start_offset} to {known.end_offset - 1} are known to be {known.reason}, "
             f"at {known.position} in segment {known.segment}",
         )
-
-
-def says_nothing(content: bytes) -> bool:
-    """Whether this is a state with nothing in it, as the broker itself writes it, rather than no state at all."""
-    try:
-        found: Any = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and not any(_says_something(found[name]) for name in found if name != "version")
-
-
-def _says_something(value: Any) -> bool:
-    return any(map(_says_something, value.values())) if isinstance(value, dict) else bool(value)
 
 
 SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {

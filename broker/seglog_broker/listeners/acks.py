@@ -5,12 +5,13 @@ task for each took longer than to answer.
 """
 
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 
 from seglog_broker.listeners.broker_face import Pending
-from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_reply
+from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_long_reply, encode_reply, is_long
 from seglog_broker.listeners.sender import Sender
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendReply
@@ -29,13 +30,20 @@ REPLIES_A_TURN: Final = 64
 class AckQueue:
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
 
-    An append that needs no waiting is answered without this queue while it is empty; behind a waiting one it queues.
-    Errors are counted in ``error_counts``, by code.
+    An append that needs no waiting is answered without this queue while it is empty; behind a waiting one it queues,
+    and so it does where the reply is long: that is encoded some results a ``turn``. Errors are counted in
+    ``error_counts``, by code.
     """
 
-    def __init__(self, sender: Sender, error_counts: Counter[str]) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        error_counts: Counter[str],
+        turn: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
         self._sender = sender
         self._error_counts = error_counts
+        self._turn = turn
         self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
         self._bytes = 0
         self._finished = False
@@ -94,10 +102,14 @@ class AckQueue:
             return
         self._is_listening = False
         answered = 0
+        takes_turns = False
         while self._queue and answered < REPLIES_A_TURN and (reply := self._first_reply()) is not None:
+            takes_turns = is_long(reply)
+            if takes_turns:
+                break
             self._reply_to_first(reply)
             answered += 1
-        is_done = self._sender.flush_now()
+        is_done = self._sender.flush_now() and not takes_turns
         if self._queue:  # whoever has been listened for in vain is waited for: that tells what went wrong
             is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
         if not is_done:
@@ -113,8 +125,9 @@ class AckQueue:
                 reply = await outcome.wait()
             except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
                 reply = as_seglog_error(error, "append")
+        frame = await self._encode_long(reply)
         # It stays first in the queue until here, so that nothing newer is answered around it meanwhile.
-        self._reply_to_first(reply)
+        self._reply_to_first(reply, frame)
         self._answered += 1
         if self._answered % REPLIES_A_TURN == 0:
             await self._sender.flush()
@@ -125,9 +138,20 @@ class AckQueue:
         outcome = self._queue[0][1]
         return outcome if isinstance(outcome, (AppendReply, SeglogError)) else outcome.reply
 
-    def _reply_to_first(self, reply: AppendReply | SeglogError) -> None:
+    async def _encode_long(self, reply: AppendReply | SeglogError) -> bytes | None:
+        """The frame of a reply to the first, if it is a long one."""
+        if isinstance(reply, SeglogError):
+            return None
+        request_id = self._queue[0][0]
+        try:
+            return await encode_long_reply(request_id, reply, 0, self._turn)
+        except SeglogError as error:  # too long for a frame
+            return encode_reply(request_id, error)
+
+    def _reply_to_first(self, reply: AppendReply | SeglogError, frame: bytes | None = None) -> None:
+        """Send ``reply``; ``frame`` is what was encoded of it already."""
         request_id, _, size = self._queue.popleft()
         count_errors(self._error_counts, reply)
-        self._sender.queue(encode_reply(request_id, reply))
+        self._sender.queue(frame or encode_reply(request_id, reply))
         self._bytes -= size
         self._shortened.set()

@@ -28,7 +28,21 @@ from seglog_protocol.messages import (
 
 
 class Pending(Protocol):
-    """An append that has been written and may still wait for its ack."""
+    """An append that has been written, as far as that goes at once, and may still wait for its ack."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether ``write_rest`` is not needed; until then there is nothing else to ask it."""
+        ...
+
+    @property
+    def effort(self) -> int:
+        """How much has been done for it at a stretch: 1 for a small batch."""
+        ...
+
+    async def write_rest(self) -> None:
+        """Write what did not go at once, because it takes others' turns or records must be looked at elsewhere."""
+        ...
 
     @property
     def ack(self) -> Ack:
@@ -133,6 +147,10 @@ class BrokerFace(Protocol):
     @property
     def offload(self) -> Offload:
         """Where blocking reads go."""
+        ...
+
+    async def turn(self) -> None:
+        """Return when a request that has done much may do some more."""
         ...
 
     def hello(self) -> HelloReply:

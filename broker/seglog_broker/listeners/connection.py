@@ -23,14 +23,18 @@ from seglog_broker.listeners.replies import (
     as_seglog_error,
     count_errors,
     encode_fetch_prefix,
+    encode_long_reply,
     encode_parting,
     encode_reply,
+    is_long,
 )
 from seglog_broker.listeners.sender import FileShrankError, Sender
+from seglog_broker.request_memory import Share
 from seglog_broker.transfers import CutError
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import (
     BrokerStoppingError,
+    InconsistentTopicIdError,
     InvalidRequestError,
     RemoteProtocolError,
     RequestCancelledError,
@@ -68,8 +72,15 @@ FETCHES_IN_FLIGHT_MAX: Final = 100
 """Fetches of one connection that wait, for records or for their turn to be sent. One more is refused: to stop reading
 would keep everything else behind a long poll."""
 
+PARTITIONS_WAITING_MAX: Final = 20_000
+"""In all fetches of one connection that wait: each takes memory for as long as it does."""
+
 FRAMES_A_TURN: Final = 32
-"""Small pipelined requests served before others get their turn."""
+"""Small pipelined appends and fetches served before others get their turn. Any other request ends the turn, and so does
+one that fails or takes much more than a small batch: they are seldom pipelined, and may cost far more."""
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""A request that names more is decoded in a turn of its own: 10,000 take some hundredths of a second."""
 
 log = structlog.get_logger()
 
@@ -84,15 +95,18 @@ class Connection:
         self._broker = broker
         self._sock = sock
         self._memory = broker.request_memory
-        self._memory_held = 0  # bytes of it, for the large request that is received or served
+        self._share: Share | None = None  # of it, for the large request that is received or served
         self._admission: trio.CancelScope | None = None  # while it waits for them
         self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=self._memory.pool, asks=True)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
         self._quiet_since = math.inf  # when it began to wait for bytes, if it does
-        self._acks = AckQueue(self._sender, broker.metrics.request_errors)
+        self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
         self._acks_running = False
         self._fetches = 0
+        self._partitions_waiting = 0  # in these fetches
+        self._unwritten: Pending | None = None  # an append that is to be written on before anything else is read
+        self._served = 0  # requests, in this turn
         self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
         self._cancelled: set[int] = set()  # ids of fetches that their asker ended
         self._stopping = False
@@ -134,13 +148,20 @@ class Connection:
             self._sock.shutdown(socket.SHUT_RD)  # wakes the reading task
 
     def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
-        """Begin to end if the peer has sent nothing for so long, while nothing or the rest of a request is due."""
-        quiet = trio.current_time() - self._quiet_since
-        if self._stopping or quiet < min(idle_seconds, stall_seconds):
+        """Begin to end if the peer has sent nothing for so long, while nothing or the rest of a request is due.
+
+        Or if the rest of a request comes too slowly for those who wait for its memory.
+        """
+        quiet = trio.current_time() - self._quiet_since  # below 0 while it does not wait
+        if self._stopping:
             return
         if quiet >= stall_seconds and not self._reader.is_idle:
             self._broker.metrics.connections_cut += 1
             self._log.warning("connection_cut", reason=f"it sent half a request and then nothing for {quiet:.0f} s")
+            self.stop()
+        elif self._share is not None and quiet >= 0 and self._share.is_too_slow(self._reader.large_size):
+            self._broker.metrics.connections_cut += 1
+            self._log.warning("connection_cut", reason="others wait for the memory of a request that comes too slowly")
             self.stop()
         elif quiet >= idle_seconds and not (self._fetches or len(self._acks)):
             self._broker.metrics.connections_idle += 1
@@ -155,6 +176,8 @@ class Connection:
             self._quiet_since = trio.current_time()
             await trio.lowlevel.wait_readable(self._sock)
             self._quiet_since = math.inf
+            if self._reader.wanted and not self._stopping:  # not before: what has been announced only costs nothing
+                await self._get_memory()
             if self._stopping:
                 return None
             buffer = self._reader.get_buffer()
@@ -204,7 +227,7 @@ class Connection:
             good = False if getattr(error, "field", "") in {"api", "protocol"} else None
         self._queue_reply(request_id, reply)
         if good:
-            self._reader.frame_bytes_max = min(self._broker.config.socket_request_max_bytes, self._memory.limit)
+            self._reader.frame_bytes_max = self._memory.request_bytes_max
         return good
 
     def _hello(self, request: HelloRequest) -> HelloReply:
@@ -216,23 +239,24 @@ class Connection:
 
     async def _read_requests(self, nursery: trio.Nursery) -> None:
         """Serve requests as they come; return when there are no more to serve."""
-        served = 0
         try:
             while True:
                 frame = self._reader.next_frame()
                 if frame is None:
                     await self._sender.flush()
-                    if self._reader.wanted:
-                        await self._admit()
                     if await self._receive() is None:
                         return
-                    served = 0
+                    self._served = 0
                     continue
+                self._served += 1
+                if _is_long(frame):
+                    await self._sender.flush()
+                    await self._broker.turn()
                 if frame.header.get("api") == AppendRequest.api:
                     goes_on = self._append(frame, nursery)
                     if goes_on is None:
                         await self._sender.flush()
-                        goes_on = await self._append_creating(frame, nursery)
+                        goes_on = await self._append_slowly(frame, nursery)
                     self._memory.pool.give_back(frame)
                     self._free_memory()
                     if not goes_on:
@@ -243,9 +267,8 @@ class Connection:
                 else:
                     await self._serve(frame, nursery)
                     self._free_memory()
-                served += 1
-                if served == FRAMES_A_TURN:
-                    served = 0
+                if self._served >= FRAMES_A_TURN:
+                    self._served = 0
                     await self._sender.flush()
                     await trio.lowlevel.checkpoint()
         except MemoryError as error:
@@ -255,55 +278,83 @@ class Connection:
             count_errors(self._broker.metrics.request_errors, error)
             self._parting = encode_parting(error)
 
-    async def _admit(self) -> None:
-        """Wait until there is memory for the large request that was announced; nothing is read meanwhile."""
-        size = self._reader.wanted
+    async def _get_memory(self) -> None:
+        """Wait until there is memory for more of the large request that comes; nothing is read meanwhile."""
+        reader = self._reader
+        if self._share is None:
+            self._share = self._memory.begin()
+            spare = self._share.take_spare(reader.announced)
+            if spare is not None:
+                reader.grant_spare(spare)
+                return
+        size = reader.wanted
         with trio.CancelScope() as self._admission:
-            await self._memory.take(size)
-            self._memory_held = size
-            self._memory_held = self._reader.admit()
-            self._memory.correct(size, self._memory_held)
+            await self._share.take(size)
+            reader.grant(size)
         self._admission = None
 
     def _free_memory(self) -> None:
-        if self._memory_held:
-            held, self._memory_held = self._memory_held, 0
-            self._memory.give_back(held)
+        if self._share is not None:
+            self._share.close()
+            self._share = None
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 
-    async def _append_creating(self, frame: Frame, nursery: trio.Nursery) -> bool:
-        """Create the topics that an append names and nobody knows, then apply it; nothing else is read meanwhile."""
-        request = decode_request(frame.header)
-        assert isinstance(request, AppendRequest)
-        try:
-            refused = await self._broker.create_missing(request)
-        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-        return bool(self._append(frame, nursery, refused))
+    async def _append_slowly(self, frame: Frame, nursery: trio.Nursery) -> bool:
+        """Apply an append that does not go at once; nothing else is read meanwhile, so that appends keep their order.
+
+        Either topics have to be created for it first, or it takes others' turns, or a process, to write it.
+        """
+        goes_on: bool | None = None
+        if self._unwritten is None:
+            request = decode_request(frame.header)
+            assert isinstance(request, AppendRequest)
+            try:
+                refused = await self._broker.create_missing(request)
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
+            goes_on = self._append(frame, nursery, refused)
+        if self._unwritten is not None:
+            pending, self._unwritten = self._unwritten, None
+            outcome: Pending | AppendReply | SeglogError
+            try:
+                await pending.write_rest()
+                outcome = pending if pending.reply is None else pending.reply
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                outcome = as_seglog_error(error, AppendRequest.api)
+            goes_on = self._answer_append(frame, outcome, nursery)
+        return bool(goes_on)
 
     def _append(
         self, frame: Frame, nursery: trio.Nursery, refused: Mapping[str, SeglogError] | None = None
     ) -> bool | None:
         """Apply an append, and answer it now or in its turn; ``refused`` says which topics cannot be created, and why.
 
-        None: nothing was done yet, for a topic has to be created first. False: an unanswered one failed, hang up.
+        None: it does not go at once, ``_append_slowly`` must follow. False: an unanswered one failed, hang up.
         """
-        header = frame.header
-        request_id = request_id_of(header)
         try:
-            request = decode_request(header)
+            request = decode_request(frame.header)
             assert isinstance(request, AppendRequest)
             if refused is None and self._broker.missing_topics(request):
                 return None
             self._broker.metrics.requests[AppendRequest.api] += 1
             pending = self._broker.append(request, frame.payload, refused)
+            if pending.effort > 1:
+                self._served += pending.effort // 2
+            if not pending.is_written:
+                self._unwritten = pending
+                return None
             outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             outcome = as_seglog_error(error, AppendRequest.api)
-        if header.get("ack") == "none":
+        return self._answer_append(frame, outcome, nursery)
+
+    def _answer_append(self, frame: Frame, outcome: Pending | AppendReply | SeglogError, nursery: trio.Nursery) -> bool:
+        """Answer an append, now or in its turn. False: an unanswered one failed, hang up."""
+        request_id = request_id_of(frame.header)
+        if frame.header.get("ack") == "none":
             return not self._failed_unanswered(outcome)
-        if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)):
+        if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)) and not is_long(outcome):
             self._queue_reply(request_id, outcome)
             return True
         if not self._acks_running:
@@ -322,6 +373,9 @@ class Connection:
         if errors:
             self._broker.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
+            another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
+            if another is not None:  # else its sender connects again and goes on, with the same end
+                self._parting = encode_parting(another)
         return bool(errors)
 
     async def _serve(self, frame: Frame, nursery: trio.Nursery) -> None:
@@ -332,14 +386,24 @@ class Connection:
             self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
                 answer = self._broker.fetch_now(request)
+                self._served += len(request.partitions) // 2
+                if answer is not None and any(result.error is not None for result in answer.reply.partitions):
+                    self._served = FRAMES_A_TURN
                 if answer is None:
                     self._start_waiting(request_id, request, nursery)
             else:
                 answer = None
+                self._served = FRAMES_A_TURN
                 reply, payload = await self._result(request)
-                self._queue_reply(request_id, reply, payload)
+                long = await encode_long_reply(request_id, reply, len(payload), self._broker.turn)
+                if long is None:
+                    self._queue_reply(request_id, reply, payload)
+                else:
+                    count_errors(self._broker.metrics.request_errors, reply)
+                    self._sender.queue(long + payload)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             answer = None
+            self._served = FRAMES_A_TURN
             self._queue_reply(request_id, as_seglog_error(error, str(frame.header.get("api"))))
         if answer is not None:
             await self._send_answer(request_id, answer)
@@ -363,9 +427,16 @@ class Connection:
             raise InvalidRequestError(
                 f"{self._fetches} fetches are waiting on this connection already, which is the limit", field=""
             )
+        if self._fetches and self._partitions_waiting + len(request.partitions) > PARTITIONS_WAITING_MAX:
+            raise InvalidRequestError(
+                f"fetches for {self._partitions_waiting} partitions are waiting on this connection already, with more "
+                f"they would be above the limit of {PARTITIONS_WAITING_MAX}",
+                field="partitions",
+            )
         if request_id in self._waiting:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
+        self._partitions_waiting += len(request.partitions)
         # Known here, because `stop` may come before a task has run.
         waiter = Waiter(partial(self._look_again, request_id, request, nursery))
         self._waiting[request_id] = waiter
@@ -378,7 +449,7 @@ class Connection:
         """Answer a fetch that has waited, or have a task do it, which knows what to do whatever goes wrong here."""
         if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
             del self._waiting[request_id]
-            self._fetches -= 1
+            self._end_fetch(request)
         else:
             nursery.start_soon(self._fetch, request_id, request, waiter)
 
@@ -434,24 +505,29 @@ class Connection:
                 self._queue_reply(request_id, failure)
                 await self._sender.flush()
         finally:
-            self._fetches -= 1
+            self._end_fetch(request)
+
+    def _end_fetch(self, request: FetchRequest) -> None:
+        self._fetches -= 1
+        self._partitions_waiting -= len(request.partitions)
 
     async def _send_answer(self, request_id: int, answer: Answer) -> None:
         """Send the answer to a fetch; its leases end with the last byte."""
         with answer:
             try:
-                prefix = self._encode_answer(request_id, answer)
+                prefix = await encode_long_reply(request_id, answer.reply, answer.size, self._broker.turn)
+                prefix = self._encode_answer(request_id, answer, prefix)
             except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
                 self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
                 await self._sender.flush()
             else:
                 await self._sender.send_frame(prefix, answer.slices)
 
-    def _encode_answer(self, request_id: int, answer: Answer) -> bytes:
-        """The frame of an answer up to what lies in files, counted."""
+    def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
+        """The frame of an answer up to what lies in files, counted; ``prefix`` is what is encoded of it already."""
         self._broker.metrics.fetch_bytes += answer.size
         count_errors(self._broker.metrics.request_errors, answer.reply)
-        return encode_fetch_prefix(request_id, answer.reply, answer.size) + answer.payload
+        return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
 
     def _cancel(self, target: int) -> bool:
         waiter = self._waiting.get(target)
@@ -483,6 +559,12 @@ class Connection:
             with trio.move_on_after(PART_SECONDS):
                 await self._sender.flush()
         await part(self._sock)
+
+
+def _is_long(frame: Frame) -> bool:
+    """Whether the request names so many partitions that to decode it takes much of a turn of the loop."""
+    partitions = frame.header.get("partitions")
+    return isinstance(partitions, list) and len(partitions) > PARTITIONS_AT_ONCE
 
 
 def _first_request(frame: Frame) -> HelloRequest:

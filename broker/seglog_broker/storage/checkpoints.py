@@ -13,6 +13,7 @@ from seglog_protocol.checkpoint_files import (
     decode_offsets,
     encode_checkpoint,
     encode_offsets,
+    encoding_offsets,
 )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "decode_offsets",
     "encode_checkpoint",
     "encode_offsets",
+    "encoding_offsets",
     "read_offsets",
 ]
 

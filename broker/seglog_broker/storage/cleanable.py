@@ -5,19 +5,39 @@ through a round already; the segments from ``until_offset`` on are not touched: 
 records younger than ``min.compaction.lag.ms``.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.retention import Aging
 
 
-class Cleaning(Aging, Protocol):
-    """As much of a segment as is looked at; what the lags do not ask for is not read."""
+class Cleaning(Protocol):
+    """As much of a segment as the lags ask for."""
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp in it, in ms; -1 when it has none."""
+        ...
 
     @property
     def first_timestamp(self) -> int:
         """The maxTimestamp of its first batch, in ms; -1 when it has none."""
+        ...
+
+
+class CleaningList(Protocol):
+    """The segments of a log in order, the last one active. There may be ten thousand, of which few are asked for."""
+
+    @property
+    def bases(self) -> Sequence[int]:
+        """Their base offsets."""
+        ...
+
+    def __getitem__(self, number: int, /) -> Cleaning: ...
+
+    def size_between(self, first: int, behind: int) -> int:
+        """Bytes of those with numbers [first, behind)."""
         ...
 
 
@@ -42,7 +62,7 @@ class Cleanable(NamedTuple):
 
 
 def find_cleanable(
-    segments: Sequence[Cleaning],
+    segments: CleaningList,
     config: TopicConfig,
     *,
     log_start_offset: int,
@@ -51,26 +71,28 @@ def find_cleanable(
     tombstones_due_ms: int | None,
     now_ms: int,
 ) -> Cleanable:
-    """Look at a log: ``segments`` in order, the last one active, and where its last round ended (``checkpoint``).
+    """Look at a log: its ``segments``, and where its last round ended (``checkpoint``).
 
+    Only segments that have not been through a round are looked into, and only where the lags of ``config`` need it.
     ``tombstones_due_ms`` is when the first of the tombstones that were kept may go, None when there are none.
     """
     first_dirty = log_start_offset if checkpoint is None else checkpoint
     if not log_start_offset <= first_dirty <= log_end_offset:
         first_dirty = log_start_offset
-    closed = segments[:-1]
-    ends = [segment.base_offset for segment in segments[1:]]
-    dirty = [segment for segment, end in zip(closed, ends, strict=True) if end > first_dirty]
-    until = segments[-1].base_offset
+    bases = segments.bases
+    active = len(bases) - 1
+    dirty = min(max(0, bisect_right(bases, first_dirty) - 1), active)  # the number of the first that is
+    behind = active
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
-        until = next((segment.base_offset for segment in dirty if segment.largest_timestamp > youngest), until)
-    clean_bytes = sum(segment.size for segment in segments if segment.base_offset < min(first_dirty, until))
-    dirty_bytes = sum(segment.size for segment in dirty if segment.base_offset < until)
+        behind = next((n for n in range(dirty, active) if segments[n].largest_timestamp > youngest), active)
+    until = bases[behind]
+    clean_bytes = segments.size_between(0, bisect_left(bases, min(first_dirty, until)))
+    dirty_bytes = segments.size_between(dirty, behind)
     oldest = now_ms - config.max_compaction_lag_ms
-    is_overdue = dirty_bytes > 0 and any(
-        0 < segment.first_timestamp < oldest for segment in dirty if oldest > 0 and segment.base_offset < until
+    is_overdue = (
+        dirty_bytes > 0 and oldest > 0 and any(0 < segments[n].first_timestamp < oldest for n in range(dirty, behind))
     )
-    if tombstones_due_ms is not None and tombstones_due_ms <= now_ms and until > segments[0].base_offset:
+    if tombstones_due_ms is not None and tombstones_due_ms <= now_ms and until > bases[0]:
         is_overdue = True  # Kafka waits for new records; in a quiet log tombstones would then stay for ever
     return Cleanable(first_dirty, until, clean_bytes, dirty_bytes, is_overdue)

@@ -24,11 +24,24 @@ class LoadReport:
     """What opening the log directory found; for the broker's log and for ``ping``."""
 
     clean: bool = True
-    adopted: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)  # topics of a directory that Kafka wrote
+    remade: list[str] = field(default_factory=list)  # topics of a registry that was lost
+    kafka_signs: list[str] = field(default_factory=list)  # that Kafka had the directory since seglog did
+    kafka_changes: list[str] = field(default_factory=list)  # what it left otherwise than it was
     opened: dict[TopicPartition, OpenReport] = field(default_factory=dict)
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     doomed: list[str] = field(default_factory=list)  # directories of deleted topics, still to be removed
+
+
+Loading = Callable[[int, int], None]
+"""Told, before each partition is loaded, how many are and how many there will be; see ``LoadingStoppedError``."""
+
+
+class LoadingStoppedError(Exception):
+    """Raised by a ``Loading``: the rest is not to be loaded, nothing is to be served."""
+
+    is_clean: bool = False  # whether the next start finds the directory as a clean stop leaves it
 
 
 class DirectoryCore:
@@ -62,14 +75,37 @@ class DirectoryCore:
         self._lock: Lock | None = None
         self._hold: Hold | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}  # of the last clean stop; see ``LogMarks``
+        self._clean_ends: dict[
+            TopicPartition, int
+        ] = {}  # of partitions that were closed in order while others were not
         self._log_starts: dict[TopicPartition, int] = {}  # of partitions that have no log here, offline or recovering
         self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
+        self.has_stale_checkpoints = False
+        """They still speak of topics that are gone: to be written before one of such a name is created."""
+        self.unrecorded: set[str] = set()
+        """Directories whose names alone say that a topic was deleted, for want of room to write the registry: they are
+        emptied, and stay until it is written."""
         self._has_cleaned = False  # there is such a file, so it must be kept true
 
     @property
     def is_in_place(self) -> bool:
         """Whether it is still the directory that was opened, and not removed or replaced by somebody."""
         return self._lock is None or self._lock.is_in_place()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take another configuration of the broker, and with it other defaults for topics; all of it, at once."""
+        self._config = config
+        self.space.reconfigure(config)
+        for topic in self.registry.topics.values():
+            topic_config = self.config_of(topic)
+            for partition in range(topic.partitions):
+                log = self.logs.get((topic.name, partition))
+                if log is None:
+                    continue
+                log.producers.expiration_ms = config.producer_id_expiration_ms
+                if log.config != topic_config:
+                    log.reconfigure(topic_config)
 
     def config_of(self, topic: Topic) -> TopicConfig:
         """The configuration of a topic, open or not; the broker's defaults where nobody understands it."""
@@ -98,19 +134,24 @@ class DirectoryCore:
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        return [(path, checkpoints.encode_offsets(offsets)) for path, offsets in self.checkpoint_offsets()]
+
+    def checkpoint_offsets(self) -> list[tuple[str, dict[TopicPartition, int]]]:
+        """As ``checkpoints``, still to be encoded."""
         known = self.logs.keys() | self.report.offline.keys() | self.recovering.keys()
         points = {key: offset for key, offset in self._recovery_points.items() if key in known}
         starts = dict(self._log_starts)
         for key, log in self.logs.items():
-            if log.log_start_offset > log.first_base_on_disk:  # the others follow from the files
-                starts[key] = log.log_start_offset
+            start = min(log.log_start_offset, log.proven_start_offset)  # a start believes no other
+            if start > log.first_base_on_disk:  # the others follow from the files
+                starts[key] = start
         cleaned = dict(self._cleaned)
         cleaned |= {k: log.first_dirty_offset for k, log in self.logs.items() if log.first_dirty_offset is not None}
         wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
         if cleaned or self._has_cleaned:
             self._has_cleaned = True
             wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
-        return [(self._file(name), checkpoints.encode_offsets(offsets)) for name, offsets in wanted]
+        return [(self._file(name), offsets) for name, offsets in wanted]
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:

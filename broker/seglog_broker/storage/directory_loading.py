@@ -1,17 +1,21 @@
 """Loading the partitions of the log directory: what is served at once, and what is recovered first."""
 
 import contextlib
+import itertools
 from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage import checkpoints, filenames
-from seglog_broker.storage.directory_core import DirectoryCore, TopicPartition
+from seglog_broker.storage.directory_core import DirectoryCore, Loading, TopicPartition
+from seglog_broker.storage.failures import is_no_room, suppress_no_room, why
 from seglog_broker.storage.filesystem import write_file_atomically
 from seglog_broker.storage.partition_files import make_is_incomplete, make_partition
 from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.recovery import TailUnreadError
 from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, unread_tail
+from seglog_broker.storage.topic_creation import UnderWay
 from seglog_broker.storage.topics import Topic
 from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
 
@@ -22,13 +26,18 @@ RECOVERY_BYTES: Final = 128 * 1024
 class DirectoryLoading(DirectoryCore):
     """A directory whose partitions come into service, at the start or when they have been recovered."""
 
-    def _load_logs(self, found: set[str], in_line_bytes: int | None) -> None:
+    def _load_logs(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
         self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
         self._cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
+        if self.report.clean:  # of an unclean one it may be of any earlier time
+            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARK_CHECKPOINT)
         named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
         self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
         jobs: dict[TopicPartition, RecoveryJob] = {}
+        being_made = UnderWay.read(self._fs, self.path)
+        total = sum(topic.partitions for topic in self.registry.topics.values())
+        done = itertools.count()
         for topic in list(self.registry.topics.values()):
             try:
                 config = self._config.topic_config(topic.config)
@@ -36,31 +45,80 @@ class DirectoryLoading(DirectoryCore):
                 self.report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
                 config = self._config.topic_config({})
             for partition in range(topic.partitions):
+                loading(next(done), total)
                 key = (topic.name, partition)
                 name = filenames.partition_directory_name(*key)
                 try:
-                    # A crash between registry and directories: made now, or made whole.
                     is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
                     if is_new:
+                        if being_made is None or not being_made.has(topic.id, partition):
+                            self._refuse_unless_new(key, is_there=name in found)
+                        # A crash between registry and directories: made now, or made whole.
                         make_partition(self._fs, self._file(name), topic.id)
                         self._fs.sync_directory(self.path)
                     self._check_topic_id(topic, name)
-                    if self.report.clean or is_new:
+                    if not is_new:
+                        self._tell_if_state_is_gone(key, name)
+                    if self.report.clean or is_new or self._stopped_clean(key):
                         self._load_log(key, config, clean=True)
                     else:
                         job = self._load_unless_unread(key, config)
                         if job is not None:
                             jobs[key] = job
                 except (OSError, SeglogError) as error:
-                    self.report.offline[key] = str(error)
+                    self._note_unopened(key, config, error)
         self._recover_in_line(jobs, in_line_bytes)
         without_log = self.report.offline.keys() | self.recovering.keys()
+        if filenames.CREATION_FILE in found and not any(
+            being_made is not None and being_made.has(self.registry.topics[key[0]].id, key[1]) for key in without_log
+        ):
+            self._fs.unlink(self._file(filenames.CREATION_FILE))
+            self._fs.sync_directory(self.path)
         self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
         self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
-        if not self.logs.keys() | without_log >= named:
+        there = self.logs.keys() | without_log
+        if not there >= named:
             # What is said there of a topic that is gone must not be read as said of a later one of that name.
-            for path, content in self.checkpoints():
-                write_file_atomically(self._fs, path, content)
+            self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
+            self.has_stale_checkpoints = True
+            with suppress_no_room():
+                for path, content in self.checkpoints():
+                    write_file_atomically(self._fs, path, content)
+                self.has_stale_checkpoints = False
+
+    def _stopped_clean(self, key: TopicPartition) -> bool:
+        """Whether this partition was closed in order when others were not, and nothing has moved its end since."""
+        end = self._clean_ends.get(key)
+        return end is not None and end == self._recovery_points.get(key, 0)
+
+    def _tell_if_state_is_gone(self, key: TopicPartition, name: str) -> None:
+        """Every stop in order of ours leaves the file there; after another it need not have been written yet."""
+        is_own_stop = self.report.clean and not self.report.kafka_signs and key[0] not in self.report.adopted
+        if is_own_stop and not self._fs.exists(f"{self._file(name)}/{PARTITION_STATE_FILE}"):
+            self.report.problems.append(
+                f"{name}: {PARTITION_STATE_FILE} is gone: which records were deleted or damaged is known only as far "
+                "as other files tell"
+            )
+
+    def _refuse_unless_new(self, key: TopicPartition, *, is_there: bool) -> None:
+        """A directory that is gone, or its files, must not come back empty, unless that is wished for.
+
+        Then the log begins where it had come to at least, so that no offset is given twice.
+        """
+        known = self._recovery_points.get(key, 0)
+        directory = self._file(filenames.partition_directory_name(*key))
+        if not known and (key[0] in self.report.adopted or (is_there and self._fs.list_directory(directory))):
+            return  # of Kafka's, which had written nothing there, or half made by a version that did not note that
+        had = f", and had records up to offset {known - 1}" if known else ""
+        what = "has lost its files" if is_there else "is gone"
+        if self._config.seglog_missing_partitions == "refuse":
+            raise StorageError(
+                f"{directory} {what}{had}: put it back, or have it begin without records with "
+                "--set seglog.missing.partitions=empty"
+            )
+        self._log_starts[key] = max(self._log_starts.get(key, 0), known)
+        self._recovery_points.pop(key, None)
+        self.report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
 
     def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
         """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
@@ -71,10 +129,13 @@ class DirectoryLoading(DirectoryCore):
             with contextlib.suppress(TailUnreadError):
                 self._load_log(key, config, clean=False, may_recover=False)
                 return None
+        return self._recovery_job(key, config, tail.size)
+
+    def _recovery_job(self, key: TopicPartition, config: TopicConfig, size: int) -> RecoveryJob:
         return RecoveryJob(
-            directory,
-            tail.size,
-            recovery_point,
+            self._file(filenames.partition_directory_name(*key)),
+            size,
+            self._recovery_points.get(key, 0),
             self._log_starts.get(key, 0),
             self._cleaned.get(key, 0),
             segment_index_bytes=config.segment_index_bytes,
@@ -96,15 +157,34 @@ class DirectoryLoading(DirectoryCore):
             try:
                 self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=False)
             except (OSError, SeglogError) as error:
-                self.report.offline[key] = str(error)
+                self._note_unopened(key, self.config_of(self.registry.topics[key[0]]), error)
 
-    def _load_log(self, key: TopicPartition, config: TopicConfig, *, clean: bool, may_recover: bool = True) -> None:
+    def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
+        """A partition that only lacks room on the disk is left to be recovered when there is some."""
+        directory = self._file(filenames.partition_directory_name(*key))
+        if is_no_room(error) and self._fs.exists(directory):
+            size = unread_tail(self._fs, directory, self._recovery_points.get(key, 0)).size
+            self.recovering[key] = self._recovery_job(key, config, size)
+        else:
+            self.report.offline[key] = why(error)
+
+    def _load_log(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        may_recover: bool = True,
+        saved_end: int | None = None,
+    ) -> None:
         log = self._log(key, config)
         known = self._recovery_points.get(key, 0)
         try:
-            self.report.opened[key] = log.open(
+            self.report.opened[key] = opened = log.open(
                 clean=clean,
                 recovery_point=known,
+                high_watermark=self._high_watermarks.get(key),
+                saved_end=saved_end,
                 log_start=self._log_starts.get(key, 0),
                 compacted_before=self._cleaned.get(key, 0),
                 may_recover=may_recover,
@@ -112,6 +192,8 @@ class DirectoryLoading(DirectoryCore):
         except (OSError, SeglogError, TailUnreadError):
             log.release()
             raise
+        name = filenames.partition_directory_name(*key)
+        self.report.problems += [f"{name}: {problem}" for problem in opened.problems]
         log.first_dirty_offset = self._cleaned.get(key)
         self.logs[key] = log
         self._recovery_points[key] = min(known, log.log_end_offset)
@@ -124,11 +206,15 @@ class DirectoryLoading(DirectoryCore):
         known = self._recovery_points.get(key, 0)
         self._recovery_points[key] = min(known, outcome.end_offset)  # where the log is read-only this is all there is
         try:
-            self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=True, may_recover=False)
+            config = self.config_of(self.registry.topics[key[0]])
+            self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
         except TailUnreadError as error:
             raise StorageError(f"{self.recovering[key].directory} has changed since it was recovered") from error
         log = self.logs[key]
         del self.recovering[key]
+        name = filenames.partition_directory_name(*key)
+        told = (f"{name}: {problem}" for problem in outcome.problems)
+        self.report.problems += [problem for problem in told if problem not in self.report.problems]
         self._log_starts.pop(key, None)
         self._cleaned.pop(key, None)
         self.producer_ids.note_seen(log.producers.highest_id)

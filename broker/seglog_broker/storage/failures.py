@@ -1,6 +1,8 @@
 """What an OSError of the disk means for whoever asked: whether it passes, by what name it is told, what helps."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageError
@@ -18,6 +20,32 @@ _REMEDIES: Final = {
 
 NO_RESOURCES: Final = frozenset(_REMEDIES)
 """No descriptor or no memory is left at the moment."""
+
+
+def is_no_room(error: BaseException | None) -> bool:
+    """Whether it, or what it was raised from, says that the disk is full."""
+    while error is not None:
+        if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+            return True
+        error = error.__cause__
+    return False
+
+
+def why(error: BaseException) -> str:
+    """What went wrong, as the end of a sentence, and with which file."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error) or type(error).__name__
+    return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+
+
+@contextmanager
+def suppress_no_room() -> Iterator[None]:
+    """For what can be done without, or later: an OSError that says that the disk is full ends the block in silence."""
+    try:
+        yield
+    except OSError as error:
+        if not is_no_room(error):
+            raise
 
 
 def storage_error(message: str, error: OSError) -> StorageError:

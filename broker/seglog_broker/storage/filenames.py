@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+CLEAN_PARTITIONS_FILE: Final = "seglog-clean-partitions"
 REGISTRY_FILE: Final = "seglog-topics.json"
+CREATION_FILE: Final = "seglog-creation.json"
 FORMAT_FILE: Final = "seglog-format"
 BALLAST_FILE: Final = "seglog-ballast"
 PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
@@ -28,6 +30,7 @@ TOPIC_NAME_MAX: Final = 249
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _MARKED = re.compile(r"(\S+-\S+)\.\S+(-delete|-stray|-future)")
+_DELETED = re.compile(r"\.([0-9a-f]{32})-delete\Z")
 _INT32_MAX: Final = 2**31 - 1
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -64,6 +67,16 @@ def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker:
     return topic[: _FILE_NAME_MAX - len(suffix)] + suffix
 
 
+def deleted_topic_id(name: str) -> str | None:
+    """The id in the name of a directory that is marked ``-delete``; None for any other name.
+
+    It is a topic's where the deletion of that one was written down by this name (``DirectoryTopics.forget_topic``),
+    else one that nothing has.
+    """
+    found = _DELETED.search(name)
+    return None if found is None else new_id(uuid.UUID(hex=found[1]))
+
+
 def parse_partition_directory(name: str) -> PartitionDirectory:
     """The reverse of both, split at the last ``-``. ValueError naming what is wrong with it."""
     marker = next((marker for marker in _MARKERS if name.endswith(marker)), "")
@@ -83,6 +96,11 @@ def parse_partition_directory(name: str) -> PartitionDirectory:
 def new_id(unique: uuid.UUID) -> str:
     """An id as Kafka writes it: 16 bytes in URL-safe base64 without padding, 22 characters."""
     return urlsafe_b64encode(unique.bytes).rstrip(b"=").decode()
+
+
+def uuid_of(topic_id: str) -> uuid.UUID:
+    """The reverse of ``new_id``."""
+    return uuid.UUID(bytes=urlsafe_b64decode(f"{topic_id}=="))
 
 
 def is_id(text: str) -> bool:

@@ -39,6 +39,10 @@ SYNC_THREADS_MAX: Final = 8
 DIRECTORIES_OPEN_MAX: Final = 32
 """Directories that are open at a time to be synced."""
 
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""What is made is for the user that runs the broker alone; what is there keeps its mode."""
+
 PAGE_BYTES_MIN: Final = 4096
 """Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
 
@@ -58,6 +62,13 @@ class FileStat(NamedTuple):
     size: int
     mtime_ms: int
     is_directory: bool
+
+
+class Inodes(NamedTuple):
+    """Files and directories that a file system can still make, and that it can have in all."""
+
+    free: int
+    total: int
 
 
 class Readable(Protocol):
@@ -230,6 +241,10 @@ class FileSystem(Protocol):
         """Bytes of the file system that holds ``path``, used or not."""
         ...
 
+    def inodes(self, path: str) -> Inodes | None:
+        """How many more files the file system that holds ``path`` can have; None where it has no such number."""
+        ...
+
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
     """Write every byte of ``buffers`` at ``position``, however short the single counts are; return how many.
@@ -268,20 +283,26 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
     """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
 
-    ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten.
+    ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten, and
+    that of a failure removed: on a full disk it would hold room that is needed.
     Without ``sync`` this is true of a crash of the process only: after a power cut the path may hold anything or be
     absent, which is for content that carries a checksum and can be done without.
     """
     temporary = f"{path}.tmp"
     file = fs.open(temporary, create=True)
     try:
-        file.truncate(0)
-        write_all(file, [content], 0)
-        if sync:
-            file.fdatasync()
-    finally:
-        file.close()
-    fs.rename(temporary, path)
+        try:
+            file.truncate(0)
+            write_all(file, [content], 0)
+            if sync:
+                file.fdatasync()
+        finally:
+            file.close()
+        fs.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fs.unlink(temporary)
+        raise
     if sync:
         fs.sync_directory(parent(path))
 
@@ -418,7 +439,7 @@ class PosixFileSystem:
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         """Open; the descriptor is not inherited by child processes."""
         flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
-        return _PosixFile(path, os.open(path, flags, 0o644))
+        return _PosixFile(path, os.open(path, flags, FILE_MODE))
 
     def map(self, path: str, size: int) -> Map:
         """Map read-only and shared."""
@@ -447,7 +468,7 @@ class PosixFileSystem:
 
     def make_directory(self, path: str) -> None:
         """One level only."""
-        os.mkdir(path)
+        os.mkdir(path, DIRECTORY_MODE)
 
     def rename(self, old: str, new: str) -> None:
         """Replaces a file of the new name in one step."""
@@ -494,7 +515,7 @@ class PosixFileSystem:
             known = os.stat(path)
             if (known.st_dev, known.st_ino) in _locked_directories:
                 raise BlockingIOError(f"this process already holds {path}")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held, found = os.fstat(descriptor), os.stat(path)
@@ -536,6 +557,11 @@ class PosixFileSystem:
         """As statvfs(3)."""
         found = os.statvfs(path)
         return found.f_blocks * found.f_frsize
+
+    def inodes(self, path: str) -> Inodes | None:
+        """As statvfs(3); btrfs and others say 0 of 0, for they make them as they go."""
+        found = os.statvfs(path)
+        return Inodes(found.f_favail, found.f_files) if found.f_files else None
 
 
 def _sync_directories(paths: Sequence[str]) -> list[int | None]:

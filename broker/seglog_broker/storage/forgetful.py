@@ -21,7 +21,17 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from seglog_broker.storage.filesystem import BUFFERS_PER_WRITE, Buffer, File, FileStat, Hold, Lock, Map, outcome_of
+from seglog_broker.storage.filesystem import (
+    BUFFERS_PER_WRITE,
+    Buffer,
+    File,
+    FileStat,
+    Hold,
+    Inodes,
+    Lock,
+    Map,
+    outcome_of,
+)
 from seglog_broker.storage.forgetful_disk import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -102,6 +112,10 @@ class ForgetfulFileSystem(Script):
         """Leave this much room; writes fill it to the last byte before they raise ENOSPC. None lifts the limit."""
         self.disk.capacity = None if free is None else self.disk.used + free
 
+    def limit_free_inodes(self, free: int | None) -> None:
+        """Let so many more files and directories be made before ENOSPC. None lifts the limit."""
+        self.disk.inodes_max = None if free is None else self.disk.inodes_used + free
+
     def evict(self, path: str) -> None:
         """Drop a file from the page cache until its next read."""
         self._inode(path).evicted = True
@@ -115,6 +129,7 @@ class ForgetfulFileSystem(Script):
         """What would be found after a crash right now; this file system goes on. The other has no faults and locks."""
         found = ForgetfulFileSystem(now_ms=self.now_ms, cached=self.cached)
         found.disk = self.disk.after(policy)
+        found.disk.inodes_max = self.disk.inodes_max
         return found
 
     # The seam.
@@ -170,6 +185,7 @@ class ForgetfulFileSystem(Script):
         if name in directory.entries:
             raise os_error(errno.EEXIST, path)
         self.begin("make_directory", path)
+        self._take_inode(path)
         self.disk.change((NameChange(directory, name, None, Directory(self.now_ms)),), self.now_ms)
 
     def rename(self, old: str, new: str) -> None:
@@ -252,6 +268,17 @@ class ForgetfulFileSystem(Script):
         self._find(path)
         return UNLIMITED_FREE_BYTES if self.disk.capacity is None else self.disk.capacity
 
+    def inodes(self, path: str) -> Inodes | None:
+        """What ``limit_free_inodes`` left; None without a limit."""
+        self._find(path)
+        limit = self.disk.inodes_max
+        return None if limit is None else Inodes(max(0, limit - self.disk.inodes_used), limit)
+
+    def _take_inode(self, path: str) -> None:
+        limit = self.disk.inodes_max
+        if limit is not None and self.disk.inodes_used >= limit:
+            raise os_error(errno.ENOSPC, path)
+
     def _find(self, path: str) -> Node:
         self.check_running()
         node: Node = self.disk.root
@@ -291,6 +318,7 @@ class ForgetfulFileSystem(Script):
         if name in directory.entries:
             return self._found(operation, path)
         self.begin(operation, path)
+        self._take_inode(path)
         inode = Inode(self.now_ms)
         self.disk.change((NameChange(directory, name, None, inode),), self.now_ms)
         return inode

@@ -134,11 +134,15 @@ Step = tuple[NameChange, ...]
 
 
 class Disk:
-    """The tree, its unsynced steps, and the room on it. ``capacity`` and ``used`` are bytes of file content."""
+    """The tree, its unsynced steps, and the room on it.
+
+    ``capacity`` and ``used`` are bytes of file content; ``inodes_max`` is how many files and directories there may be.
+    """
 
     def __init__(self, root: Directory, pending: list[Step], capacity: int | None = None) -> None:
         self.root = root
         self.capacity = capacity
+        self.inodes_max: int | None = None
         self.used = sum(len(node.content) for _, node in walk(root) if isinstance(node, Inode))
         self._pending = pending
 
@@ -161,6 +165,11 @@ class Disk:
         if self.capacity is None or position + size <= len(inode.content):
             return size
         return max(0, min(size, len(inode.content) + max(0, self.capacity - self.used) - position))
+
+    @property
+    def inodes_used(self) -> int:
+        """Files and directories that have a name, the root included."""
+        return 1 + sum(1 for _ in walk(self.root))
 
     def change(self, step: Step, now_ms: int) -> None:
         """Change names in one step."""

@@ -10,6 +10,7 @@ refuse and take records in turn. Bytes that the ballast lacks count as used, so 
 """
 
 import contextlib
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage import filenames
 from seglog_broker.storage.failures import NO_ROOM
-from seglog_broker.storage.filesystem import FileSystem, write_all
+from seglog_broker.storage.filesystem import FileSystem, Inodes, write_all
 from seglog_protocol.errors import DiskFullError
 
 MIB: Final = 1024 * 1024
@@ -29,6 +30,11 @@ SOFT_SHARE: Final = 10
 BALLAST_BYTES_MAX: Final = 16 * MIB
 BALLAST_SHARE: Final = 100
 """What the marks are unless they are set: the smaller of a size and, for small disks, one part in so many."""
+
+INODES_MAX: Final = 100
+INODES_SHARE: Final = 100
+"""Appends stop when fewer inodes are free: a roll takes four, and each file that is replaced takes one for a moment.
+They go on when twice as many are."""
 
 _ZEROS: Final = bytes(MIB)
 
@@ -43,6 +49,23 @@ class SpaceLevel(StrEnum):
     """Below the soft mark: time to warn."""
     FULL = "full"
     """Below the hard mark, and not above the soft one since."""
+
+
+class Room(NamedTuple):
+    """What is left on a disk: bytes, and files that can still be made, None where the file system has no such limit."""
+
+    free: int
+    inodes: Inodes | None
+
+    @property
+    def inodes_free(self) -> int:
+        """As a number in any case."""
+        return sys.maxsize if self.inodes is None else self.inodes.free
+
+    def least(self, other: "Room") -> "Room":
+        """The smaller of each number."""
+        fewer = self if self.inodes_free <= other.inodes_free else other
+        return Room(min(self.free, other.free), fewer.inodes)
 
 
 class Marks(NamedTuple):
@@ -72,7 +95,9 @@ class FreeSpace:
         self.level = SpaceLevel.ENOUGH
         self.free = 0  # bytes, at the last look
         self.marks = Marks(0, 0, 0)
+        self.inodes: Inodes | None = None  # at the last look
         self.ballast = 0  # bytes of the file that is there
+        self._total = 0  # bytes of the disk
         self._fs = fs
         self._config = config
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
@@ -80,10 +105,18 @@ class FreeSpace:
 
     def begin(self) -> None:
         """Find out how it stands, and be ready for what a start writes."""
-        self.marks = marks_of(self._config, self._fs.total_bytes(self.path))
+        self._total = self._fs.total_bytes(self.path)
+        self.marks = marks_of(self._config, self._total)
         if self._fs.exists(self._ballast_path):
             self.ballast = self._fs.stat(self._ballast_path).size
         self.make_ready()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take other marks; the ballast stays as large as it is."""
+        self._config = config
+        with contextlib.suppress(OSError):  # the disk does not tell its size: the marks stay as they are
+            self.marks = marks_of(config, self._fs.total_bytes(self.path))._replace(ballast=self.marks.ballast)
+            self.look()
 
     def make_ready(self) -> None:
         """Before a start or a stop, which have to write: gives up the ballast at once if the disk is full."""
@@ -96,17 +129,38 @@ class FreeSpace:
         """Whether to append nothing."""
         return self.level is SpaceLevel.FULL
 
+    @property
+    def is_short(self) -> bool:
+        """Whether what can be removed is to be removed at once: also where no marks are set."""
+        return self.is_full or self.free < min(MIB, self._total // BALLAST_SHARE) or self.lacks_inodes
+
+    @property
+    def lacks_inodes(self) -> bool:
+        """Whether it is files that the disk can hold no more of, or hardly, whatever the bytes."""
+        return self.inodes is not None and self.inodes.free < max(1, self._inodes_hard)
+
+    @property
+    def _inodes_hard(self) -> int:
+        """As ``marks.hard``, for inodes; those who set no mark for bytes get none here either."""
+        return min(INODES_MAX, self.inodes.total // INODES_SHARE) if self.inodes and self.marks.hard else 0
+
+    def ask(self) -> Room:
+        """What the file system says, for ``note``. In any thread."""
+        return Room(self._fs.free_bytes(self.path), self._fs.inodes(self.path))
+
     def look(self) -> None:
         """Ask the file system how much is free. OSError leaves everything as it was."""
-        self.note(self._fs.free_bytes(self.path))
+        self.note(*self.ask())
 
-    def note(self, free: int) -> None:
-        """Take note that ``free`` bytes are free now."""
-        self.free = free
+    def note(self, free: int, inodes: Inodes | None = None) -> None:
+        """Take note that so many bytes and inodes are free now."""
+        self.free, self.inodes = free, inodes
+        inodes_hard = self._inodes_hard
+        inodes_free = inodes_hard * 2 if inodes is None else inodes.free
         usable = max(0, free - max(0, self.marks.ballast - self.ballast))
-        if usable < self.marks.hard:
+        if usable < self.marks.hard or inodes_free < inodes_hard:
             self.level = SpaceLevel.FULL
-        elif usable >= self.marks.soft:
+        elif usable >= self.marks.soft and inodes_free >= inodes_hard * 2:
             self.level = SpaceLevel.ENOUGH
         elif not self.is_full:
             self.level = SpaceLevel.LOW
@@ -127,19 +181,30 @@ class FreeSpace:
 
     def refusal(self, what: str) -> DiskFullError:
         """The error that says so, and how it stands; ``what`` begins the sentence."""
+        if self.lacks_inodes:
+            return self._full(f"{what}: {self._inodes_told()}")
         marks = (
             f"; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is written until {self.marks.soft:,} "
             "are free (seglog.disk.free.soft.bytes)"
         )
-        return DiskFullError(
-            f"{what}: {self.free:,} bytes are free{marks if self.marks.hard else ''}",
-            free=self.free,
-            hard=self.marks.hard,
-            soft=self.marks.soft,
+        return self._full(f"{what}: {self.free:,} bytes are free{marks if self.marks.hard else ''}")
+
+    def _full(self, message: str) -> DiskFullError:
+        return DiskFullError(message, free=self.free, hard=self.marks.hard, soft=self.marks.soft)
+
+    def _inodes_told(self) -> str:
+        """What is the matter where ``lacks_inodes``; goes on with a sentence."""
+        inodes = self.inodes or Inodes(0, 0)
+        until = f"; nothing is appended until {self._inodes_hard * 2} are free" if self._inodes_hard else ""
+        return (
+            f"its file system has {inodes.free:,} of {inodes.total:,} inodes left and can hold no more files, although "
+            f"{self.free:,} bytes are free{until}. Delete topics or files, or make the file system with more inodes"
         )
 
     def problem(self) -> str | None:
         """A sentence for an operator, or None when there is room enough."""
+        if self.lacks_inodes:
+            return f"the disk of {self.path} is full: {self._inodes_told()}; reading, expiring and deleting go on"
         if self.is_full:
             return (
                 f"the disk of {self.path} is full ({self.free:,} bytes are free): nothing is appended until "

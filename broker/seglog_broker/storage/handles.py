@@ -10,18 +10,22 @@ one that is unused for longest. Only if all of them are leased at the same time 
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from seglog_broker.storage.failures import NO_RESOURCES
-from seglog_broker.storage.filesystem import File, FileSystem, Map, Readable
+from seglog_broker.storage.filesystem import File, FileSystem, Map, Readable, parent
 
 HANDLES_MAX_DEFAULT: Final = 512
 
 EXCESS_MAX: Final = 64
 """Opened beyond the limit while everything is leased; then it is as if the process had no descriptor left. It must not
 come to that: others need some, too."""
+
+STOP_EXCESS: Final = 6
+"""A segment with its indexes, a snapshot of its producers, and two more."""
 
 READ_AHEAD_BYTES: Final = 128 * 1024
 """Read in at a time where a seek met cold bytes: what follows is what it, or the fetch behind it, reads next."""
@@ -103,19 +107,53 @@ class _WarmFile:
         return self._file.pread(size, position)
 
 
-class OnlyWarm:
-    """Within ``with pool.only_warm:`` a seek raises ColdReadError instead of waiting for the disk. Not to be nested."""
+class RecordsWantedError(Exception):
+    """A look-up by timestamp would have to go through the records of a large batch: ``size`` bytes at ``position``.
 
-    __slots__ = ("is_on",)
+    ``question`` names batch, timestamp and offset; the answer is to be put into ``OnlyWarm.found`` under it.
+    """
+
+    def __init__(self, path: str, position: int, size: int, question: tuple[int, ...]) -> None:
+        super().__init__(path)
+        self.path = path
+        self.position = position
+        self.size = size
+        self.question = question
+
+
+class TurnWantedError(Exception):
+    """A look-up has done as much as goes in one turn of the loop. Asked again, it goes on from there."""
+
+
+class OnlyWarm:
+    """Within ``with pool.only_warm:`` a seek raises ColdReadError instead of waiting for the disk. Not to be nested.
+
+    RecordsWantedError, too, instead of going through the records of a large batch, unless ``found`` has the answer, and
+    TurnWantedError where it would have to walk far. Within ``with pool.only_warm.waiting():`` only the last two.
+    """
+
+    __slots__ = ("found", "is_on", "may_wait")
 
     def __init__(self) -> None:
         self.is_on = False
+        self.may_wait = False
+        self.found: dict[tuple[int, ...], tuple[int, int, int] | None] = {}
 
     def __enter__(self) -> None:
         self.is_on = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.is_on = False
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For where it is no use to read in what is cold: the disk is waited for."""
+        self.may_wait = True
+        try:
+            with self:
+                yield
+        finally:
+            self.may_wait = False
 
 
 class HandlePool:
@@ -127,6 +165,7 @@ class HandlePool:
     def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT, *, readahead: bool = True) -> None:
         self._fs = fs
         self._limit = limit
+        self._excess_max = EXCESS_MAX
         self._readahead = readahead
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
@@ -150,13 +189,13 @@ class HandlePool:
 
     def for_seeking(self, file: File) -> Readable:
         """The file as a seek may read it now."""
-        return _WarmFile(file) if self.only_warm.is_on else file
+        return _WarmFile(file) if self.only_warm.is_on and not self.only_warm.may_wait else file
 
     def lease_map(self, path: str, size: int) -> Lease[Map]:
         """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
         handle = self._maps.get(path)
         if handle is None:
-            if self.only_warm.is_on:
+            if self.only_warm.is_on and not self.only_warm.may_wait:
                 with self.lease(path) as file:
                     if not file.is_cached(0, size):
                         raise ColdReadError(path, 0, size)
@@ -173,11 +212,23 @@ class HandlePool:
         """Close the map of ``path``, because its file is about to change."""
         self._retire(self._maps, path)
 
-    def forget_below(self, directory: str) -> None:
-        """Forget every path in ``directory``, because it is about to be renamed or removed."""
-        prefix = f"{directory}/"
-        for path in [path for path in (*self._files, *self._maps) if path.startswith(prefix)]:
+    def forget_in(self, *directories: str) -> None:
+        """Forget every path in these directories, because they are about to be renamed or removed."""
+        gone = frozenset(directories)
+        for path in [path for path in (*self._files, *self._maps) if parent(path) in gone]:
             self.forget(path)
+
+    def limit_to(self, limit: int, excess_max: int) -> None:
+        """Hold at most ``limit``, and while all are leased ``excess_max`` more: the process may open no more files.
+
+        Neither is made larger than it is.
+        """
+        self._limit, self._excess_max = min(self._limit, limit), min(self._excess_max, excess_max)
+        self._shrink(self._limit)
+
+    def make_room_for_stop(self) -> None:
+        """Allow for some more in excess: where all are leased by writers, a stop could not sync the first log."""
+        self._excess_max += STOP_EXCESS
 
     def close(self) -> None:
         """Forget everything."""
@@ -197,7 +248,7 @@ class HandlePool:
     def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
         """Open something, with room made for it; where the process has no descriptor left, with as much as there is."""
         self._shrink(self._limit - 1)
-        if self.excess >= EXCESS_MAX:
+        if self.excess >= self._excess_max:
             raise OSError(errno.EMFILE, f"all {self.open_count} open segment files and index maps are in use")
         try:
             return open_it()

@@ -14,6 +14,10 @@ from seglog_broker.storage.checkpoints import (
     encode_checkpoint,
 )
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_protocol.segment_files import OFFSET_MAX
+
+EPOCH_MAX: Final = 2**31 - 1
+"""The highest epoch that fits the header of a batch."""
 
 _UNKNOWN: Final = -1
 
@@ -61,8 +65,8 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that ``epoch`` begins at ``start_offset``; entries that contradict it, at the tail, go."""
-        if epoch < 0 or start_offset < 0:
-            raise MalformedCheckpointError(f"epoch {epoch} at offset {start_offset}: neither may be negative")
+        if not (0 <= epoch <= EPOCH_MAX and 0 <= start_offset <= OFFSET_MAX):
+            raise MalformedCheckpointError(f"epoch {epoch} at offset {start_offset}: there is no such epoch or offset")
         if self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset:
             return
         while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].start_offset >= start_offset):

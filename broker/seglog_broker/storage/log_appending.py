@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, NoReturn
 
-from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.failures import storage_error, why
 from seglog_broker.storage.log_rolling import LogRolling
 from seglog_broker.storage.log_state import LogWithState
 from seglog_broker.storage.rolling import RollReason
@@ -48,7 +48,7 @@ class LogAppending(LogRolling, LogWithState):
             )
         base = self.log_end_offset
         last_offset = base + header.last_offset_delta
-        if last_offset > names.OFFSET_MAX:
+        if last_offset >= names.OFFSET_MAX:  # the next offset has to fit as well
             raise StorageError(f"offset {last_offset} is beyond what a log can hold")
         now = self._clock.now_ms()
         try:
@@ -85,5 +85,5 @@ class LogAppending(LogRolling, LogWithState):
         try:
             self.active.cut_back()
         except OSError as second:
-            self.mark_read_only(f"a write failed ({error}) and what it left could not be removed ({second})")
-        raise storage_error(f"the batch could not be written to {self.directory}: {error}", error) from error
+            self.mark_read_only(f"a write failed ({why(error)}) and what it left could not be removed ({why(second)})")
+        raise storage_error(f"the batch could not be written to {self.directory}: {why(error)}", error) from error

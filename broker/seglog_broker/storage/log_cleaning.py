@@ -4,26 +4,82 @@ import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
 from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.failures import storage_error, why
+from seglog_broker.storage.handles import OnlyWarm, TurnWantedError
 from seglog_broker.storage.log_damage import LogWithDamage
 from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.segment_list import SegmentList
 from seglog_broker.storage.swap import SegmentSwap
 from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+
+LOOKS_A_TURN: Final = 200
+"""Segments looked into for a time that is not in memory, before others get their turn."""
+
+
+class _InTurns:
+    """The segments of a log for ``find_cleanable``, which may have to look into all of them.
+
+    After so many looks: TurnWantedError. They are not made again when it is asked again: what they found is in memory.
+    """
+
+    def __init__(self, segments: SegmentList, only_warm: OnlyWarm, looked_into: set[tuple[int, str]]) -> None:
+        """``looked_into`` outlives this: looks that need no turn any more, whatever they found."""
+        self.bases = segments.bases
+        self.size_between = segments.size_between
+        self._segments = segments
+        self._only_warm = only_warm
+        self._looked_into = looked_into
+        self._looks = 0
+
+    def __getitem__(self, number: int) -> "_Looked":
+        return _Looked(self, self._segments[number])
+
+    def note_look(self, base_offset: int, what: str) -> None:
+        """Before a segment is looked into; TurnWantedError if others are to have their turn before."""
+        if (base_offset, what) in self._looked_into:
+            return
+        if self._looks == LOOKS_A_TURN and self._only_warm.is_on:
+            raise TurnWantedError
+        self._looks += 1
+        self._looked_into.add((base_offset, what))
+
+
+class _Looked(NamedTuple):
+    """One of them."""
+
+    among: _InTurns
+    segment: Segment
+
+    @property
+    def largest_timestamp(self) -> int:
+        """As that of the segment."""
+        if not self.segment.is_time_known:
+            self.among.note_look(self.segment.base_offset, "largest")
+        return self.segment.largest_timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        """As that of the segment."""
+        if not self.segment.is_first_time_known:
+            self.among.note_look(self.segment.base_offset, "first")
+        return self.segment.first_timestamp
 
 
 class LogCleaning(LogWithDamage):
     """A log that can be compacted; the work itself is done elsewhere, see ``compaction``."""
 
     def find_cleanable(self) -> Cleanable:
-        """What a round of compaction could do now. May raise ColdReadError."""
-        return find_cleanable(
-            self._segments,
+        """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
+        found = find_cleanable(
+            _InTurns(self._segments, self._handles.only_warm, self._looked_into),
             self.config,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
@@ -31,15 +87,18 @@ class LogCleaning(LogWithDamage):
             tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
             now_ms=self._clock.now_ms(),
         )
+        self._looked_into.clear()
+        return found
 
     def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
         """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
         below = bisect_left(self._bases, cleanable.until_offset)
+        damaged = {segment.base_offset: tuple(segment.damaged) for segment in self._segments.known()}
         threads = max(1, broker.log_cleaner_threads)
         rate = broker.log_cleaner_io_max_bytes_per_second / threads
         return CleaningJob(
             self.directory,
-            tuple(SourceSegment(segment.base_offset, tuple(segment.damaged)) for segment in self._segments[:below]),
+            tuple(SourceSegment(base, damaged.get(base, ())) for base in self._bases[:below]),
             tuple(self._bases[below:]),
             first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
             upper_bound=cleanable.until_offset,
@@ -93,12 +152,11 @@ class LogCleaning(LogWithDamage):
             swap.install()
         except OSError as error:
             raise storage_error(
-                f"compacted files could not be put in place in {self.directory}: {error}", error
+                f"compacted files could not be put in place in {self.directory}: {why(error)}", error
             ) from error
         existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
         cleaned = self._segment(swap.base_offset, existing)
-        self._segments[first:behind] = [cleaned]
-        self._bases[first:behind] = [swap.base_offset]
+        self._segments.replace(first, behind, cleaned)
         kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
         self.state.damaged = [*kept, *damaged]
         for damage in damaged:

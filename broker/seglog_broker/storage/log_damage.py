@@ -1,7 +1,10 @@
 """Ranges of a log that cannot be read: measured where they are met, remembered, told, forgotten when they go."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 
+from seglog_broker.storage.handles import TurnWantedError
 from seglog_broker.storage.log_state import LogWithState
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.seek_trace import SeekTrace
@@ -21,9 +24,9 @@ class LogWithDamage(LogWithState):
                 continue
             within = [d for d in known if damage.position <= d.position and d.end_position <= damage.end_position]
             self.state.damaged = [*(d for d in self.state.damaged if d not in within), damage]
-            for segment in self._segments:
-                if segment.base_offset == damage.segment:
-                    segment.damaged = [d for d in segment.damaged if d not in within]
+            segment = self._segments.at(damage.segment)
+            if segment is not None:
+                segment.damaged = [d for d in segment.damaged if d not in within]
             self._take_note_of(damage)
             news.append(damage)
         if news:
@@ -33,18 +36,25 @@ class LogWithDamage(LogWithState):
     def _measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
         """Damage met while reading: find out how far it goes, remember it, so that the next reader steps around.
 
-        Raises the error itself when there are no bytes to step over, which would be a bug.
+        Raises the error itself when there are no bytes to step over, which would be a bug; and TurnWantedError where a
+        look-up is to be asked for again.
         """
         segment = self._segments[number]
         next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-        damage = segment.measure_damage(error.position, error.start_offset, next_base, trace)
+        position, start_offset = error.position, error.start_offset
+        if position > 0:  # what led there may be wrong itself: a length, which hides those that follow it
+            flaw = segment.flaw_before(position, start_offset, next_base, trace)
+            position, start_offset = flaw or (position, start_offset)
+        damage = segment.measure_damage(
+            position, start_offset, next_base, trace, compacted_before=self.state.compacted_before
+        )
         if damage.end_position <= damage.position:
             raise error
         self.state.damaged.append(damage)
-        try:
+        with suppress(OSError):  # it will be found again
             self._save_state()
-        except OSError:
-            return  # it will be found again
+        if self._handles.only_warm.is_on:
+            raise TurnWantedError  # there may be more of it
 
     def _damage_error(self, damage: DamagedRange) -> CorruptRecordError:
         path = f"{self.directory}/{names.segment_file_name(damage.segment, names.LOG_SUFFIX)}"
@@ -59,23 +69,30 @@ class LogWithDamage(LogWithState):
 
     def _take_note_of(self, damage: DamagedRange) -> None:
         if damage.reason == "damaged":
-            for segment in self._segments:
-                if segment.base_offset == damage.segment:
-                    segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
+            segment = self._segments.at(damage.segment)
+            if segment is not None:
+                segment.damaged = sorted([*segment.damaged, damage], key=lambda d: d.position)
 
     def _forget_expired_damage(self) -> None:
-        """Damaged bytes of a segment that is still there stay known, also where no offset is left for them."""
+        """Damaged bytes of a segment that is still there stay known, also where no offset is left for them.
+
+        Those of a segment that went are forgotten: where they reached into the next one, that has damage of its own.
+        Of offsets that are missing those below the first segment are not missing any more: the log begins there.
+        """
         first = self._bases[0]
         self.state.damaged = [
-            damage
+            replace(damage, start_offset=max(damage.start_offset, first)) if damage.reason == "missing" else damage
             for damage in self.state.damaged
-            if damage.end_offset > first or (damage.reason == "damaged" and damage.segment >= first)
+            if (damage.segment >= first if damage.reason == "damaged" else damage.end_offset > first)
         ]
 
     def _forget_damage_that_went(self) -> None:
         """Bytes that were cut off may come again, and be sound."""
-        left = {segment.base_offset: segment for segment in self._segments}
-        kept = [d for d in self.state.damaged if d.segment in left and d.end_position <= left[d.segment].size]
+        kept = []
+        for damage in self.state.damaged:
+            segment = self._segments.at(damage.segment)
+            if segment is not None and damage.end_position <= segment.size:
+                kept.append(damage)
         if kept != self.state.damaged:
             self.state.damaged = kept
             self._save_state()

@@ -1,15 +1,15 @@
 """Durability: what of a log is to be synced, made ready on the loop, and what follows when it was or could not be."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from seglog_broker.storage.failures import NO_RESOURCES, storage_error
+from seglog_broker.storage.failures import NO_RESOURCES, storage_error, why
 from seglog_broker.storage.filesystem import File
 from seglog_broker.storage.flushes import Flush, LogDirectoryGoneError
 from seglog_broker.storage.handles import Lease
 from seglog_broker.storage.log_state import LogWithState
 from seglog_broker.storage.segment import DerivedFile, Segment
-from seglog_protocol.errors import StorageError
+from seglog_protocol.errors import OutOfResourcesError, StorageError
 
 SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
@@ -32,7 +32,9 @@ class LogFlushing(LogWithState):
             elif segment.base_offset <= self.durable_end_offset:
                 break
         dirty.reverse()
-        return self._flush_of(*_first_of(dirty, self.log_end_offset))
+        return _with_what_can_be_opened(
+            lambda segments_max: self._flush_of(*_first_of(dirty, self.log_end_offset, segments_max))
+        )
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
         """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
@@ -43,7 +45,7 @@ class LogFlushing(LogWithState):
             self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
         elif error is not None:
             # The file of the mark would go to whoever is in the directory's place now.
-            self.mark_read_only(f"an fsync failed: {error}", to_disk=not isinstance(error, LogDirectoryGoneError))
+            self.mark_read_only(f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError))
         elif self.state.read_only is None:  # after a failure a success proves nothing
             self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
             self.active.rest()
@@ -58,7 +60,7 @@ class LogFlushing(LogWithState):
             flush.run()
         except OSError as error:
             self.finish_flush(flush, error)
-            raise StorageError(f"{self.directory} could not be synced: {error}") from error
+            raise StorageError(f"{self.directory} could not be synced: {why(error)}") from error
         self.finish_flush(flush, None)
         return flush.end_offset
 
@@ -68,7 +70,8 @@ class LogFlushing(LogWithState):
         That is closed segments with their indexes, up to the base of the active one. For the caller the same rules hold
         as for ``prepare_flush``.
         """
-        return self._prepare_deep_flush(self._segments[:-1], self.active.base_offset)
+        closed = [segment for segment in self._segments.known() if segment is not self.active]
+        return self._prepare_deep_flush(closed, self.active.base_offset)
 
     def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
         if self._indexes_unsaved:
@@ -77,12 +80,17 @@ class LogFlushing(LogWithState):
                 if segment is not self.active:
                     segment.checksum.save()
             self._indexes_unsaved = False
+        return _with_what_can_be_opened(
+            lambda segments_max: self._deep_flush_of(segments, end_offset, segments_max=segments_max)
+        )
+
+    def _deep_flush_of(self, segments: Sequence[Segment], end_offset: int, *, segments_max: int) -> Flush:
         unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
-        unsynced, end_offset = _first_of(unsynced, end_offset)
+        unsynced, end_offset = _first_of(unsynced, end_offset, segments_max)
         snapshots = [offset for offset in self._snapshots.unsynced if offset <= end_offset]
-        if len(snapshots) > SEGMENTS_PER_FLUSH_MAX:
-            end_offset = snapshots[SEGMENTS_PER_FLUSH_MAX]
-            del snapshots[SEGMENTS_PER_FLUSH_MAX:]
+        if len(snapshots) > segments_max:
+            end_offset = snapshots[segments_max]
+            del snapshots[segments_max:]
         paths = self._snapshots.paths(snapshots)
         flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
         for path in paths:
@@ -110,7 +118,7 @@ class LogFlushing(LogWithState):
         except OSError as error:
             for lease in leases:
                 lease.release()
-            raise storage_error(f"{self.directory} could not be synced: {error}", error) from error
+            raise storage_error(f"{self.directory} could not be synced: {why(error)}", error) from error
         for segment in segments:
             segment.is_dirty = False
         for file in derived:
@@ -129,8 +137,20 @@ class LogFlushing(LogWithState):
         segment.replace_indexes(suffixes)
 
 
-def _first_of(segments: list[Segment], end_offset: int) -> tuple[list[Segment], int]:
+def _first_of(segments: list[Segment], end_offset: int, segments_max: int) -> tuple[list[Segment], int]:
     """As many of the oldest as are synced at a time, and the offset up to which they go."""
-    if len(segments) <= SEGMENTS_PER_FLUSH_MAX:
+    if len(segments) <= segments_max:
         return segments, end_offset
-    return segments[:SEGMENTS_PER_FLUSH_MAX], segments[SEGMENTS_PER_FLUSH_MAX].base_offset
+    return segments[:segments_max], segments[segments_max].base_offset
+
+
+def _with_what_can_be_opened(make: Callable[[int], Flush]) -> Flush:
+    """``make(segments_max)`` for as many segments as there are descriptors for; OutOfResourcesError if for none."""
+    segments_max = SEGMENTS_PER_FLUSH_MAX
+    while True:
+        try:
+            return make(segments_max)
+        except OutOfResourcesError:
+            if segments_max == 1:
+                raise
+            segments_max //= 2

@@ -1,6 +1,7 @@
 """Reading a log: from an offset to a range of batches, from a timestamp to an offset."""
 
 from bisect import bisect_right
+from typing import Final
 
 from seglog_broker.storage.batch_scan import LocatedBatch
 from seglog_broker.storage.log_damage import LogWithDamage
@@ -10,17 +11,26 @@ from seglog_broker.storage.segment import FoundTimestamp
 from seglog_broker.storage.tail import TailRange
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 
+VERIFIED_BYTES_MAX: Final = 1024 * 1024
+"""Held against checksums on the loop for one reader: about a millisecond. A larger batch is proven whole."""
+
+PROVEN_MAX: Final = 64
+"""Places remembered where a reader met a hole that turned out to be one."""
+
 
 class LogReading(LogWithDamage):
     """A log that is read, anywhere between its start and its end."""
 
-    def read(self, offset: int, bytes_max: int, *, min_one: bool = True) -> LogSlice | None:
+    def read(self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False) -> LogSlice | None:
         """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
 
         With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
-        one batch fits. Raises what ``seek`` raises.
+        one batch fits. With ``verify`` every batch is held against its checksum and its neighbours first; without, that
+        is done where what was found looks odd. Raises what ``seek`` raises.
         """
-        if self.log_start_offset <= offset:
+        if verify:
+            bytes_max = min(bytes_max, VERIFIED_BYTES_MAX)
+        elif self.log_start_offset <= offset:
             try:
                 near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
                 if near is not None:
@@ -38,12 +48,53 @@ class LogReading(LogWithDamage):
                     end = found.end
                 if end == segment.size and number + 1 < len(self._bases):
                     segment.check_end(self._bases[number + 1])
+                if verify or self._is_odd(number, found, offset):
+                    flaw = segment.find_flaw(offset, found, end if verify else found.end, self._end_of(number))
+                    if flaw is not None:
+                        self._measure(number, flaw)
+                        continue
+                    self._note_proven(found, offset)
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
                 self._measure(number, error)  # behind what was found: from now on a slice ends before it
             except OSError as error:
                 raise self._unreadable(segment, error) from error
         return None
+
+    def _is_odd(self, number: int, found: LocatedBatch, offset: int) -> bool:
+        """Whether the batch found for ``offset`` may be there because a header, its own or another, is wrong.
+
+        Headers are walked without a look at checksums, which leave out the offset anyway. A batch that begins where it
+        was asked for and ends where the next one begins is what it seems to be, or its reader finds its checksum wrong
+        and asks again. One that reaches into the next has a wrong offset, also where it is the one that was asked for.
+        """
+        base, following = found.header.base_offset, found.header.next_offset
+        if self._proven.get(offset) == base:
+            return False
+        behind = self._segments[number].base_behind(found, self._end_of(number))
+        if behind is not None and behind < following:
+            return True
+        if base == offset:
+            return False
+        if base < offset:
+            return behind is not None and self._is_unexplained(following, behind)
+        return self._is_unexplained(offset, base)
+
+    def _is_unexplained(self, start: int, end: int) -> bool:
+        """Whether neither compaction nor what is known to be lost explains that [start, end) holds no record."""
+        return end > max(start, self.state.compacted_before) and not any(
+            d.start_offset <= start and end <= d.end_offset for d in self.state.damaged
+        )
+
+    def _end_of(self, number: int) -> int:
+        """Where the next segment begins, or the log ends."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+
+    def _note_proven(self, found: LocatedBatch, offset: int) -> None:
+        """That batch is sound, and it is what there is for ``offset``."""
+        while len(self._proven) >= PROVEN_MAX:
+            del self._proven[next(iter(self._proven))]
+        self._proven[offset] = found.header.base_offset
 
     def slice_near_end(self, near: TailRange) -> LogSlice:
         """What the active segment just found, leased. OSError when its file cannot be opened."""
@@ -104,6 +155,8 @@ class LogReading(LogWithDamage):
             reason, words = "beyond_end", "beyond the end of the log"
             if offset < start and self.state.log_start_reason == "truncated":
                 reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
+            elif offset < start and self.state.log_start_reason == "missing":
+                reason, words = "missing", f"below the start of the log, the records before {start} are missing"
             elif offset < start:
                 reason, words = "expired", f"below the start of the log, the records before {start} have expired"
             left = f"records {start} to {end - 1} can be read, and the next one will be {end}"
@@ -127,7 +180,7 @@ class LogReading(LogWithDamage):
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             try:
-                largest = segment.find_max_timestamp(trace).timestamp
+                largest = self._find_max_in(number, trace)
                 if largest < timestamp:
                     continue
                 if trace is not None:
@@ -148,9 +201,17 @@ class LogReading(LogWithDamage):
             trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
         return None
 
+    def _find_max_in(self, number: int, trace: SeekTrace | None) -> int:
+        while True:
+            try:
+                return self._segments[number].find_max_timestamp(trace).timestamp
+            except CorruptRecordError as error:
+                self._measure(number, error, trace)
+
     def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
         while True:
             try:
-                return self._segments[number].find_timestamp(timestamp, self.log_start_offset, trace)
+                next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+                return self._segments[number].find_timestamp(timestamp, self.log_start_offset, next_base, trace)
             except CorruptRecordError as error:
                 self._measure(number, error, trace)  # from now on the scan steps over it

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.config.values import LONG_MAX
-from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.failures import storage_error, why
 from seglog_broker.storage.log_core import LogCore
 from seglog_broker.storage.rolling import RollReason, draw_segment_age
 from seglog_broker.storage.segment import Segment
@@ -18,7 +18,7 @@ class LogRolling(LogCore):
         """Whether, and why, a batch goes to a new segment. Source: Kafka's LogSegment.shouldRoll."""
         if self._unfinished_roll is not None:
             return self._unfinished_roll
-        active = self._segments[-1]
+        active = self._segments.last
         if active.size > self.config.segment_bytes - size:
             return RollReason.SIZE
         if active.size > 0:
@@ -74,7 +74,7 @@ class LogRolling(LogCore):
             return self._roll(base_offset, reason)
         except OSError as error:
             self._unfinished_roll = reason
-            raise storage_error(f"a new segment could not be begun in {self.directory}: {error}", error) from error
+            raise storage_error(f"a new segment could not be begun in {self.directory}: {why(error)}", error) from error
 
     def roll_if_idle(self) -> bool:
         """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
@@ -108,7 +108,6 @@ class LogRolling(LogCore):
 
     def _adopt(self, segment: Segment) -> None:
         self._segments.append(segment)
-        self._bases.append(segment.base_offset)
         self._directory_is_dirty = True
         self._draw_segment_age()
 

@@ -22,7 +22,8 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
     def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
         """What retention does with each segment now, from the oldest on; see ``retention``.
 
-        Lazily: whoever stops early has touched nothing of the segments behind. May raise ColdReadError.
+        Lazily: whoever stops early has touched nothing of the segments behind, and when one of them has left the log
+        meanwhile, it ends there. May raise ColdReadError.
         """
         config = self.config
         judge = RetentionJudge(
@@ -31,8 +32,12 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
             total_size=self.size if config.retention_bytes >= 0 else 0,
             now_ms=self._clock.now_ms(),
         )
-        next_bases: list[int | None] = [*self._bases[1:], None]
-        for segment, next_base in zip(list(self._segments), next_bases, strict=True):
+        bases = list(self._bases)
+        next_bases: list[int | None] = [*bases[1:], None]
+        for base, next_base in zip(bases, next_bases, strict=True):
+            segment = self._segments.at(base)  # not by number: between two turns the oldest may go
+            if segment is None:
+                return
             yield segment, judge.judge(segment, partial(self.last_write, segment), next_base=next_base)
 
     def last_write(self, segment: Segment) -> LastWrite:
@@ -49,25 +54,43 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
     def truncate_before(self, offset: int) -> int:
         """Move the log start up to ``offset`` (delete records before it); return the new log start.
 
-        Segments that lie wholly below are left to retention. The caller persists the log start checkpoint.
+        Segments that lie wholly below are left to retention. The caller persists the log start checkpoint, and where
+        the start is not proven yet, because the state is just being written, first has that end. OSError: it has moved,
+        and what is remembered of that is saved by the next call, for whatever offset, or later.
         """
         self.check_offset(max(offset, self.log_start_offset))
         if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            if self.state.log_start_reason != "truncated":
-                self.state.log_start_reason = "truncated"
-                self._save_state()
+            self.log_start_offset = self.state.deleted_before = offset
+            self.state.log_start_reason = "truncated"
+            self._state_unsaved = True
             self.epochs.truncate_from_start(offset)
-            self.epochs.save()
+        if not self.start_is_proven:
+            self._save_state()
+        self.epochs.save()
         return self.log_start_offset
+
+    @property
+    def start_is_proven(self) -> bool:
+        """Whether a start after a crash finds the log start where it is now."""
+        return self.proven_start_offset >= self.log_start_offset
+
+    def close_unreadable(self) -> bool:
+        """Begin a new segment if no record of the active one can be read any more; say whether that was so.
+
+        Its records have been deleted: retention takes it then, as it takes no active one for that reason. StorageError:
+        there is no room even for that.
+        """
+        if not self.active.size or self.log_start_offset < self.log_end_offset:
+            return False
+        return self._roll_or_note(self.log_end_offset, RollReason.RETENTION)
 
     def drop_oldest(self, count: int) -> DoomedSegments:
         """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
 
         If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
         on a full disk, the active segment stays and the others make room. From now on nobody finds the segments. Have
-        the log start checkpoint written, then set the result's files aside: in this order a crash at any moment leaves
-        a log without a hole. StorageError: nothing has changed.
+        the state written, which proves the log start, then the log start checkpoint, then set the result's files aside:
+        in this order a crash at any moment leaves a log without a hole. StorageError: nothing has changed.
         """
         if count == len(self._segments):
             assert self.active.size, "an empty active segment is not dropped"
@@ -78,7 +101,7 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
                 if not count:
                     raise
         going = self._segments[:count]
-        del self._segments[:count], self._bases[:count]
+        del self._segments[:count]
         for segment in going:
             segment.forget()
             self.state.rolls.pop(segment.base_offset, None)
@@ -109,13 +132,17 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
         Returns when what is left, and that the rest is gone, survives a power cut.
         """
         if offset < self.log_end_offset:
+            self.durable_end_offset = min(self.durable_end_offset, offset)
+            if self.state.held_end > offset:
+                self.state.held_end = 0
+                self._save_state()  # first, or a crash amid this would make damage of what goes
             first = bisect_right(self._bases, offset) - 1
             self._discard(self._segments[first + 1 :])
             if first < 0:
-                self._segments, self._bases = [], []
+                del self._segments[:]
                 self._add_segment(offset)
             else:
-                del self._segments[first + 1 :], self._bases[first + 1 :]
+                del self._segments[first + 1 :]
                 self.active.truncate_to(offset)
             self._forget_damage_that_went()
             # Activating anew takes up interval and largest timestamp from what is left.
@@ -124,6 +151,10 @@ class LogShortening(LogRolling, LogFlushing, LogReading):
             self._take_up_checksum(bytes_max=CHECKSUM_CATCH_UP_BYTES, is_sound=True)
             self.durable_end_offset = min(self.durable_end_offset, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            # A batch that was cut held records on both sides of it, or the log was cut below its start.
+            if max(self.state.deleted_before, self.state.log_start or 0) > self.log_start_offset:
+                self.state.deleted_before = min(self.state.deleted_before, self.log_start_offset)
+                self._save_state()
             self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
             self._directory_is_dirty = True
             self._settle_appends(clean=False)

@@ -4,8 +4,15 @@ from contextlib import suppress
 from typing import Final
 
 from seglog_broker.storage.filenames import PARTITION_METADATA_FILE
+from seglog_broker.storage.leader_epochs import EpochEntry
 from seglog_broker.storage.log_core import LogCore
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, ActiveChecksum, StateWrite
+from seglog_broker.storage.partition_state import (
+    PARTITION_STATE_FILE,
+    ActiveChecksum,
+    MalformedStateError,
+    PartitionState,
+    StateWrite,
+)
 from seglog_broker.storage.segment_checksum import NO_BYTES, SegmentChecksum
 
 CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
@@ -36,8 +43,9 @@ class LogWithState(LogCore):
         if not (self._state_unsaved or self._checksum_is_due()):
             return None
         self._state_unsaved = False
-        self._note_checksum()
+        self._note_what_others_hold()
         path = f"{self.directory}/{PARTITION_STATE_FILE}"
+        self._start_being_saved = self.log_start_offset
         self._state_being_saved = StateWrite(self._fs, path, self.state.encode())
         return self._state_being_saved
 
@@ -46,7 +54,9 @@ class LogWithState(LogCore):
         self._state_being_saved = None
         if not written:
             self._state_unsaved = True
-        elif self._state_is_urgent:
+            return
+        self.proven_start_offset = self._start_being_saved
+        if self._state_is_urgent:
             self._save_state()
 
     def _save_state(self) -> None:
@@ -54,9 +64,11 @@ class LogWithState(LogCore):
         if self._state_being_saved is not None:
             self._state_unsaved = self._state_is_urgent = True
             return
-        self._note_checksum()
+        self._note_what_others_hold()
+        self._state_unsaved = True  # until it is there: where it cannot be written now, the next checkpoint does
         self.state.save(self._fs, self.directory)
         self._state_unsaved = self._state_is_urgent = False
+        self.proven_start_offset = self.log_start_offset
 
     def _checksum_is_due(self) -> bool:
         running, saved = self.active.checksum.running, self.state.checksum
@@ -65,11 +77,46 @@ class LogWithState(LogCore):
         saved_size = saved.size if saved is not None and saved.segment == self.active.base_offset else 0
         return running.value.size - saved_size >= CHECKSUM_SAVE_BYTES
 
-    def _note_checksum(self) -> None:
-        """Have the state say how far the checksum of the active segment has come, if anybody counts."""
+    def _note_what_others_hold(self) -> None:
+        """Have the state say where the log begins, how much is on the disk, its epochs, and the checksum so far."""
+        self.state.log_start = self.log_start_offset
+        if self.state.read_only is None:  # else nobody knows what the disk holds
+            self.state.held_end = max(self.state.held_end, self.durable_end_offset)
+        self.state.epochs = [(entry.epoch, entry.start_offset) for entry in self.epochs.entries]
         running = self.active.checksum.running if self._segments else None  # between an old log and one begun anew
         if running is not None:
             self.state.checksum = ActiveChecksum(self.active.base_offset, running.value.size, running.value.crc)
+
+    def _take_up_state(self, *, clean: bool, compacted_before: int) -> int:
+        """Read the state and the leader epochs; return the highest epoch that was ever given, -1 for none.
+
+        Kafka's file of epochs has no checksum, the state has. So what our own stop in order has left there is believed
+        where the file says something else, unless that has a higher epoch.
+        """
+        try:
+            self.state = PartitionState.read(self._fs, self.directory)
+        except MalformedStateError as error:
+            self.state_problem = f"{PARTITION_STATE_FILE} is taken for absent: {error}"
+            self.state = PartitionState()
+        is_own_stop = clean and self.state.stopped is not None  # no Kafka had the log since
+        self._stopped = self.state.stopped
+        if clean and self.state.stopped is not None:
+            self.state.log_start = self.state.stopped.log_start
+        self.state.stopped = None
+        self.state.compacted_before = max(self.state.compacted_before, compacted_before)
+        self.epochs.load()
+        # One of our stops that did not remember its epochs did not bring them to the disk after retention, either.
+        is_current = bool(self.state.epochs) or not self._fs.exists(f"{self.directory}/{PARTITION_STATE_FILE}")
+        self._epochs_of_stop = list(self.epochs.entries) if is_current else []
+        remembered = [EpochEntry(*entry) for entry in self.state.epochs]
+        highest = max(remembered, default=None)
+        if highest is None:
+            return self.epochs.latest
+        if is_own_stop and self.epochs.entries != remembered and self.epochs.latest <= highest.epoch:
+            if self.epochs.entries != remembered[: len(self.epochs.entries)]:  # Kafka drops epochs without records
+                self.epochs.problem = self.epochs.problem or "it is not what the last stop left there"
+            self.epochs.entries = remembered
+        return max(self.epochs.latest, highest.epoch)
 
     def _take_up_checksum(self, *, bytes_max: int, is_sound: bool) -> None:
         """Go on with the active segment's checksum from where it is known, if at most ``bytes_max`` must be read.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.seek_trace import SeekTrace
-from seglog_broker.storage.sparse_index import IndexOrderError, SparseIndex
+from seglog_broker.storage.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -80,6 +80,27 @@ class OffsetIndex(SparseIndex):
         """Drop every entry."""
         super().reset()
         self._last, self._last_known = None, True
+
+    def beside(self) -> "OffsetIndex":
+        """An empty one that ``take_over`` can put in the place of this one."""
+        return OffsetIndex(
+            self._fs,
+            self._handles,
+            f"{self.path}{BESIDE_SUFFIX}",
+            self.base_offset,
+            bytes_max=self.entries_max * self.entry_size,
+            exists=False,
+        )
+
+    def take_over(self, made: SparseIndex) -> None:
+        """As ``SparseIndex.take_over``."""
+        super().take_over(made)
+        self._last_known = False
+
+    def replace(self, temporary: str) -> None:
+        """As ``SparseIndex.replace``."""
+        super().replace(temporary)
+        self._last_known = False
 
     def problem(self, log_size: int) -> str | None:
         """Why this cannot be the index of a log of ``log_size`` bytes, or None; looks at both ends only."""

@@ -32,10 +32,24 @@ def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
     write_file_atomically(fs, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
 
 
+def empty_directory(fs: FileSystem, directory: str) -> None:
+    """Remove what is in a directory, if it is there; the directory itself stays."""
+    if not fs.exists(directory):
+        return
+    for name in fs.list_directory(directory):
+        path = f"{directory}/{name}"
+        if fs.stat(path).is_directory:
+            fs.remove_tree(path)
+        else:
+            fs.unlink(path)
+
+
 def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
     """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
+    if fs.exists(f"{directory}/{PARTITION_METADATA_FILE}"):
+        return False  # told without a look at the names, of which there may be very many
     found = fs.list_directory(directory)
-    return PARTITION_METADATA_FILE not in found and not any(
+    return not any(
         base > 0 or fs.stat(f"{directory}/{name}").size for name in found if (base := log_base(name)) is not None
     )
 

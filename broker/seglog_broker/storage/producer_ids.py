@@ -4,10 +4,10 @@ The file says up to where ids have been taken, in blocks: one is written before 
 crash costs what was left of a block and nothing else. Source: Kafka's ProducerIdsBlock.
 """
 
-import json
 from typing import Final
 
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.sealed_json import seal, unseal
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 
 BLOCK_SIZE: Final = 1_000
@@ -28,8 +28,7 @@ class IdBlock:
 
     def run(self) -> None:
         """Return when nobody gives these ids any more, not even after a power cut."""
-        content = json.dumps({"version": _VERSION, "next": self.end}).encode() + b"\n"
-        write_file_atomically(self._fs, self._path, content)
+        write_file_atomically(self._fs, self._path, seal({"version": _VERSION, "next": self.end}))
 
 
 class ProducerIds:
@@ -55,17 +54,20 @@ class ProducerIds:
 
     def _read(self) -> int:
         try:
-            found = json.loads(read_file(self._fs, self._path))
+            found = unseal(read_file(self._fs, self._path), {"version", "next"})
             version, start = found["version"], found["next"]
         except (ValueError, TypeError, KeyError) as error:
-            version, start = _VERSION, str(error)
+            raise self._malformed(str(error)) from error
         if version != _VERSION or not isinstance(start, int) or not 0 <= start <= _LONG_MAX:
-            raise LogDirectoryError(
-                f"{self._path} cannot be understood (version {version!r}, next {start!r}); restore it from a backup, "
-                "or move it away to have ids begin above those in the logs",
-                path=self._path,
-            )
+            raise self._malformed(f"version {version!r}, next {start!r}")
         return start
+
+    def _malformed(self, problem: str) -> LogDirectoryError:
+        return LogDirectoryError(
+            f"{self._path} cannot be understood ({problem}); restore it from a backup, or move it away to have ids "
+            "begin above those in the logs",
+            path=self._path,
+        )
 
     def note_seen(self, producer_id: int) -> None:
         """An id was met in a log that could not be read before: none up to it is given from now on."""

@@ -150,29 +150,28 @@ class ProducerSnapshots:
     def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
         """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
         self.take(end_offset)
-        for offset in stray_snapshots(self.offsets, segment_bases):
-            self._remove(offset)
+        self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def drop(self, segment_bases: Collection[int]) -> None:
         """Remove the snapshots at the bases of segments that compaction merged into others.
 
         The directory is not synced: a name that comes back is out of place, and the next load removes it.
         """
-        for offset in [offset for offset in self.offsets if offset in segment_bases]:
-            self._remove(offset)
+        going = set(segment_bases)
+        self._remove(*(offset for offset in self.offsets if offset in going))
 
     def forget(self, segment_bases: Collection[int]) -> None:
         """Count no more on the snapshots at the bases of segments that leave the log: their files go with those."""
-        for offset in [offset for offset in self.offsets if offset in segment_bases]:
-            self.offsets.remove(offset)
+        going = set(segment_bases)
+        self.offsets = [offset for offset in self.offsets if offset not in going]
+        for offset in going:
             self._unsynced.pop(offset, None)
 
     def wipe(self, end_offset: int) -> None:
         """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
         self.state.restart(end_offset)
         self._log_start = end_offset
-        for offset in list(self.offsets):
-            self._remove(offset)
+        self._remove(*self.offsets)
         self._sync_names()
 
     def _reload(
@@ -205,11 +204,14 @@ class ProducerSnapshots:
 
     def _find(self, names: Iterable[str], segment_bases: Sequence[int], log_start: int) -> None:
         self.offsets = sorted(
-            parsed[0] for name in names if (parsed := parse_segment_file_name(name)) and parsed[1] == SNAPSHOT_SUFFIX
+            parsed[0]
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX)
+            and (parsed := parse_segment_file_name(name))
+            and parsed[1] == SNAPSHOT_SUFFIX
         )
         self._log_start = log_start
-        for offset in stray_snapshots(self.offsets, segment_bases):
-            self._remove(offset)
+        self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
         """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
@@ -238,16 +240,20 @@ class ProducerSnapshots:
         and who may still send again the last of them.
         """
         first = segment_bases[0] if segment_bases else end
-        for offset in list(self.offsets):
-            if not first <= offset <= end:
-                self._remove(offset)
+        self._remove(*(offset for offset in self.offsets if not first <= offset <= end))
 
-    def _remove(self, offset: int) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.unlink(self._path(offset))
-        self.offsets.remove(offset)
-        self._unsynced.pop(offset, None)
-        self._names_changed = True
+    def _remove(self, *offsets: int) -> None:
+        removed: set[int] = set()
+        try:
+            for offset in offsets:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.unlink(self._path(offset))
+                removed.add(offset)
+                self._unsynced.pop(offset, None)
+        finally:
+            if removed:
+                self.offsets = [offset for offset in self.offsets if offset not in removed]
+                self._names_changed = True
 
     def _sync_names(self) -> None:
         if self._names_changed:

@@ -124,7 +124,7 @@ class ProducerState:
 
     def __init__(self, *, expiration_ms: int, producers_max: int = PRODUCERS_MAX) -> None:
         """``expiration_ms`` is ``producer.id.expiration.ms``."""
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._producers_max = producers_max
         self._producers: dict[int, _Producer] = {}  # the one that appended last stands last
         self._open: dict[int, int] = {}  # producer id -> first offset of its transaction; offsets rise
@@ -249,7 +249,7 @@ class ProducerState:
         which the producer was last seen, whichever is later: one that sends old data is not forgotten at once. An open
         transaction keeps its producer.
         """
-        latest = now_ms - self._expiration_ms
+        latest = now_ms - self.expiration_ms
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()

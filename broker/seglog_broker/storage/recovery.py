@@ -1,17 +1,19 @@
 """Opening a partition directory: tidy what a crash left, then read what was not known to be safe.
 
-Nothing good is ever thrown away. Only a provably torn *tail*, one with no valid batch behind it, is cut; bytes that are
-damaged while valid batches follow are kept, and the offsets they stood for are reported. A later segment is never
-deleted because an earlier one is damaged. This is where we differ from Kafka on purpose, see docs/STORAGE.md.
+Nothing good is ever thrown away. Only a provably torn *tail* is cut: no valid batch lies behind it, and no offset in it
+was known to be on the disk. Other bytes that are no batch are damage: they are kept, and the offsets they stood for are
+reported and never given out again. A later segment is never deleted because an earlier one is damaged. This is where we
+differ from Kafka on purpose, see docs/STORAGE.md.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
 from seglog_broker.storage.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.leader_epochs import LeaderEpochs
+from seglog_broker.storage.log_verifier import LogVerifier
 from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_protocol import segment_files as names
@@ -31,7 +33,8 @@ class TailUnreadError(Exception):
 class RecoveryReport:
     """What reading a log after an unclean stop found."""
 
-    next_offset: int | None = None  # behind the last good batch, None when there is none
+    next_offset: int | None = None  # behind the last good batch, and behind damage at the end; None without either
+    fresh_base: int | None = None  # the last segment's end is damaged or missing: the log goes on in one with this base
     first_base: int = 0  # of the first segment that was read
     scanned_bytes: int = 0
     cut_bytes: int = 0
@@ -44,8 +47,9 @@ def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> li
 
     ``.deleted`` files go. ``.cleaned`` files are unfinished compactions and go, with every ``.swap`` file from the
     smallest of their bases on, for their set is not complete. Other ``.swap`` files replace the originals they were
-    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone. A ``clean`` stop has lost
-    no name.
+    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone; those behind the last segment
+    tell that there was one more, and stay for ``remove_without_log``. A ``clean`` stop has lost no name, and
+    it is known where the log ended.
     """
     found = fs.list_directory(directory)
     parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
@@ -60,24 +64,44 @@ def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> li
         fs.sync_directory(directory)  # before the .cleaned files go: without them these would pass for complete
     if not clean:
         _finish_renames(fs, directory, parsed)
-    for name in found:
-        if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX)):
-            fs.unlink(f"{directory}/{name}")
-    swaps = [name for name in swaps if name not in undone]
+    passing = [n for n in found if n.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX))]
+    passing = _with_rests(parsed, passing)
+    for name in passing:
+        fs.unlink(f"{directory}/{name}")
+    undone_names = set(undone)
+    swaps = [name for name in swaps if name not in undone_names]
     if swaps:
         _finish_swaps(fs, directory, swaps)
-    left = fs.list_directory(directory)
-    logs = {name for name in left if name.endswith(names.LOG_SUFFIX)}
-    for name in list(left):
-        segment = names.parse_segment_file_name(name)
-        if (
-            segment is not None
-            and segment[1] in names.SEGMENT_SUFFIXES
-            and names.segment_file_name(segment[0], names.LOG_SUFFIX) not in logs
-        ):
+    if passing or swaps or undone or not clean:  # a directory with very many names is listed once where that will do
+        found = fs.list_directory(directory)
+        parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
+    with_log = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    last = names.OFFSET_MAX if clean else max(with_log, default=names.OFFSET_MAX)
+    alone = {
+        name
+        for name, (base, suffix) in parsed.items()
+        if base not in with_log and base < last and suffix in names.SEGMENT_SUFFIXES
+    }
+    for name in sorted(alone):
+        fs.unlink(f"{directory}/{name}")
+    return [name for name in found if name not in alone] if alone else found
+
+
+def remove_without_log(fs: FileSystem, directory: str, found: Iterable[str], bases: Collection[int]) -> None:
+    """Remove files of segments whose log is gone; ``found`` are the names there were, ``bases`` those of the log."""
+    for name in found:
+        parsed = names.parse_segment_file_name(name)
+        if parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES and parsed[0] not in bases:
             fs.unlink(f"{directory}/{name}")
-            left.remove(name)
-    return left
+
+
+def _with_rests(parsed: Mapping[str, tuple[int, str]], passing: Sequence[str]) -> list[str]:
+    """``passing``, behind what kept its name of segments whose log was being removed: that log tells them apart."""
+    logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"} - logs
+    return [n for n, (base, suffix) in parsed.items() if base in aside and suffix in names.SEGMENT_SUFFIXES] + [
+        *passing
+    ]
 
 
 def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
@@ -134,91 +158,66 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 
 
 class LogRecovery:
-    """Reads segments in order, checks every batch, rebuilds their indexes, and tells torn tails from damage."""
+    """Reads segments in order, rebuilds their indexes from the good batches, and cuts what ``LogVerifier`` says."""
 
     def __init__(
         self,
         epochs: LeaderEpochs,
         *,
         compacted_before: int = 0,
+        held_end: int = 0,
+        is_exact: bool = False,
         known: Sequence[DamagedRange] = (),
         on_batch: Callable[[Segment, LocatedBatch], None] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Below ``compacted_before`` compaction leaves gaps between segments, so one is no sign of loss.
-
-        ``known`` damage keeps its offsets where the same bytes are found: beside it compaction leaves gaps too.
-        ``on_batch`` is told of every valid batch, in order.
-        """
+        """``on_batch`` gets every valid batch, in order; the others are for ``LogVerifier``."""
         self._epochs = epochs
         self._on_batch = on_batch
         self._progress = progress
         self._compacted_before = compacted_before
-        self._known = {(d.segment, d.position, d.end_position): d for d in known if d.position < d.end_position}
-        self._tails: list[_Tail] = []  # torn or damaged? The next valid batch, or the end of the log, tells
+        self._verifier = LogVerifier(
+            compacted_before=compacted_before, held_end=held_end, is_exact=is_exact, known=known
+        )
         self._told = 0  # position in the segment that is being read, up to which ``progress`` knows
         self.report = RecoveryReport()
 
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
         """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
-        report = self.report
+        report, verifier = self.report, self._verifier
         report.first_base = segments[0].base_offset
-        for number, segment in enumerate(segments):
+        for segment, behind in zip(segments, [*segments[1:], None], strict=True):
             segment.release()
             segment.damaged = []
-            if number and not self._tails:
-                self._note_hole(report.next_offset or segments[0].base_offset, segment.base_offset)
-            highest = segment.base_offset + names.RELATIVE_OFFSET_MAX
-            if number + 1 < len(segments):
-                highest = min(highest, segments[number + 1].base_offset - 1)
-            segment.rebuild_indexes(self._verified_batches(segment, highest))
+            segment.rebuild_indexes(self._batches(segment, None if behind is None else behind.base_offset))
             report.scanned_bytes += segment.size
             self._tell_progress(segment.size)
-        for tail in self._tails:
-            if _holds_a_batch(tail):  # then an offset before it is wrong, and nobody can say which: keep the bytes
-                self._note_damage(tail.segment, tail.lost_offset, tail.lost_offset, tail.position, tail.segment.size)
-                continue
-            report.cut_bytes += tail.segment.cut(tail.position)
-            tail.segment.rebuild_indexes()
-        last = segments[-1]
-        if report.next_offset is None or report.next_offset < last.base_offset:
-            if report.next_offset is not None and self._tails:
-                self._note_hole(report.next_offset, last.base_offset)
-            report.next_offset = last.base_offset
+        verifier.finish()
+        report.next_offset, report.fresh_base = verifier.next_offset, verifier.fresh_base
+        self._note_what_was_met(segments)
+        for segment in segments:
+            for torn in verifier.torn:
+                if torn.log is segment:
+                    report.cut_bytes += segment.cut(torn.position)
+                    segment.rebuild_indexes()
         for segment in segments:
             with segment.lease() as file:
                 report.sync_error = outcome_of(file.fdatasync) or report.sync_error
             segment.is_dirty = False
         return report
 
-    def _verified_batches(self, segment: Segment, highest: int) -> Iterator[LocatedBatch]:
-        """Every valid batch of the segment, whose offsets end at ``highest`` at the latest.
-
-        Damaged stretches between them are reported, what is left at the end is a tail.
-        """
-        with segment.lease() as file:
-            verifier = BatchVerifier(file, segment.size)
-            position = 0
-            self._told = 0
-            while position < segment.size:
-                lowest = max(segment.base_offset, self.report.next_offset or 0)
-                found = verifier.going_on(position, lowest, highest)
-                if found is None:
-                    self._tails.append(_Tail(segment, position, lowest))
-                    return
-                if found.position > position:
-                    self._note_damage(segment, lowest, found.header.base_offset, position, found.position)
-                self._settle_tails(found.header.base_offset)
-                header = found.header
-                if header.leader_epoch > self._epochs.latest:
-                    self._epochs.assign(header.leader_epoch, header.base_offset)
-                self.report.next_offset = header.next_offset
-                if self._on_batch is not None:
-                    self._on_batch(segment, found)
-                yield found
-                position = found.end
-                if position - self._told >= PROGRESS_BYTES:
-                    self._tell_progress(position)
+    def _batches(self, segment: Segment, following: int | None) -> Iterator[LocatedBatch]:
+        """The valid batches of the segment, each noted before it is yielded."""
+        self._told = 0
+        for found in self._verifier.batches(segment, following):
+            header = found.header
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            if self._on_batch is not None:
+                self._on_batch(segment, found)
+            yield found
+            if found.end - self._told >= PROGRESS_BYTES:
+                self._tell_progress(found.end)
 
     def _tell_progress(self, position: int) -> None:
         """The segment has been read up to ``position``."""
@@ -226,41 +225,16 @@ class LogRecovery:
             self._progress(position - self._told)
         self._told = position
 
-    def _settle_tails(self, next_good: int) -> None:
-        """A valid batch follows what looked like torn tails of earlier segments: that is damage, and stays."""
-        for tail in self._tails:
-            self._note_damage(tail.segment, tail.lost_offset, next_good, tail.position, tail.segment.size)
-        self._tails.clear()
-
-    def _note_damage(self, segment: Segment, start: int, end: int, position: int, end_position: int) -> None:
-        damage = DamagedRange(start, end, segment.base_offset, position, end_position)
-        known = self._known.get((segment.base_offset, position, end_position))
-        if known is not None and start <= known.start_offset <= known.end_offset <= end:
-            damage = known
-        segment.damaged.append(damage)
-        self.report.damaged.append(damage)
-
-    def _note_hole(self, start: int, end: int) -> None:
-        """Offsets that were handed out and whose bytes never reached the disk; they are not handed out again."""
-        start = max(start, self._compacted_before)
-        if start < end:
-            self.report.damaged.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
-
-
-class _Tail(NamedTuple):
-    """Bytes at the end of a segment that are no batch; ``lost_offset`` is the first they could have held."""
-
-    segment: Segment
-    position: int
-    lost_offset: int
-
-
-def _holds_a_batch(tail: _Tail) -> bool:
-    """Whether a valid batch of lower offsets lies in it."""
-    segment = tail.segment
-    with segment.lease() as file:
-        verifier = BatchVerifier(file, segment.size)
-        return verifier.next_batch(tail.position, segment.base_offset, tail.lost_offset - 1) is not None
+    def _note_what_was_met(self, segments: Sequence[Segment]) -> None:
+        """Where compaction has been at work a missing record cannot be told from a compacted one."""
+        by_base = {segment.base_offset: segment for segment in segments}
+        for lost in self._verifier.met:
+            if lost.reason == "damaged":
+                by_base[lost.segment].damaged.append(lost)
+                self.report.damaged.append(lost)
+            elif lost.end_offset > self._compacted_before:
+                start = max(lost.start_offset, self._compacted_before)
+                self.report.damaged.append(replace(lost, start_offset=start))
 
 
 def settle_checksum(segment: Segment) -> None:

@@ -68,13 +68,19 @@ class RecoveryOutcome:
     cut_bytes: int
     damaged: tuple[DamagedRange, ...]
     rebuilt_indexes: int
+    problems: tuple[str, ...] = ()  # what was not taken as it stood, for who has the job done
 
     @classmethod
     def of(cls, end_offset: int, opened: OpenReport) -> "RecoveryOutcome":
         """What opening a log that ends at ``end_offset`` found."""
         recovery = opened.recovery or RecoveryReport()
         return cls(
-            end_offset, recovery.scanned_bytes, recovery.cut_bytes, tuple(recovery.damaged), opened.rebuilt_indexes
+            end_offset,
+            recovery.scanned_bytes,
+            recovery.cut_bytes,
+            tuple(recovery.damaged),
+            opened.rebuilt_indexes,
+            tuple(opened.problems),
         )
 
     def to_json(self) -> str:

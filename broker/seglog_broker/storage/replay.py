@@ -16,7 +16,8 @@ def replay(segments: Sequence[Segment], start: int, end: int) -> Iterator[Replay
     """As ``producer_snapshots.Replay``, over segments that follow each other."""
     next_offset = start
     first = max(0, bisect_right(segments, start, key=attrgetter("base_offset")) - 1)
-    for segment in segments[first:]:
+    for number in range(first, len(segments)):
+        segment = segments[number]
         if segment.base_offset >= end:
             return
         for found in segment.batches():

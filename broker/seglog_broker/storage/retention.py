@@ -31,6 +31,16 @@ KEEP_FOR_EVER: Final = -1
 """``retention.ms`` or ``retention.bytes`` that takes nothing."""
 
 
+def expired_before(config: TopicConfig, now_ms: int) -> int:
+    """Records with a timestamp below this (ms) are too old for the time rule when they are appended; 0: none are.
+
+    A record without a timestamp (-1) ages from the last write of its segment, and is none of them.
+    """
+    if config.message_timestamp_type == "LogAppendTime" or "delete" not in config.cleanup_policy:
+        return 0
+    return 0 if config.retention_ms <= KEEP_FOR_EVER else max(0, now_ms - config.retention_ms)
+
+
 class DeletionRule(StrEnum):
     """By which rule a segment goes."""
 

@@ -3,7 +3,8 @@
 Segments and indexes take a ``SeekTrace`` along where one is wanted; without one they record nothing and pay nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from seglog_broker.storage.filesystem import Buffer, File
@@ -54,6 +55,16 @@ class SeekTrace:
         noted = IndexLookup(index, path, 0, wanted)
         self.lookups.append(noted)
         return noted
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is looked up and walked meanwhile proves an entry: its files and bytes count, its steps are left out."""
+        lookups, scan = len(self.lookups), (self.scan_start, self.scanned_bytes, self.scanned_batches)
+        try:
+            yield
+        finally:
+            del self.lookups[lookups:]
+            self.scan_start, self.scanned_bytes, self.scanned_batches = scan
 
     def note_scan(self, start: int) -> None:
         """Headers are walked from ``start`` (bytes) on."""

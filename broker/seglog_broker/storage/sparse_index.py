@@ -9,6 +9,7 @@ A write that fails loses nothing: its entries stay in memory, are tried again wi
 they were made is the truth.
 """
 
+from contextlib import suppress
 from typing import Final, Protocol
 
 from seglog_broker.storage.filesystem import Buffer, FileSystem, write_all
@@ -31,6 +32,10 @@ class FloorSearch(Protocol):
     ) -> int:
         """Number of the last entry in [low, count) at or below ``wanted``, or low - 1."""
         ...
+
+
+BESIDE_SUFFIX: Final = f".made{files.TEMPORARY_SUFFIX}"
+"""Behind the name of an index that is made while the old one is still there; not the name that the scrub writes to."""
 
 
 class IndexOrderError(Exception):
@@ -81,7 +86,12 @@ class SparseIndex:
         return self.count >= self.entries_max
 
     def search(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> bytes | None:
-        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes.
+        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""
+        number = self.search_number(floor, wanted, lookup)
+        return self._entry_bytes(number) if number >= 0 else None
+
+    def search_number(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> int:
+        """The number of the last entry at or below ``wanted``, -1 when all lie above.
 
         The newest entries, in memory, are looked at first: their first one tells whether the answer lies among them or
         in the file, which is then not touched, or searched through a map.
@@ -93,20 +103,16 @@ class SparseIndex:
             def probe(_number: int) -> None:
                 lookup.probes += 1
 
-        size = self.entry_size
-        tail_count = len(self._tail) // size
+        tail_count = len(self._tail) // self.entry_size
         if tail_count and floor(self._tail, 1, wanted, probe=probe) == 0:
-            number = floor(self._tail, tail_count, wanted, low=1, probe=probe)
-            return bytes(self._tail[number * size : (number + 1) * size])
+            return self._file_count() + floor(self._tail, tail_count, wanted, low=1, probe=probe)
         count = self._file_count()
-        if count:
-            if lookup is not None:
-                lookup.in_file = True
-            with self._handles.lease_map(self.path, count * size) as mapped:
-                number = floor(mapped.data, count, wanted, probe=probe)
-                if number >= 0:
-                    return bytes(mapped.data[number * size : (number + 1) * size])
-        return None
+        if not count:
+            return -1
+        if lookup is not None:
+            lookup.in_file = True
+        with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
+            return floor(mapped.data, count, wanted, probe=probe)
 
     def read_last(self) -> bytes | None:
         """The newest entry, or None when there is none."""
@@ -194,9 +200,39 @@ class SparseIndex:
         if self._exists and self._fs.stat(self.path).size:
             self._cut_file(0)
 
+    def take_over(self, made: "SparseIndex") -> None:
+        """Have the entries of ``made``, one from ``beside``, whose file replaces this one's in one step, synced before.
+
+        Where there is no room for it, or the disk refuses, they are kept in memory and the file stays as it was: it is
+        derived data.
+        """
+        try:
+            made.trim()
+            file = self._fs.open(made.path, writable=True)
+            try:
+                file.fdatasync()
+            finally:
+                file.close()
+            self.replace(made.path)
+        except OSError:
+            entries = bytearray(made.read())
+            self._handles.forget(self.path)
+            self._tail, self._written, self._on_file = entries, 0, 0
+            made.remove()
+
+    def remove(self) -> None:
+        """Remove its file, if there is one, and every entry; the next start removes what cannot be."""
+        self._tail, self._written, self._on_file = bytearray(), 0, 0
+        self._handles.forget(self.path)
+        if self._exists:
+            self._exists = False
+            with suppress(OSError):
+                self._fs.unlink(self.path)
+
     def replace(self, temporary: str) -> None:
         """Take the file ``temporary`` for its own, and nothing of what was known of the old one."""
         self._handles.forget(self.path)
+        self._handles.forget(temporary)
         self._fs.rename(temporary, self.path)
         self._tail = bytearray()
         self._written = 0

@@ -7,6 +7,21 @@ WINDOW_SECONDS: Final = 0.3
 """How long bytes are counted before the rate is looked at."""
 
 
+class Pace:
+    """Keeps many streams, one after the other or side by side, below one rate: none begins before ``ready_at``.
+
+    ``Throttle`` looks at its stream every ``WINDOW_SECONDS``, so what is shorter goes by it unseen. Here it counts.
+    Times are seconds of one clock.
+    """
+
+    def __init__(self) -> None:
+        self.ready_at = 0.0
+
+    def note(self, size: int, began: float, bytes_per_second: float) -> None:
+        """A stream that began at that time has moved so many bytes, and all together may move so many a second."""
+        self.ready_at = max(self.ready_at, began) + size / bytes_per_second
+
+
 class Throttle:
     """Counts bytes; ``note`` sleeps when more went by than ``bytes_per_second`` allows. None never sleeps.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.seek_trace import SeekTrace
-from seglog_broker.storage.sparse_index import IndexOrderError, SparseIndex
+from seglog_broker.storage.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -18,6 +18,22 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+class TimeEntries(NamedTuple):
+    """An entry and its neighbours, None where there is none."""
+
+    before: TimestampOffset | None
+    entry: TimestampOffset
+    after: TimestampOffset | None
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the neighbours leave room for what the entry says."""
+        before, entry, after = self
+        return (before is None or (before.timestamp < entry.timestamp and before.offset <= entry.offset)) and (
+            after is None or (entry.timestamp < after.timestamp and entry.offset <= after.offset)
+        )
 
 
 class TimeIndex(SparseIndex):
@@ -47,7 +63,8 @@ class TimeIndex(SparseIndex):
     def offer(self, timestamp: int, offset: int, *, closing: bool = False) -> None:
         """Add (timestamp, offset) unless the timestamp is not above the last one; ``closing`` may use the last slot.
 
-        IndexOrderError when it is full, or when offset or timestamp lie below the last entry's.
+        IndexOrderError when it is full, when offset or timestamp lie below the last entry's, or when an entry cannot
+        hold them.
         """
         if self.is_full and not closing:
             raise IndexOrderError(f"{self.path} is full with {self.count} entries")
@@ -58,6 +75,8 @@ class TimeIndex(SparseIndex):
             if timestamp < last.timestamp:
                 raise IndexOrderError(f"timestamp {timestamp} is below the last entry's {last.timestamp}")
         if timestamp > last.timestamp:
+            if not 0 <= offset - self.base_offset <= files.RELATIVE_OFFSET_MAX or timestamp > files.TIMESTAMP_MAX:
+                raise IndexOrderError(f"({timestamp}, {offset}) does not fit a segment with base {self.base_offset}")
             self._append(files.encode_time_entry(timestamp, offset - self.base_offset))
             self._last = TimestampOffset(timestamp, offset)
 
@@ -70,6 +89,32 @@ class TimeIndex(SparseIndex):
             if noted.in_file:
                 trace.touch(self.path)
         return found or TimestampOffset(-1, self.base_offset)
+
+    def below(self, timestamp: int, trace: SeekTrace | None = None) -> TimeEntries | None:
+        """The last entry below ``timestamp``, None when there is none.
+
+        Where equal timestamps are concerned only that one is sure: an entry that was moved to a later batch with the
+        same largest timestamp cannot be told from the right one.
+        """
+        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
+        number = self.search_number(files.find_time_floor, timestamp - 1, noted)
+        found = self._around(number)
+        if trace is not None and noted is not None:
+            noted.entry = found.entry if found is not None else None
+            if noted.in_file:
+                trace.touch(self.path)
+        return found
+
+    def around_last(self) -> TimeEntries | None:
+        """The newest entry."""
+        return self._around(self.count - 1)
+
+    def _around(self, number: int) -> TimeEntries | None:
+        def at(wanted: int) -> TimestampOffset | None:
+            return self._decode(self._entry_bytes(wanted)) if 0 <= wanted < self.count else None
+
+        entry = at(number)
+        return None if entry is None else TimeEntries(at(number - 1), entry, at(number + 1))
 
     def truncate_to(self, offset: int) -> None:
         """Drop all entries that name ``offset`` or anything above."""
@@ -87,6 +132,27 @@ class TimeIndex(SparseIndex):
         """Drop every entry."""
         super().reset()
         self._last, self._last_known = None, True
+
+    def beside(self) -> "TimeIndex":
+        """An empty one that ``take_over`` can put in the place of this one."""
+        return TimeIndex(
+            self._fs,
+            self._handles,
+            f"{self.path}{BESIDE_SUFFIX}",
+            self.base_offset,
+            bytes_max=self.entries_max * self.entry_size,
+            exists=False,
+        )
+
+    def take_over(self, made: SparseIndex) -> None:
+        """As ``SparseIndex.take_over``."""
+        super().take_over(made)
+        self._last_known = False
+
+    def replace(self, temporary: str) -> None:
+        """As ``SparseIndex.replace``."""
+        super().replace(temporary)
+        self._last_known = False
 
     def problem(self) -> str | None:
         """Why this cannot be a time index, or None; looks at both ends only."""

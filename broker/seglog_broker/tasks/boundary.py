@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from seglog_broker.storage.failures import why
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class TaskBoundary:
 
     def note_failure(self, partition: "Partition", error: OSError | StorageError) -> None:
         """Mark a partition whose disk failed the task; logged when it is news."""
-        reason = str(error)
+        reason = why(error)
         if partition.is_deleted or partition.problems.get(self.task) == reason:
             return
         partition.problems[self.task] = reason

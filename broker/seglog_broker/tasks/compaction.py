@@ -19,6 +19,7 @@ import trio
 from seglog_broker.cleaner_process import CleanerError
 from seglog_broker.storage.compaction_job import CleanedGroup, CleaningResult
 from seglog_broker.storage.doomed import DoomedSegments
+from seglog_broker.storage.failures import why
 from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
 from seglog_broker.tasks.boundary import TaskBoundary
 from seglog_broker.tasks.checkpoint import write_checkpoints
@@ -68,6 +69,7 @@ class Rounds:
         self._half_done: set[Partition] = set()  # some of whose files have neither their old names nor the new ones
         self._watch = ClockWatch(broker)
         self._by_age_from = 0.0  # loop time
+        self._pace = broker.cleaning_pace
 
     async def run(self) -> None:
         """Clean whatever is worth it, and sleep ``log.cleaner.backoff.ms`` when nothing is."""
@@ -76,7 +78,11 @@ class Rounds:
                 await trio.sleep(max(self._backoff, 0.001))
 
     async def clean_next(self) -> bool:
-        """One round of the partition that needs it most; False when none does."""
+        """One round of the partition that needs it most; False when none does.
+
+        It begins when those before it, of whatever partition, have been slow enough.
+        """
+        await trio.sleep_until(self._pace.ready_at)
         partition = await self._choose()
         if partition is None:
             return False
@@ -131,10 +137,13 @@ class Rounds:
                 return
             await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
             job = partition_log.plan_cleaning(cleanable, broker.config)
+        began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
         except CleanerError as error:
-            raise StorageError(f"a round of compaction ended early: {error}") from error
+            raise StorageError(f"a round of compaction ended early: {why(error)}") from error
+        rate = broker.config.log_cleaner_io_max_bytes_per_second
+        self._pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record goes for the sake of a later one, which a power cut must not take as well.
         await partition.wait_durable(cleanable.until_offset)
         # Known before any record goes: a hole that nobody can explain would be told as a loss.
@@ -150,7 +159,7 @@ class Rounds:
         try:
             await partition.save_state()  # first: only this tells when tombstones are due
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
-            log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=str(error))
+            log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
             await write_checkpoints(broker)
 
@@ -201,7 +210,7 @@ class Rounds:
         try:
             await self._broker.offload.maintenance(discard_cleaned, self._broker.fs, partition.log.directory)
         except OSError as error:
-            log.warning("compaction_left_files", directory=partition.log.directory, reason=str(error))
+            log.warning("compaction_left_files", directory=partition.log.directory, reason=why(error))
 
     def _note_outcome(self, partition: "Partition", *, succeeded: bool) -> None:
         partition.log.note_cleaner_error(None if succeeded else partition.problems.get("compaction"))

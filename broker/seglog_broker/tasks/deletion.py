@@ -1,18 +1,20 @@
 """Delayed deletion: what has left a log or the registry stays on the disk for ``file.delete.delay.ms``, then goes.
 
 Whoever still reads from such a file holds it open and finishes, however long that takes, for only its name is gone;
-but while the disk is full it is cut, see ``free_space``. What is still waiting when the broker stops is removed by the
-next start.
+but while the disk is full it is cut, and nothing waits, see ``free_space``. What is still waiting when the broker stops
+is removed by the next start.
 """
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import trio
+
+from seglog_broker.storage.failures import why
 
 if TYPE_CHECKING:
     from seglog_broker.broker import Broker
@@ -41,6 +43,7 @@ class Deletion:
     remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
     partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
     segments: tuple[GoneSegment, ...] = ()
+    is_told: bool = True  # False: an empty directory, whose content another one has told of
 
 
 class Deletions:
@@ -48,25 +51,48 @@ class Deletions:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, Deletion]] = []
+        self._failed: set[Deletion] = set()  # of those that wait
         self._numbers = itertools.count()  # equal times keep their order, and deletions are never compared
         self._changed = trio.Event()
+        self._nothing_due = trio.Event()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, deletion: Deletion, delay_seconds: float) -> None:
+    def add(self, deletion: Deletion, delay_seconds: float, *, has_failed: bool = False) -> None:
         """Have it removed when that time has passed."""
         due = trio.current_time() + delay_seconds
+        if has_failed:
+            self._failed.add(deletion)
         heapq.heappush(self._waiting, (due, next(self._numbers), deletion))
+        self._note_change()
+
+    def hasten(self) -> None:
+        """There is no room on the disk: what waits for nothing but its time is removed now."""
+        now = trio.current_time()
+        if any(due > now and deletion not in self._failed for due, _, deletion in self._waiting):
+            self._waiting = [(due if d in self._failed else min(due, now), n, d) for due, n, d in self._waiting]
+            heapq.heapify(self._waiting)
+            self._note_change()
+
+    async def wait_removed(self) -> None:
+        """Return when nothing is left whose time has come."""
+        await self._nothing_due.wait()
+
+    def _note_change(self) -> None:
         self._changed.set()
+        if self._waiting[0][0] <= trio.current_time() and self._nothing_due.is_set():
+            self._nothing_due = trio.Event()
 
     def waiting_in(self, partition: "Partition") -> list[tuple[float, Deletion]]:
         """What waits in a partition's directory, and the time of the loop when it goes."""
         return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 
-    def forget(self, partition: "Partition") -> None:
-        """Its whole directory goes: nothing in it needs to be removed by name, which may soon be another file's."""
-        self._waiting = [entry for entry in self._waiting if entry[2].partition is not partition]
+    def forget(self, partitions: "Collection[Partition]") -> None:
+        """Whole directories go: nothing in them needs to be removed by name, which may soon be another file's."""
+        gone = set(partitions)
+        self._waiting = [entry for entry in self._waiting if entry[2].partition not in gone]
+        self._failed = {deletion for deletion in self._failed if deletion.partition not in gone}
         heapq.heapify(self._waiting)
 
     async def next_due(self) -> Deletion:
@@ -74,8 +100,11 @@ class Deletions:
         while True:
             if self._waiting and self._waiting[0][0] <= trio.current_time():
                 await trio.lowlevel.checkpoint()
-                return heapq.heappop(self._waiting)[2]
+                deletion = heapq.heappop(self._waiting)[2]
+                self._failed.discard(deletion)
+                return deletion
             self._changed = trio.Event()
+            self._nothing_due.set()
             with trio.move_on_at(self._waiting[0][0] if self._waiting else float("inf")):
                 await self._changed.wait()
 
@@ -93,12 +122,13 @@ async def run_deletions(broker: "Broker") -> None:
                     if not deletion.partition.is_deleted:
                         await _remove(broker, deletion)
         except OSError as error:
-            log.warning("deletion_postponed", what=deletion.what, reason=str(error), seconds=RETRY_SECONDS)
-            broker.deletions.add(deletion, RETRY_SECONDS)
+            log.warning("deletion_postponed", what=deletion.what, reason=why(error), seconds=RETRY_SECONDS)
+            broker.deletions.add(deletion, RETRY_SECONDS, has_failed=True)
         except Exception:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
 
 
 async def _remove(broker: "Broker", deletion: Deletion) -> None:
     freed = await broker.offload.maintenance(broker.directory.space.with_ballast, deletion.remove)
-    log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))
+    if deletion.is_told:
+        log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))

@@ -2,19 +2,26 @@
 
 ``num.recovery.threads.per.data.dir`` of them work side by side, each on one partition at a time, the largest first. The
 loop opens what they have recovered without reading it again. A process that dies is the misfortune of the partition it
-was at: that one is tried once more, in a fresh one, and is offline if that dies too. Until the broker stops, or deletes
+was at: that one is tried once more, in a fresh one, and is offline if that dies too. Where the disk has no room for a
+recovery, its partition is read-only meanwhile (``ReadOnlyView``) and is recovered when there is some.
+
+Until the broker stops, or deletes
 the topic, nothing else touches the directory of a partition that is recovering.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
 from seglog_broker.recoverer_process import Recoverer
+from seglog_broker.storage.failures import is_no_room, why
+from seglog_broker.storage.free_space import Room
+from seglog_broker.storage.read_only_view import ReadOnlyView
 from seglog_broker.storage.recovery_job import RecoveryOutcome
 from seglog_broker.tasks.checkpoint import write_checkpoints
-from seglog_broker.worker import DIED, WorkerError
+from seglog_broker.worker import DIED, NO_ROOM, WorkerError
 from seglog_protocol.errors import SeglogError
 
 if TYPE_CHECKING:
@@ -30,6 +37,16 @@ CHECKPOINT_SECONDS: Final = 1.0
 """Between two writes of the checkpoints while partitions are recovered: what they name is not read after another crash,
 and where thousands are small, the files are not written for each of them."""
 
+ROOM_SECONDS: Final = 1.0
+"""Between two looks at the disk while recoveries wait for room on it."""
+
+ROOM_BYTES_MIN: Final = 4096
+"""By how much more must be free before they are tried again: each attempt reads the log's end again. Attempts that fail
+again come in growing distances."""
+
+RETRY_SECONDS: Final = 60.0
+"""After which they are tried again in any case, and the longest distance."""
+
 PROGRESS_SECONDS: Final = 10.0
 """Between two lines of the log about one partition."""
 
@@ -42,9 +59,12 @@ async def run_recovery(broker: "Broker") -> None:
     began = trio.current_time()
     processes = min(broker.config.num_recovery_threads_per_data_dir, len(recoveries))
     log.info("recovery_started", partitions=len(recoveries), bytes=recoveries.bytes, processes=processes)
-    async with trio.open_nursery() as nursery:
-        for _ in range(processes):
-            nursery.start_soon(_recover_many, broker)
+    async with trio.open_nursery() as beside:
+        beside.start_soon(_watch_room, broker)
+        async with trio.open_nursery() as nursery:
+            for _ in range(processes):
+                nursery.start_soon(_recover_many, broker)
+        beside.cancel_scope.cancel()
     log.info(
         "recovery_finished",
         partitions=recoveries.partitions,
@@ -62,7 +82,7 @@ async def _recover_many(broker: "Broker") -> None:
                 with scope:
                     outcome = await _outcome_of(broker, recoverer, recovery)
                     if outcome is not None:
-                        _serve(broker, recovery, outcome)
+                        await _serve(broker, recovery, outcome)
             finally:
                 broker.recoveries.leave(recovery)
             if trio.current_time() - broker.recoveries.saved_at >= CHECKPOINT_SECONDS or not broker.recoveries:
@@ -91,11 +111,14 @@ async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recover
     try:
         return await recoverer.recover(recovery.job, progress)
     except WorkerError as error:
+        if error.kind == NO_ROOM:
+            await _postpone(broker, recovery, error.message)
+            return None
         recovery.deaths += error.kind == DIED
         reason, again = error.message, error.kind == DIED and recovery.deaths < DEATHS_MAX
     except OSError as error:  # no process could be started
         recovery.deaths += 1
-        reason, again = str(error), recovery.deaths < DEATHS_MAX
+        reason, again = why(error), recovery.deaths < DEATHS_MAX
     if again:
         log.warning("recovery_interrupted", topic=recovery.topic, partition=recovery.partition, reason=reason)
     else:
@@ -103,16 +126,69 @@ async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recover
     return None
 
 
-def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcome) -> None:
+async def _postpone(broker: "Broker", recovery: "Recovery", reason: str) -> None:
+    """Serve what can be read, until there is room for the recovery of a partition."""
+    is_news = recovery.lacked_room is None
+    space = broker.directory.space
+    try:
+        room = await broker.offload.maintenance(space.ask)
+    except OSError:
+        room = Room(0, None)
+    broker.recoveries.postpone(recovery, reason, room)
+    if space.ballast:  # it is there for this
+        with suppress(OSError):
+            await broker.offload.maintenance(space.give_up_ballast)
+            log.warning("ballast_given_up", bytes=space.marks.ballast)
+    if is_news:
+        facts = {"topic": recovery.topic, "partition": recovery.partition, "reason": reason}
+        log.warning("recovery_lacks_room", **facts, consequence="it is read-only until there is room on the disk")
+    if recovery.key in broker.views:
+        return
+    config = broker.directory.config_of(broker.directory.registry.topics[recovery.topic])
+    try:
+        # It computes as well as reads, in a thread nevertheless: a process could not return what it found.
+        view = await broker.offload.cold_read(ReadOnlyView, broker.fs, broker.clock, recovery.job, config)
+    except (OSError, SeglogError) as error:
+        log.warning("partition_not_readable", topic=recovery.topic, partition=recovery.partition, reason=why(error))
+    else:
+        broker.serve_view(recovery.key, view)
+
+
+async def _watch_room(broker: "Broker") -> None:
+    """Have recoveries that lacked room tried again when there is more of it."""
+    space, recoveries = broker.directory.space, broker.recoveries
+    pause, tried_at = ROOM_SECONDS, trio.current_time()
+    while True:
+        await trio.sleep(ROOM_SECONDS)
+        if not recoveries.postponed or recoveries.room is None:
+            continue
+        try:
+            room = await broker.offload.maintenance(space.ask)
+        except OSError:
+            continue
+        before = recoveries.room
+        has_more = room.free >= before.free + ROOM_BYTES_MIN or room.inodes_free > before.inodes_free
+        recoveries.room = before.least(room)
+        waited = trio.current_time() - tried_at
+        if (has_more and waited >= pause) or waited >= RETRY_SECONDS:
+            pause, tried_at = min(2 * pause, RETRY_SECONDS), trio.current_time()
+            recoveries.resume()
+
+
+async def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcome) -> None:
     try:
         partition_log = broker.directory.finish_recovery(recovery.key, outcome)
     except (OSError, SeglogError) as error:
-        _give_up(broker, recovery, str(error))
+        if is_no_room(error):
+            await _postpone(broker, recovery, why(error))
+        else:
+            _give_up(broker, recovery, why(error))
         return
     broker.recoveries.done(recovery)
     broker.metrics.partitions_recovered += 1
     tell_recovered(recovery.key, outcome)
     broker.serve_logs({recovery.key: partition_log})
+    broker.views.end([recovery.key])
 
 
 def _give_up(broker: "Broker", recovery: "Recovery", reason: str) -> None:

@@ -15,11 +15,11 @@ import structlog
 import trio
 
 from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.retention import DeletionRule, Verdict
+from seglog_broker.storage.retention import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.rolling import RollReason
 from seglog_broker.storage.segment import Segment
 from seglog_broker.tasks.boundary import TaskBoundary
-from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.tasks.checkpoint import save_start_held, write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, GoneSegment
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ BUSY_SECONDS_MAX: Final = 1.0
 """For which a partition is waited for that another task is at work on: all but compaction are done by then."""
 
 _PARTITIONS_AT_A_TIME: Final = 64
-"""Shortened with one writing of the checkpoints."""
+"""Shortened with one writing of the checkpoints, and looked at before others get their turn."""
 
 
 async def run_retention(broker: "Broker") -> None:
@@ -46,7 +46,7 @@ async def run_retention(broker: "Broker") -> None:
     schedule = broker.retention_schedule
     schedule.begin(watch)
     while True:
-        await trio.sleep_until(schedule.next_check)
+        await broker.config_changes.sleep_until(lambda: schedule.next_check)
         leap = watch.leap_ms()
         if leap > CLOCK_LEAP_MS_MAX:
             log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")
@@ -72,6 +72,12 @@ class RetentionSchedule:
         """The task begins now."""
         self._watch = watch
         self.next_check = trio.current_time() + self._first_ms / 1000
+
+    def reconfigure(self, interval_ms: int) -> None:
+        """Check so often from now on; the next time when that was to be, or sooner."""
+        self.interval_ms = interval_ms
+        if self._watch is not None:
+            self.next_check = min(self.next_check, trio.current_time() + interval_ms / 1000)
 
     @contextmanager
     def checking(self) -> Iterator[None]:
@@ -122,6 +128,7 @@ async def check_retention(broker: "Broker", boundary: TaskBoundary, *, by_age: b
     partitions = list(broker.partitions.values())
     busy: list[Partition] = []
     for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
+        await trio.lowlevel.checkpoint()  # where nothing is to be shortened nothing else waits
         busy += await shorten(broker, partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
     for partition in busy:  # one at a time: whoever waits for one must not hold another
         await shorten(broker, [partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
@@ -144,6 +151,8 @@ async def shorten(
     busy: list[Partition] = []
 
     async def look(partition: "Partition") -> None:
+        if partition.log.config.retention_bytes > KEEP_FOR_EVER:
+            await broker.learn_sizes([partition.log])
         found = await broker.warmed(lambda: _look(partition, by_age=by_age))
         if found.going:
             shortened[partition] = _drop(broker, partition, found.going)
@@ -162,6 +171,10 @@ async def shorten(
             finally:
                 if partition not in shortened:
                     partition.maintenance.release()
+            if partition in shortened:
+                await trio.lowlevel.checkpoint()  # to end a log's oldest segments is work, and there may be many logs
+        for partition in shortened:
+            await save_start_held(broker, partition)
         if shortened:
             # Where it cannot be written, a power cut between two changes of names leaves a hole below the log start:
             # no reason to keep what is to go, least of all on a full disk.
@@ -192,6 +205,7 @@ class _Found(NamedTuple):
 
 def _look(partition: "Partition", *, by_age: bool) -> _Found:
     found = _Found([], [])
+    partition.next_expiry_ms = None
     for segment, verdict in partition.log.judge_segments():
         goes = verdict.rule is not None and (by_age or verdict.rule is not DeletionRule.TIME)
         if goes and not found.undated:
@@ -199,6 +213,7 @@ def _look(partition: "Partition", *, by_age: bool) -> _Found:
         elif verdict.age is not None and verdict.age.is_unknown:
             found.undated.append(segment)
         else:
+            partition.next_expiry_ms = None if found.undated else verdict.due_ms
             break
     return found
 

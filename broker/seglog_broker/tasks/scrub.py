@@ -8,7 +8,6 @@ gets one, when every batch in it is proven. What cannot be helped is told by ``p
 
 from bisect import bisect_right
 from contextlib import suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +15,7 @@ import trio
 
 from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
 from seglog_broker.scrubber_process import Scrubber, ScrubberError
+from seglog_broker.storage.failures import why
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.segment_checksum import checksum_path
 from seglog_broker.tasks.boundary import TaskBoundary
@@ -34,15 +34,21 @@ log = structlog.get_logger()
 
 async def run_scrubs(broker: "Broker") -> None:
     """Every ``seglog.scrub.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
-    if not broker.config.seglog_scrub_bytes_per_second:
-        log.info("scrub_is_off", consequence="damage is found by who reads it")
-        return
-    await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)
     boundary = TaskBoundary("scrub")
+    may_begin = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
     while True:
+        await _until_on(broker)
+        await trio.sleep_until(may_begin)
         began = trio.current_time()
         await scrub_all(broker, boundary)
-        await trio.sleep_until(began + broker.config.seglog_scrub_interval_ms / 1000)
+        await broker.config_changes.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
+
+
+async def _until_on(broker: "Broker") -> None:
+    if not broker.config.seglog_scrub_bytes_per_second:
+        log.info("scrub_is_off", consequence="damage is found by who reads it")
+    while not broker.config.seglog_scrub_bytes_per_second:
+        await broker.config_changes.wait()
 
 
 async def scrub_all(broker: "Broker", boundary: TaskBoundary) -> None:
@@ -74,13 +80,14 @@ class _PartitionScrub:
 
     async def run(self, partition: "Partition") -> None:
         """Every segment that is closed now and stays in the log until its turn comes."""
-        segments = partition.log.segments[:-1]
-        left = {segment.base_offset for segment in segments}
+        bases = partition.log.segments.bases[:-1]
+        left = set(bases)
         partition.findings = {base: what for base, what in partition.findings.items() if base in left}
-        for segment in segments:
-            if partition.is_deleted:
+        for base in bases:
+            if partition.is_deleted or not self._broker.config.seglog_scrub_bytes_per_second:
                 return
-            if _next_base(partition, segment) is not None:
+            segment = partition.log.segments.at(base)
+            if segment is not None and _next_base(partition, segment) is not None:
                 await self._scrub(partition, segment)
 
     async def _scrub(self, partition: "Partition", segment: Segment) -> None:
@@ -90,7 +97,7 @@ class _PartitionScrub:
             if partition.is_deleted or _next_base(partition, segment) is None:
                 return
             if error.kind != STORAGE:
-                raise StorageError(f"the segment {segment.log_path} was not read: {error}") from error
+                raise StorageError(f"the segment {segment.log_path} was not read: {why(error)}") from error
             self._tell(partition, segment, f"{segment.log_path} could not be read: {error.message}")
             return
         # Meanwhile the segment may have been compacted or deleted, and others may bear its names.
@@ -155,9 +162,9 @@ class _PartitionScrub:
 def _next_base(partition: "Partition", segment: Segment) -> int | None:
     """Where the segment behind a closed one begins; None: it is none of the closed segments of the log any more."""
     segments = partition.log.segments
-    behind = bisect_right(segments, segment.base_offset, key=attrgetter("base_offset"))
+    behind = bisect_right(segments.bases, segment.base_offset)
     is_there = 0 < behind < len(segments) and segments[behind - 1] is segment
-    return segments[behind].base_offset if is_there else None
+    return segments.bases[behind] if is_there else None
 
 
 def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdict) -> str | None:

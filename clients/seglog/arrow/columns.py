@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from seglog.arrow.schema import numbers_array
 from seglog.arrow.varints import binary_array, joined, offsets_of, varint_columns, zigzag
+from seglog.timestamps import TimestampWatch
 from seglog_protocol.batch_columns import Int64s
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -119,6 +120,16 @@ def new_records(rows: pa.RecordBatch, now_ms: int, *, first_row: int = 0, whole:
     return NewRecords(key, value, headers, timestamp, partition, key_length, value_length, content_bytes)
 
 
+def check_timestamps(records: NewRecords, watch: TimestampWatch) -> int:
+    """How many of these records expire on arrival; a TimestampWarning if it is time for one."""
+    timestamps = records.timestamp[(records.timestamp >= 0) & (records.timestamp < watch.suspicious_below)]
+    if not len(timestamps):
+        return 0
+    for timestamp in sorted({int(timestamps.min()), int(timestamps.max())}):  # they may be wrong in different ways
+        watch.check(timestamp)
+    return int(np.count_nonzero(timestamps < watch.expired_before))
+
+
 # --- Contents ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +209,11 @@ def _encode_headers(column: pa.Array) -> pa.Array | None:
 def _timestamps(column: pa.Array) -> Int64s:
     """Epoch ms; what is finer is cut off."""
     kind = column.type
+    if pa.types.is_floating(kind):
+        raise TypeError(
+            f"the column timestamp is {kind}; a timestamp is whole milliseconds since 1970, or Arrow's timestamp with "
+            "a zone: pyarrow.compute.cast(pyarrow.compute.multiply(seconds, 1000), 'int64', safe=False)"
+        )
     if not pa.types.is_timestamp(kind):
         return _with_nulls(column, _integers(column, "timestamp"), "timestamp", NO_TIMESTAMP)
     if kind.tz is None:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 65_536
 
+_READ: Final = (
+    "the reader has been read to its end, and a stream is read once: keep what read_all() gives, or call read_arrow() "
+    "again, with since=reader.positions() for what has come since"
+)
+
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """Batches are decoded in pieces of about that size, one partition's at a time: large enough for arrays to pay, and
 small enough for the processor's cache. It is also what is fetched of a partition at a time."""
@@ -106,7 +111,8 @@ class ArrowReader:
 
     Has the methods of ``pyarrow.RecordBatchReader`` and can stand for one wherever Arrow's stream interface is
     understood: ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection, or a
-    file, until it has been read to its end, is closed, or the block it guards is left.
+    file, until it has been read to its end, is closed, or the block it guards is left. It is read once: to begin again
+    at its end is a ClientClosedError, and never a table without rows.
 
     Raises CorruptRecordError where records cannot be read, when all before them have been handed out:
     ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` goes on behind them.
@@ -136,23 +142,39 @@ class ArrowReader:
         self._positions = consumer.positions()
         self._batches = self._read(consumer)
         self._is_closed = False
+        self._over: str | None = None  # why there is nothing to read any more, None as long as there may be
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Itself; ClientClosedError when it has been read to its end, where every loop would find no rows."""
+        if self._over is not None and not self._is_closed:
+            raise ClientClosedError(self._over)
         return self
 
     def __next__(self) -> pa.RecordBatch:
         if self._is_closed:
             raise ClientClosedError("the reader is closed")
-        return next(self._batches)
+        if self._over is not None and self._over != _READ:
+            raise ClientClosedError(self._over)  # who goes on behind an error must not take it for the end
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._over = _READ
+            raise
+        except BaseException as error:
+            self._over = (
+                f"the reader ended with an error ({error}); go on with another one: "
+                "read_arrow(..., since=reader.positions())"
+            )
+            raise
 
     def read_next_batch(self) -> pa.RecordBatch:
         """The next record batch; StopIteration at the end."""
         return next(self)
 
     def read_all(self) -> pa.Table:
-        """Everything that is left, as one table."""
+        """Everything that is left, as one table; ClientClosedError when the reader has been read to its end."""
         return pa.Table.from_batches(list(self), self.schema)
 
     def read_pandas(self, **options: Any) -> Any:
@@ -165,7 +187,7 @@ class ArrowReader:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """What is left, for a library that insists on a ``pyarrow.RecordBatchReader``."""
-        return pa.RecordBatchReader.from_batches(self.schema, self)
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def positions(self) -> dict[int, int]:
         """The offset of the next row of every partition, as ``since`` takes it: at the end, for the next run."""

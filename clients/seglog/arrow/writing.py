@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from seglog.arrow.columns import check_columns, new_records
+from seglog.arrow.columns import check_columns, check_timestamps, new_records
 from seglog.arrow.encoding import BATCH_BYTES, ArrowEncoder
 from seglog.arrow.reading import ArrowReader
 from seglog.batching import ProducerBatch
@@ -40,12 +40,17 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """What ``write_arrow`` has written, by partition; ``batch_bytes`` counts record batches as they were sent."""
+    """What ``write_arrow`` has written, by partition; ``batch_bytes`` counts record batches as they were sent.
+
+    ``expired_on_arrival`` counts rows that by their timestamps are older than the topic keeps: retention deletes them
+    soon.
+    """
 
     topic: str
     batches: int
     batch_bytes: int
     partitions: Mapping[int, WrittenRange]
+    expired_on_arrival: int = 0
 
     @property
     def records(self) -> int:
@@ -84,7 +89,8 @@ def write_arrow(
 
     Raises DeliveryFailed when rows were not acknowledged: the message says how many were written, and behind a
     failure nothing more is sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a
-    note says how many rows of a stream were written before the one that cannot be.
+    note says how many rows of a stream were written before the one that cannot be. Warns (TimestampWarning) of rows
+    whose timestamps are older than the topic keeps, or look like seconds.
     """
     options = ProducerOptions(
         ack=ack,
@@ -168,6 +174,7 @@ class _Writer:
         self._sent: deque[ProducerBatch] = deque()
         self._batches = 0
         self._batch_bytes = 0
+        self._expired = 0
         self._written: dict[int, WrittenRange] = {}
         self._failures: list[tuple[str, int, int, SeglogError]] = []
 
@@ -178,6 +185,7 @@ class _Writer:
             for batch in _merged(rows):
                 records = new_records(batch, time.time_ns() // 1_000_000, first_row=taken)
                 taken += len(records)
+                self._expired += check_timestamps(records, self._producer.timestamps)
                 for encoded in self._encoder.encode(records):
                     self._batch_bytes += len(encoded.data)
                     self._sent.append(self._producer.send_batch(encoded.partition, encoded.data, encoded.record_count))
@@ -191,7 +199,8 @@ class _Writer:
             if self._written:
                 error.add_note(f"seglog: {count_of(self._count(), 'record')} or more were written before")
             raise
-        return WrittenTable(self._topic, self._batches, self._batch_bytes, dict(sorted(self._written.items())))
+        written = dict(sorted(self._written.items()))
+        return WrittenTable(self._topic, self._batches, self._batch_bytes, written, self._expired)
 
     def _end(self) -> None:
         """Send nothing more, and find out what was written."""

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,8 @@ DEFAULT_SERVER: Final = "localhost:9192"
 CONNECT_SECONDS: Final = 5.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_MOMENT_OPTIONS: Final = ("--from", "--until", "--at", "--timestamp")
+_EVERY_INTERFACE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - to be recognised
+_MOMENT_OPTIONS: Final = ("--from", "--until", "--at", "--timestamp", "--before")
 _LOOKS_RELATIVE: Final = re.compile(r"-\d")
 
 MOMENTS: Final = (
@@ -64,24 +65,36 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 
 def options_from(parsed: argparse.Namespace) -> Options:
-    """Fill in what was not typed: the server from SEGLOG_SERVER, else localhost:9192."""
+    """Fill in what was not typed: the server from SEGLOG_SERVER, else the broker that is configured beside us."""
     values = vars(parsed)
     return Options(
         module=values.pop("module"),
-        server=values.pop("server", None) or os.environ.get("SEGLOG_SERVER") or DEFAULT_SERVER,
+        server=values.pop("server", None) or os.environ.get("SEGLOG_SERVER") or _server_beside(os.environ),
         json=values.pop("json", False),
         connect_timeout=values.pop("connect_timeout", CONNECT_SECONDS),
         values=values,
     )
 
 
+def _server_beside(environ: Mapping[str, str]) -> str:
+    """Where SEGLOG_LISTEN has a broker listen, as in a container that runs one; else localhost:9192."""
+    host, _, port = environ.get("SEGLOG_LISTEN", "").rpartition(":")
+    if not host or not port.isdecimal() or int(port) == 0:
+        return DEFAULT_SERVER
+    return f"{'localhost' if host in _EVERY_INTERFACE else host}:{port}"
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The whole grammar."""
     # The common options stand before or behind the command; SUPPRESS keeps the second parser from undoing the first.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--server", metavar="HOST:PORT", help="the broker (else SEGLOG_SERVER, else localhost:9192)")
+    common.add_argument(
+        "--server",
+        metavar="HOST:PORT",
+        help="the broker (else SEGLOG_SERVER, else where SEGLOG_LISTEN says, else localhost:9192)",
+    )
     common.add_argument("--json", action="store_true", help="output for machines")
-    common.add_argument("--connect-timeout", type=checks.duration, metavar="SECONDS", help="how long to try to connect")
+    common.add_argument("--connect-timeout", type=checks.seconds, metavar="SECONDS", help="how long to try to connect")
     parser = argparse.ArgumentParser(
         prog="seglog", description="Talk to a seglog broker.", parents=[common], epilog=MOMENTS, allow_abbrev=False
     )
@@ -105,6 +118,13 @@ def make_parser() -> argparse.ArgumentParser:
     offsets.add_argument(
         "--partition", type=checks.count, action="append", metavar="N", help="only this one; repeatable"
     )
+    offsets.add_argument(
+        "--position",
+        action="append",
+        metavar="PARTITION:OFFSET",
+        help="how far a reader at this place is behind, and when retention reaches it; repeatable. Or a file with "
+        "json.dumps(consumer.positions()), - for standard input, or `earliest`. Exits with 1 where records are lost",
+    )
     offsets.add_argument("--local", action="store_true", help="read and show times in this machine's zone")
     explain = commands.add_parser(
         "explain", help="say how a seek goes, why a segment is still there, and whose a value is"
@@ -114,8 +134,20 @@ def make_parser() -> argparse.ArgumentParser:
     _add_load_commands(load.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
     spark = commands.add_parser("spark", help="archive, replay, compact and report on topics, with Spark")
     add_spark_commands(spark.add_subparsers(title="commands", metavar="COMMAND", required=True), command)
-    command(commands, "ping", "ping", "Show who answers, its version, uptime and problems.")
+    _add_ping(command(commands, "ping", "ping", "Show who answers, its version, uptime, data directory and problems."))
     return parser
+
+
+def _add_ping(ping: argparse.ArgumentParser) -> None:
+    probes = ping.add_mutually_exclusive_group()
+    probes.add_argument(
+        "--ready",
+        action="store_true",
+        help="exit with 0 when at least one partition can be read, or there is none, whatever its problems; else 1",
+    )
+    probes.add_argument(
+        "--live", action="store_true", help="exit with 0 when it answers at all, whatever it says; else with 3"
+    )
 
 
 def _add_topic_commands(commands: Any, command: Any) -> None:
@@ -144,20 +176,25 @@ def _add_topic_commands(commands: Any, command: Any) -> None:
         "--reset", action="append", default=[], metavar="KEY", help="back to the broker's default; repeatable"
     )
     alter.add_argument("--partitions", type=checks.positive, metavar="N", help="the new, higher number of partitions")
-    truncate = command(commands, "truncate", "topics", "Delete the records of a topic that lie before an offset.")
+    truncate = command(
+        commands, "truncate", "topics", "Delete the records of a topic that lie before an offset or a time."
+    )
     truncate.set_defaults(action="truncate")
     truncate.add_argument("topic")
     truncate.add_argument(
         "--before",
-        type=checks.partition_offset,
+        type=checks.place_of_partition,
         action="append",
         required=True,
-        metavar="PARTITION:OFFSET",
-        help="the first offset to keep, or `end` for none; repeatable",
+        metavar="[PARTITION:]MOMENT",
+        help="the first to keep: a time for all partitions (-7d, 2024-01-01), a time or an offset for one (0:-7d, "
+        "0:5000), or `end` to keep nothing; repeatable",
     )
+    truncate.add_argument("--local", action="store_true", help="read times in this machine's zone")
     delete = command(commands, "delete", "topics", "Delete a topic and its data.")
     delete.set_defaults(action="delete")
     delete.add_argument("topic")
+    delete.add_argument("--yes", action="store_true", help="do not ask; where there is no terminal nothing is asked")
 
 
 def _add_explain_commands(commands: Any, command: Any) -> None:
@@ -214,9 +251,16 @@ def _add_produce(produce: argparse.ArgumentParser) -> None:
         help="what counts as sent: os survives a crash of the broker, disk a power cut (default)",
     )
     produce.add_argument(
-        "--linger-ms", type=checks.duration, default=5.0, metavar="MS", help="how long a batch may wait to fill"
+        "--linger-ms", type=checks.milliseconds, default=5.0, metavar="MS", help="how long a batch may wait to fill"
     )
-    produce.add_argument("--batch-bytes", type=checks.positive, default=256 * 1024, metavar="BYTES")
+    produce.add_argument("--batch-bytes", type=checks.size, default=256 * 1024, metavar="BYTES")
+    produce.add_argument(
+        "--delivery-timeout",
+        type=checks.some_seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long a record may take to be acknowledged, a broker that is away included (default 120)",
+    )
 
 
 def _add_consume(consume: argparse.ArgumentParser) -> None:
@@ -278,7 +322,7 @@ def _add_load_commands(commands: Any, command: Any) -> None:
         verb.add_argument(
             "--batch-records", type=checks.positive, metavar="N", help="records a batch, whatever their size"
         )
-        verb.add_argument("--batch-bytes", type=checks.positive, metavar="BYTES", help="bytes a batch (default 65536)")
+        verb.add_argument("--batch-bytes", type=checks.size, metavar="BYTES", help="bytes a batch (default 65536)")
     consume.add_argument("topic", nargs="?", help="what to read (else a new topic, filled before: 1,000,000 records)")
     consume.add_argument(
         "--from", dest="start", metavar="MOMENT", help="where to start: a MOMENT, earliest (default) or latest"
@@ -287,13 +331,13 @@ def _add_load_commands(commands: Any, command: Any) -> None:
     consume.add_argument("--local", action="store_true", help="read times in this machine's zone")
     consume.add_argument(
         "--batch-bytes",
-        type=checks.positive,
+        type=checks.size,
         metavar="BYTES",
         help="most a fetch brings of a partition (default 1048576)",
     )
     for verb in (produce, consume, roundtrip):
         verb.add_argument(
-            "--record-size", type=checks.positive, default=100, metavar="BYTES", help="bytes of value a record"
+            "--record-size", type=checks.size, default=100, metavar="BYTES", help="bytes of value a record"
         )
         verb.add_argument("--compression", choices=CODECS, default="none")
         verb.add_argument("--partitions", type=checks.positive, metavar="N", help="of a topic that is made (default 1)")
@@ -304,7 +348,7 @@ def _add_load_commands(commands: Any, command: Any) -> None:
             "--duration", type=checks.some_seconds, metavar="SECONDS", help="measure so long (default 10)"
         )
         verb.add_argument("--count", type=checks.positive, metavar="RECORDS", help="measure so many records")
-        verb.add_argument("--warmup", type=checks.duration, metavar="SECONDS", help="not measured, before the rest")
+        verb.add_argument("--warmup", type=checks.seconds, metavar="SECONDS", help="not measured, before the rest")
         verb.add_argument("--seed", type=checks.count, default=0, metavar="N", help="of the records' contents")
 
 

@@ -12,6 +12,7 @@ from seglog.cli.exits import UsageError
 from seglog.client import Client, connect
 from seglog.moments import Moment, parse_moment
 from seglog_protocol.messages import ConfigEntry
+from seglog_protocol.quantities import with_reading
 
 
 def open_client(options: Options) -> Client:
@@ -59,10 +60,13 @@ def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
 
 
 def print_config(config: Mapping[str, ConfigEntry]) -> None:
-    """Every value and where it comes from."""
+    """Every value, durations and sizes also as they are read, where it comes from, and what has no full effect."""
     print_table(
-        ("KEY", "VALUE", "FROM"),
-        [(key, entry.value, f"{entry.origin} {entry.where}".strip()) for key, entry in sorted(config.items())],
+        ("KEY", "VALUE", "FROM", "EFFECT"),
+        [
+            (key, with_reading(key, entry.value), f"{entry.origin} {entry.where}".strip(), entry.shortfall or "")
+            for key, entry in sorted(config.items())
+        ],
     )
 
 

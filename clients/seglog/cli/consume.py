@@ -9,7 +9,7 @@ from seglog.cli.common import moment_of, open_client, warn, zone_of
 from seglog.cli.exits import OK
 from seglog.cli.record_formats import Formatter, as_json, as_raw, text_formatter
 from seglog.consumer import Consumer
-from seglog.fetching import Record
+from seglog.fetching import GO_ON, Record
 from seglog.gaps import ConsumerGap
 from seglog.words import count_of
 from seglog_protocol.errors import CorruptRecordError
@@ -92,7 +92,7 @@ def _past_damage(consumer: Consumer) -> Iterator[Record]:
         except CorruptRecordError as error:
             if error.partition < 0 or error.next_offset <= consumer.positions()[error.partition]:
                 raise  # nobody knows where to go on
-            warn(f"warning: {error.message}; skipped")
+            warn(f"warning: {error.message.partition(GO_ON)[0]}; skipped")
             consumer.seek({error.partition: error.next_offset})
         else:
             return

@@ -5,11 +5,13 @@ A command's module is imported when it is called: a short one does not wait for 
 
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
 
 from seglog.cli import complain
-from seglog.cli.arguments import join_moments, make_parser, options_from, parse
+from seglog.cli.arguments import Options, join_moments, make_parser, options_from, parse
+from seglog.cli.background import told_on_stderr
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
@@ -25,6 +27,11 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
     parser = make_parser()
     options = options_from(parse(parser, join_moments(arguments)))
+    with told_on_stderr():
+        return _run(parser, options)
+
+
+def _run(parser: ArgumentParser, options: Options) -> int:
     try:
         command = import_module(f"seglog.cli.{options.module}")
         code: int = command.run(options)

@@ -4,6 +4,7 @@ from typing import Final
 
 from seglog_protocol.errors import (
     ClientError,
+    ClientTimeoutError,
     ConnectionLostError,
     CorruptRecordError,
     DeliveryFailed,
@@ -29,11 +30,11 @@ class InputError(Exception):
 
 
 def exit_code_of(error: BaseException | None) -> int:
-    """The exit code for an error; for records that were not acknowledged that of their last cause."""
-    if isinstance(error, DeliveryFailed):
+    """The exit code for an error; for records that were not acknowledged in time that of what kept them."""
+    if isinstance(error, DeliveryFailed) or (isinstance(error, ClientTimeoutError) and error.__cause__ is not None):
         return exit_code_of(error.__cause__)
-    if isinstance(error, NotReachableError | ConnectionLostError):
-        return NOT_REACHABLE
+    if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError):
+        return NOT_REACHABLE  # one that takes connections and is silent is none, either
     if isinstance(error, LocalProtocolError | CorruptRecordError):
         return FAILED
     if isinstance(error, ProtocolError):

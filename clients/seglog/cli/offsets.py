@@ -1,13 +1,28 @@
 """``seglog offsets``."""
 
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any, Final
+
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_json, print_table, zone_of
-from seglog.cli.exits import OK, UsageError
-from seglog.moments import AtTime, format_time
+from seglog.cli.common import moment_of, open_client, print_json, print_table, warn, zone_of
+from seglog.cli.exits import FAILED, OK, InputError, UsageError
+from seglog.client import Client
+from seglog.lag import PartitionLag
+from seglog.moments import AtTime, format_time, to_positions
+from seglog.words import count_of, duration_of
+
+_PLACE: Final = re.compile(r"(\d{1,10})[:=](\d{1,19})", re.ASCII)
 
 
 def run(options: Options) -> int:
-    """Show the ends of a topic's partitions, and where a moment is in each."""
+    """Show the ends of a topic's partitions, and where a moment is in each; or how far positions are behind."""
+    if options.position:
+        return _lag(options)
     moment = None if options.at is None else moment_of(options.at, options)
     if moment is not None and not isinstance(moment, AtTime):
         raise UsageError(f"--at {options.at}: write a time, for example -1h, 2019-01-01 or @1546300800000")
@@ -27,3 +42,115 @@ def run(options: Options) -> int:
         rows.append(row)
     print_table([name.upper().replace("_", " ") for name in names], rows)
     return OK
+
+
+# --- Lag --------------------------------------------------------------------------------------------------------------
+
+
+def _lag(options: Options) -> int:
+    """Show how far positions are behind; 1 where records before them are lost, or they are of another log."""
+    if options.at is not None:
+        raise UsageError("--at and --position are different questions: ask one of them")
+    with open_client(options) as client:
+        positions = _positions(client, options)
+        if options.partition is not None:
+            positions = {number: offset for number, offset in positions.items() if number in options.partition}
+        found = list(client.lag(options.topic, positions).values())
+    if options.json:
+        print_json([_as_json(lag) for lag in found])
+    else:
+        titles = ("TOPIC", "PARTITION", "POSITION", "LATEST", "RECORDS", "BEHIND", "NEXT RECORD", "LOST", "KEPT")
+        print_table(titles, [_row(lag, zone_of(options)) for lag in found])
+    wrong = [sentence for lag in found if (sentence := _what_is_wrong(lag)) is not None]
+    for sentence in wrong:
+        warn(sentence)
+    return FAILED if wrong else OK
+
+
+def _positions(client: Client, options: Options) -> dict[int, int]:
+    """What ``--position`` was given, as {partition: offset}."""
+    positions: dict[int, int] = {}
+    for text in options.position:
+        place = _PLACE.fullmatch(text)
+        if place is not None:
+            some = {int(place[1]): int(place[2])}
+        elif text == "earliest":
+            some = {offsets.partition: offsets.earliest for offsets in client.offsets(options.topic)}
+        else:
+            some = _read(text)
+        twice = positions.keys() & some.keys()
+        if twice:
+            raise UsageError(f"--position {text}: partition {min(twice)} has a position already")
+        positions |= some
+    return positions
+
+
+def _read(name: str) -> dict[int, int]:
+    """The positions in a file of JSON."""
+    if name != "-" and not Path(name).exists():
+        raise UsageError(
+            f"--position {name}: that is no PARTITION:OFFSET, for example 0:1200, no file with positions, and not "
+            "`earliest`"
+        )
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("it is no map")  # noqa: TRY301 - wrong as others are
+        return to_positions(value)
+    except (ValueError, TypeError) as error:
+        example = 'for example {"0": 1200, "1": 900}'
+        raise InputError(f"{name} is not what json.dumps(consumer.positions()) writes, {example}: {error}") from error
+
+
+def _as_json(lag: PartitionLag) -> dict[str, Any]:
+    return lag._asdict() | {
+        "records": lag.records,
+        "seconds": lag.seconds,
+        "seconds_to_loss": lag.seconds_to_loss,
+        "lost": lag.lost,
+        "is_beyond_end": lag.is_beyond_end,
+    }
+
+
+def _row(lag: PartitionLag, zone: tzinfo | None) -> Sequence[Any]:
+    behind = "-" if lag.seconds is None or lag.is_beyond_end else duration_of(round(lag.seconds * 1000))
+    return (
+        lag.topic,
+        lag.partition,
+        lag.position,
+        lag.latest,
+        lag.records,
+        behind,
+        format_time(-1 if lag.timestamp is None else lag.timestamp, zone),
+        lag.lost,
+        _kept(lag),
+    )
+
+
+def _kept(lag: PartitionLag) -> str:
+    """For how long what lies at the position is kept."""
+    if not lag.records:
+        return "-"
+    kept = []
+    if lag.loss_from_ms is not None and lag.loss_by_ms is not None:
+        near, far = (duration_of(max(0, moment - lag.now_ms)) for moment in (lag.loss_from_ms, lag.loss_by_ms))
+        kept.append(f"for {near}" if near == far else f"for {near} to {far}")
+    if lag.bytes_to_loss is not None:
+        kept.append(f"for {count_of(lag.bytes_to_loss, 'more byte')}")
+    return " or ".join(kept) or "for ever"
+
+
+def _what_is_wrong(lag: PartitionLag) -> str | None:
+    name = f"{lag.topic}-{lag.partition}"
+    if lag.is_beyond_end:
+        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it is of another log"
+    if lag.lost:
+        why = {"expired": ", they have expired", "truncated": ", they were deleted", "missing": ", they are lost"}.get(
+            lag.earliest_reason or "", ""
+        )
+        return (
+            f"{name}: position {lag.position} is below the earliest offset, {lag.earliest}: "
+            f"{count_of(lag.lost, 'offset')} before it cannot be read any more{why}"
+        )
+    return None

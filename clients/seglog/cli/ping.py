@@ -1,24 +1,77 @@
-"""``seglog ping``: also what containers call to see whether the broker is well."""
+"""``seglog ping``: who answers and how it is, for people, for containers and for probes.
+
+Without an option it exits with 0 when a broker answers that has no problems, 1 when it has some. ``--ready`` asks
+whether it serves, if only for reading, ``--live`` whether it answers at all; both may be so where there are problems.
+"""
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json
-from seglog.cli.exits import OK
+from seglog.cli.exits import FAILED, OK
 from seglog.words import count_of, duration_of
+from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
+from seglog_protocol.messages import HelloReply
 
 
 def run(options: Options) -> int:
-    """Show who answers. 0 when a broker does, whatever problems it reports: starting it anew would not mend them."""
-    with open_client(options) as client:
-        broker = client.broker
-    if options.json:
-        print_json({"server": options.server} | broker.to_wire())
+    """Show who answers; the exit code is the verdict."""
+    try:
+        with open_client(options) as client:
+            broker, server = client.broker, client.server
+    except SeglogError as error:
+        refusal = _refusal(error)
+        if refusal is None or not options.live:
+            raise
+        _print_refusal(refusal, options)
         return OK
+    verdict = _verdict(broker, options)
+    if options.json:
+        print_json({"server": options.server, "ok": verdict == OK, "serving": _serving(broker)} | broker.to_wire())
+    else:
+        _print(broker, server)
+    return verdict
+
+
+def _verdict(broker: HelloReply, options: Options) -> int:
+    if options.live:
+        return OK
+    if options.ready:
+        return OK if _serving(broker) or not broker.partitions else FAILED
+    return FAILED if broker.problems else OK
+
+
+def _serving(broker: HelloReply) -> int:
+    """How many partitions can be read: they are neither offline nor still to be recovered.
+
+    One that takes no records until its disk has room counts: whoever makes room has to reach the broker.
+    """
+    return broker.partitions - broker.offline - (broker.recovery or {}).get("partitions", 0)
+
+
+def _print(broker: HelloReply, server: str) -> None:
     recovery = ""
     if broker.recovery:
         done, size = broker.recovery.get("read_bytes", 0), broker.recovery.get("bytes", 0)
         left = broker.recovery.get("partitions", 0)
         recovery = f"{left} of them still recovering ({done / 1e6:,.0f} of {size / 1e6:,.0f} MB read), "
-    problems = "; ".join(broker.problems) or "no problems"
+    if broker.read_only_until_room:
+        recovery += f"{broker.read_only_until_room} of them read-only until there is room on the disk, "
+    problems = count_of(len(broker.problems), "problem") if broker.problems else "no problems"
     partitions = count_of(broker.partitions, "partition")
-    print(f"{broker.broker} at {client.server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
-    return OK
+    print(f"{broker.broker} at {server}, up {duration_of(broker.uptime_ms)}, {partitions}, {recovery}{problems}")
+    print(f"data in {broker.log_dir or '?'}, cluster id {broker.cluster_id or '?'}")
+    for problem in broker.problems:
+        print(f"problem: {problem}")
+
+
+def _refusal(error: BaseException | None) -> RequestError | StorageError | None:
+    """What a broker said that answered but refused the connection, None when nothing answered."""
+    while error is not None and not isinstance(error, RequestError | StorageError):
+        error = error.__cause__
+    return error
+
+
+def _print_refusal(refusal: SeglogError, options: Options) -> None:
+    if options.json:
+        print_json({"server": options.server, "ok": True, "refusal": error_to_wire(refusal)})
+    else:
+        print(f"a broker answers at {options.server}: {refusal.message}")

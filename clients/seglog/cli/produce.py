@@ -1,28 +1,36 @@
 """``seglog produce``."""
 
+import re
 import sys
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
+from seglog.batching import record_bytes_max
 from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.json_lines import JsonLines
 from seglog.client import Client
 from seglog.producer import Producer
+from seglog.timestamps import TimestampWarning
 from seglog.words import count_of
-from seglog_protocol.errors import DeliveryFailed, UnknownTopicError
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import ClientError, DeliveryFailed, SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
+from seglog_protocol.record_batch import HEADER_SIZE
 
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
 """No record can be larger; a file without line ends must not fill the memory before that is noticed."""
 
 
 _STDIN: Final = "-"
+_VARYING: Final = re.compile(r"[\d,]+")
 
 
 @dataclass(slots=True)
@@ -32,7 +40,21 @@ class Tally:
     sent: int = 0
     bad: int = 0
     expired: int = 0
-    expired_before: int = 0  # epoch ms; what is older than this is older than the topic keeps
+    is_cut: bool = False  # not all of the input was read, because no broker answers
+    reasons: Counter[str] = field(default_factory=Counter)  # what was wrong with bad lines, by kind
+    examples: dict[str, str] = field(default_factory=dict)  # the first of each kind
+
+    def add_bad(self, number: int, error: InputError) -> None:
+        """Line ``number`` is bad; reasons that differ in a number or in what is quoted are of one kind."""
+        kind = _VARYING.sub("", str(error).partition(":")[0])
+        self.bad += 1
+        self.reasons[kind] += 1
+        self.examples.setdefault(kind, f"line {number:,}: {error}")
+
+    def commonest(self) -> str:
+        """Why most bad lines are bad, with the first of them."""
+        kind, count = self.reasons.most_common(1)[0]
+        return f"{self.examples[kind]}" + (f" (and {count - 1:,} like it)" if count > 1 else "")
 
 
 def run(options: Options) -> int:
@@ -47,9 +69,7 @@ def run(options: Options) -> int:
         )
         client = stack.enter_context(open_client(options))
         topic = _topic(client, options.topic)
-        keeps_ms = _keeps_ms(topic)
-        if keeps_ms is not None:
-            tally.expired_before = time.time_ns() // 1_000_000 - keeps_ms
+        warnings.simplefilter("always", TimestampWarning)
         bar = stack.enter_context(_progress_bar(options, source))
         producer = stack.enter_context(
             client.producer(
@@ -58,6 +78,7 @@ def run(options: Options) -> int:
                 linger_ms=options.linger_ms,
                 batch_bytes=options.batch_bytes,
                 compression=options.compression,
+                delivery_timeout=options.delivery_timeout,
             )
         )
         try:
@@ -67,16 +88,25 @@ def run(options: Options) -> int:
             interrupt.add_note(f"{count_of(tally.sent, 'record')} read and handed over until then")
             raise
         except DeliveryFailed as error:
-            stored = tally.sent - sum(count for _, _, count, _ in error.failures)
+            stored = tally.sent - error.records
             sent = count_of(tally.sent, "record")
-            is_refused = any(not getattr(reason, "retriable", False) for _, _, _, reason in error.failures)
+            is_refused = any(_is_refusal(reason) for _, _, _, reason in error.failures)
             why = "; one bad record fails the batch it is in" if is_refused else ""
-            error.add_note(f"acknowledged: {stored:,} of {sent}{why}")
+            rest = "; what follows them was not read" if tally.is_cut else ""
+            error.add_note(f"acknowledged: {stored:,} of {sent}{why}{rest}")
             raise
+    tally.expired = producer.expired_on_arrival
     _report(options, topic, tally, time.monotonic() - started)
     if bad is not None:
         raise bad
+    if tally.bad and not tally.sent:
+        raise InputError(f"every line is bad, {tally.bad:,} in all, and nothing was sent; {tally.commonest()}")
     return OK
+
+
+def _is_refusal(reason: BaseException) -> bool:
+    """Whether the records themselves were not acceptable, rather than not answered for in time."""
+    return isinstance(reason, SeglogError) and not isinstance(reason, ClientError) and not reason.retriable
 
 
 def _topic(client: Client, name: str) -> TopicDescription:
@@ -110,23 +140,40 @@ def _send_all(source: BinaryIO, producer: Producer, options: Options, tally: Tal
         try:
             if len(line) > LINE_BYTES_MAX:
                 raise InputError(f"longer than {LINE_BYTES_MAX:,} bytes")  # noqa: TRY301 - a bad line like others
+            _check_size(producer, key, line, headers)  # before it is parsed, which takes many times its size
             if json_lines is not None:
                 if not line or line.isspace():
                     continue
                 key, timestamp = json_lines.parse(line)
+                _check_size(producer, key, line, headers)
         except InputError as error:
             if not options.skip_bad:
                 return InputError(
                     f"line {number:,} is bad: {error}; {count_of(tally.sent, 'record')} before it sent "
                     "(--skip-bad counts bad lines instead)"
                 )
-            tally.bad += 1
+            tally.add_bad(number, error)
             continue
+        if producer.has_expired:
+            tally.is_cut = True  # else each bufferful would wait once more as long
+            return None
         producer.send(line, key, timestamp=timestamp, partition=options.partition, headers=headers)
         tally.sent += 1
-        if timestamp is not None and timestamp < tally.expired_before:
-            tally.expired += 1
     return None
+
+
+def _check_size(producer: Producer, key: bytes | None, line: bytes, headers: list[tuple[str, bytes]]) -> None:
+    """InputError for a line that no batch of the topic can hold, compressed as it would be."""
+    limit, options = producer.batch_bytes_max, producer.options
+    pairs = tuple(headers)
+    if HEADER_SIZE + record_bytes_max(key, line, pairs) <= limit:
+        return
+    size = len(encode_batch([(0, key, line, pairs)], codec=options.codec, level=options.compression_level))
+    if size > limit:
+        raise InputError(
+            f"{size:,} bytes are more than a batch of {producer.topic} may have ({limit:,}, the smaller of "
+            "max.message.bytes and segment.bytes)"
+        )
 
 
 def _lines(source: BinaryIO, bar: Any) -> Iterator[bytes]:
@@ -164,25 +211,13 @@ def _progress_bar(options: Options, source: BinaryIO) -> Any:
     return tqdm(total=size or None, unit="B", unit_scale=True, desc=options.topic, leave=False, disable=source.isatty())
 
 
-def _keeps_ms(topic: TopicDescription) -> int | None:
-    """For how long the topic keeps a record by its own timestamp; None: for ever, or by another clock."""
-    config = {key: entry.value for key, entry in (topic.config or {}).items()}
-    if "delete" not in config.get("cleanup.policy", "delete"):
-        return None
-    if config.get("message.timestamp.type") == "LogAppendTime":
-        return None
-    try:
-        keeps = int(config.get("retention.ms", "-1"))
-    except ValueError:
-        return None
-    return keeps if keeps >= 0 else None
-
-
 def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: float) -> None:
     if tally.expired:
+        entry = (topic.config or {}).get("retention.ms")
+        keeps = "" if entry is None else f" (retention.ms={entry.value})"
         warn(
-            f"warning: {count_of(tally.expired, 'record')} expired on arrival: older than {topic.name} keeps "
-            f"(retention.ms={_keeps_ms(topic)}) and to be deleted"
+            f"warning: {count_of(tally.expired, 'record')} expired on arrival: older than {topic.name} keeps{keeps} "
+            "and to be deleted"
         )
     if options.json:
         print_json(
@@ -191,13 +226,14 @@ def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: fl
                 "records": tally.sent,
                 "bad_lines": tally.bad,
                 "expired_on_arrival": tally.expired,
+                "commonest_bad_line": tally.commonest() if tally.bad else None,
                 "partitions": topic.partitions,
                 "seconds": round(seconds, 3),
                 "ack": options.ack,
             }
         )
         return
-    skipped = f", {count_of(tally.bad, 'bad line')} skipped" if tally.bad else ""
+    skipped = f", {count_of(tally.bad, 'bad line')} skipped: {tally.commonest()}" if tally.bad else ""
     rate = f" ({tally.sent / seconds:,.0f}/s)" if tally.sent > 1 and seconds > 0 else ""
     where = f"{topic.name} ({count_of(topic.partitions, 'partition')})"
     warn(f"{count_of(tally.sent, 'record')} to {where} in {seconds:.1f} s{rate}, ack {options.ack}{skipped}")

@@ -15,7 +15,7 @@ from seglog.words import count_of, duration_of
 from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")
-_FATES: Final = {"expired": "have expired", "truncated": "were deleted"}
+_FATES: Final = {"expired": "have expired", "truncated": "were deleted", "missing": "are missing"}
 _WIDTH_MIN: Final = 40
 
 

@@ -30,7 +30,7 @@ def add_spark_commands(commands: Any, command: Any) -> None:
         help="the archive: one folder a partition, and a manifest; made if missing, and gone on with if it is there",
     )
     archive.add_argument(
-        "--target-file-mb", type=checks.positive, default=128, metavar="MB", help="bytes of the log that make a file"
+        "--target-file-mb", type=checks.mebibytes, default=128, metavar="MB", help="bytes of the log that make a file"
     )
     archive.add_argument("--compression", choices=_CODECS, default="zstd", help="of the files")
     archive.add_argument("--durable-only", action="store_true", help="only what survives a power cut of the broker")

@@ -1,11 +1,13 @@
 """``seglog topic create | list | describe | alter | truncate | delete``."""
 
+import sys
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import open_client, print_config, print_json, print_table, warn
-from seglog.cli.exits import OK, UsageError
+from seglog.cli.common import moment_of, open_client, print_config, print_json, print_table, warn
+from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.client import Client
+from seglog.moments import AtOffset, AtTime, Edge
 from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 
@@ -69,7 +71,7 @@ def _alter(client: Client, options: Options) -> int:
 
 
 def _truncate(client: Client, options: Options) -> int:
-    earliest = client.truncate_topic(options.topic, dict(options.before))
+    earliest = client.truncate_topic(options.topic, _first_to_keep(client, options))
     if options.json:
         print_json([{"topic": options.topic, "partition": p, "earliest": offset} for p, offset in earliest.items()])
     else:
@@ -77,13 +79,44 @@ def _truncate(client: Client, options: Options) -> int:
     return OK
 
 
+def _first_to_keep(client: Client, options: Options) -> dict[int, int | None]:
+    """What ``--before`` says for each partition, None for nothing; for one partition is stronger than for all."""
+    chosen: dict[int, int | None] = {}
+    for partition, place in sorted(options.before, key=lambda before: before[0] is not None):
+        if place == "end" and partition is not None:
+            chosen[partition] = None
+            continue
+        moment = Edge.LATEST if place == "end" else moment_of(place, options)
+        if isinstance(moment, AtOffset):
+            if partition is None:
+                raise UsageError(f"--before {place} is an offset and needs its partition, for example 0:{place}")
+            chosen[partition] = moment.offset
+            continue
+        at = moment if isinstance(moment, AtTime) else None
+        for found in client.offsets(options.topic, at, partitions=None if partition is None else [partition]):
+            # Where no record is that new, all there are now go; what arrives meanwhile stays.
+            end = found.latest if found.offset is None else found.offset
+            chosen[found.partition] = found.earliest if moment is Edge.EARLIEST else end
+    return chosen
+
+
 def _delete(client: Client, options: Options) -> int:
+    if sys.stdin.isatty() and sys.stderr.isatty() and not options.yes and not _is_confirmed(client, options.topic):
+        warn(f"{options.topic} is not deleted")
+        return FAILED
     client.delete_topic(options.topic)
     if options.json:
         print_json({"topic": options.topic})
     else:
         print(f"{options.topic}: deleted")
     return OK
+
+
+def _is_confirmed(client: Client, name: str) -> bool:
+    topic = client.describe_topic(name)
+    what = f"{count_of(topic.partitions, 'partition')}, {count_of(topic.size, 'byte')}"
+    print(f"Delete topic {name} ({what}) for ever? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 _ACTIONS = {

@@ -62,7 +62,7 @@ class DirectoryConsumer(ConsumerBase):
         assert wanted.offset is not None
         data, error = memoryview(b""), None
         try:
-            data = files.read(wanted.offset, wanted.max_bytes)
+            data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
         except SeglogError as found:
             error = found
         # Looked up after the bytes: compaction is noted before it takes anything.

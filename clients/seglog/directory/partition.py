@@ -12,13 +12,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from seglog.directory.segment import SegmentFile
+from seglog.directory.segment import LocatedBatch, SegmentFile
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import (
     CLEANER_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     MalformedCheckpointError,
+    decode_checkpoint,
     decode_offsets,
 )
 from seglog_protocol.errors import (
@@ -171,73 +173,87 @@ class PartitionFiles:
             return 0
 
     def _earliest(self, segments: Mapping[int, str]) -> int:
-        return max(min(segments, default=0), self._checkpoint(LOG_START_CHECKPOINT))
+        """The first offset that can be read. A damaged checkpoint neither hides records nor brings any back."""
+        state = self._state()
+        noted = [offset for name in ("deleted_before", "log_start") if isinstance(offset := state.get(name), int)]
+        known = max([min(segments, default=0), *noted])
+        claimed = self._checkpoint(LOG_START_CHECKPOINT)
+        if isinstance(state.get("log_start"), int):  # which seglog writes first
+            return known if claimed > known and claimed != self._first_epoch_start() else max(claimed, known)
+        last = max(segments, default=0)
+        if claimed <= max(known, last) or not segments:
+            return max(claimed, known)
+        with closing(self._open(last, segments)) as segment:
+            return known if claimed > self._end_of(segment) else claimed
+
+    def _first_epoch_start(self) -> int | None:
+        """Where Kafka has moved the first leader epoch, with the log start; None where nothing says so."""
+        try:
+            entries = decode_checkpoint((self._directory / LEADER_EPOCH_CHECKPOINT).read_bytes(), 2)
+            return int(entries[0][1]) if entries else None
+        except (FileNotFoundError, MalformedCheckpointError, ValueError):
+            return None
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, bytes_max: int) -> memoryview:
+    def read(self, offset: int, bytes_max: int, *, verify: bool = False) -> memoryview:
         """Whole batches from the one that holds or follows ``offset``, at least one of them; nothing at the end.
 
-        Checksums are not looked at. OffsetOutOfRangeError below the first offset there is; CorruptRecordError with the
-        range where the bytes are no batches.
+        What continues the last read is taken as it is: its reader holds it against its checksums. Else, and with
+        ``verify``, it is one batch that is sound. OffsetOutOfRangeError below the first offset there is;
+        CorruptRecordError names what is damaged, from ``offset`` up to the next sound batch.
         """
         place = self._place
-        if place is None or place.offset != offset:
-            place = self._seek(offset)
-        for _ in range(LOOKS_MAX):
-            if place is None:
-                return memoryview(b"")
+        if not verify and place is not None and place.offset == offset:
             data = place.segment.pread(max(bytes_max, HEADER_SIZE), place.position)
             size, following = _whole(data, place.limit)
             if not size and len(data) >= HEADER_SIZE and why_implausible(header := parse_header(data)) is None:
                 data = place.segment.pread(header.size, place.position)  # one that is larger than ``bytes_max``
                 size, following = _whole(data, place.limit)
-            if size:
+            if size and parse_header(data).base_offset == offset:
                 self._place = _Place(place.segment, place.position + size, following, place.limit)
                 return memoryview(data)[:size]
-            place = self._seek(offset)  # behind the segment's end, or in front of damage: told by who looks for it
-        raise self._restless()
+        # Behind the segment's end, at a hole, or in front of damage; and no checksum covers where a batch begins.
+        return self._seek(offset)
 
-    def _seek(self, offset: int) -> _Place | None:
-        """The batch that holds or follows ``offset``; None at the end."""
+    def _seek(self, offset: int) -> memoryview:
+        """The sound batch that holds ``offset``, or follows it behind nothing but a hole; nothing at the end."""
         self.close()
 
-        def look(segments: Mapping[int, str]) -> _Place | None:
+        def look(segments: Mapping[int, str]) -> bytes:
             earliest = self._earliest(segments)
             if offset < earliest:
                 raise self._out_of_range(offset, earliest)
             bases = sorted(segments)
+            has_damage = False  # between ``offset`` and what is looked at
             for number in range(max(0, bisect_right(bases, offset) - 1), len(bases)):
+                limit = bases[number + 1] if number + 1 < len(bases) else names.OFFSET_MAX
                 segment = self._open(bases[number], segments)
                 try:
-                    place = self._find(segment, offset, bases[number + 1 :])
-                except BaseException:
-                    segment.close()
-                    raise
-                if place is not None:
-                    self._place = place
-                    return place
-                segment.close()
-            return None
+                    found, is_behind_damage = _sound_for(segment, offset, limit)
+                    has_damage = has_damage or is_behind_damage
+                    if found is not None and has_damage and found.header.base_offset > offset:
+                        raise self._damaged(segment, found.position, offset, found.header.base_offset)
+                    if found is not None:
+                        data = segment.pread(found.header.size, found.position)
+                        self._place = _Place(segment, found.end, found.header.next_offset, limit)
+                        return data
+                finally:
+                    if self._place is None:
+                        segment.close()
+            return b""
 
-        return self._look(look)[1]
-
-    def _find(self, segment: SegmentFile, offset: int, later: list[int]) -> _Place | None:
-        """As ``_seek``, in one segment; ``later`` are the bases of those behind it."""
-        end, limit = 0, later[0] if later else names.OFFSET_MAX
-        for found in segment.walk(segment.floor(offset)):
-            end = found.end
-            base = found.header.base_offset
-            if found.header.last_offset < offset:
-                continue
-            if found.header.last_offset >= limit:  # no checksum covers it: the last one's offset is wrong
-                raise self._damaged(segment, end, offset, max(offset + 1, limit))
-            if found.behind_damage and base > offset:
-                raise self._damaged(segment, found.position, offset, base)
-            return _Place(segment, found.position, offset, limit)
-        if later and end < segment.size:
-            raise self._damaged(segment, end, offset, max(offset + 1, later[0]))
-        return None
+        data = self._look(look)[1]
+        if not data and offset < (latest := self.ends().latest):
+            raise CorruptRecordError(
+                f"offsets {offset} to {latest - 1} of {self.topic}-{self.partition} cannot be read: nothing sound "
+                "follows in the files",
+                topic=self.topic,
+                partition=self.partition,
+                start_offset=offset,
+                next_offset=latest,
+            )
+        return memoryview(data)
 
     def find_time(self, timestamp: int) -> int | None:
         """The offset of the first record that can be read whose timestamp (ms) is at or after this one."""
@@ -257,10 +273,9 @@ class PartitionFiles:
         return self._look(look)[1]
 
     def _first_at(self, segment: SegmentFile, timestamp: int, ends: Ends, *, is_last: bool) -> int | None:
-        times = segment.times()
-        if not is_last and times.largest is not None and times.largest < timestamp:
+        if not is_last and (largest := segment.largest_time()) is not None and largest < timestamp:
             return None  # it was closed with an entry for its largest
-        for found in segment.walk(segment.floor(max(times.floor(timestamp), ends.earliest))):
+        for found in segment.walk(segment.floor(max(segment.before_time(timestamp), ends.earliest))):
             header = found.header
             if header.max_timestamp < timestamp or header.last_offset < ends.earliest:
                 continue
@@ -344,7 +359,7 @@ class PartitionFiles:
             requested=offset,
             earliest=earliest,
             latest=self.ends().latest,
-            reason="truncated" if reason == "truncated" else "expired",
+            reason=reason if reason in {"truncated", "missing"} else "expired",
         )
 
     def _damaged(self, segment: SegmentFile, position: int, offset: int, following: int) -> CorruptRecordError:
@@ -358,6 +373,36 @@ class PartitionFiles:
             start_offset=offset,
             next_offset=following,
         )
+
+
+def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBatch | None, bool]:
+    """The first sound batch of one segment that reaches ``offset``, and whether damage lies before it.
+
+    Of two batches that overlap one has a wrong offset: that one counts as damage. Without such a batch the second says
+    whether damage lies anywhere behind those below ``offset``.
+    """
+    candidate: LocatedBatch | None = None
+    expected, follows = segment.base_offset, False
+    has_damage = False
+    end = segment.floor(max(segment.base_offset, offset - 1))
+    for found in segment.sound(end):
+        base, last = found.header.base_offset, found.header.last_offset
+        end = found.end
+        if candidate is not None:
+            if base > candidate.header.last_offset:
+                return candidate, has_damage
+            has_damage = True
+            if follows:
+                continue
+            candidate = None  # it follows nothing, and overlaps with what is behind it
+        has_damage = has_damage or found.behind_damage
+        if last >= limit or base < expected:
+            has_damage = True
+        elif last < offset:
+            expected, has_damage = found.header.next_offset, False
+        else:
+            candidate, follows = found, base == expected
+    return candidate, has_damage or (candidate is None and end < segment.size)
 
 
 def _whole(data: bytes, limit: int) -> tuple[int, int]:

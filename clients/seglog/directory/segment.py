@@ -6,15 +6,29 @@ segment is walked from its beginning.
 """
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from seglog_protocol import segment_files as names
-from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
+from seglog_protocol.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    parse_header,
+    verify_crc,
+    why_implausible,
+)
 
 _WALK_BYTES: Final = 64 * 1024
 """Read at a time while headers are walked: a few hundred of the smallest batches, and no more than one of the usual."""
+
+_SEARCH_BYTES: Final = 1024 * 1024
+"""Read at a time while the next sound batch is searched for."""
+
+_MAGIC: Final = bytes([MAGIC])
 
 
 class LocatedBatch(NamedTuple):
@@ -95,6 +109,46 @@ class SegmentFile:
                 return
             position, behind_damage = following, True
 
+    def sound(self, position: int) -> Iterator[LocatedBatch]:
+        """Batches from ``position`` on that match their checksums, whatever lies between them is not looked at.
+
+        Where a batch does not, its length may still lead to the next one; if not, every place is tried.
+        """
+        size = self.size
+        behind_damage = False
+        while position + HEADER_SIZE <= size:
+            found = self._sound_at(position, size)
+            if found is None:
+                header = parse_header(self.pread(HEADER_SIZE, position))
+                if why_implausible(header) is None and self._sound_at(position + header.size, size) is not None:
+                    position += header.size
+                else:
+                    position = self._next_sound(position + 1, size)
+                behind_damage = True
+                continue
+            yield LocatedBatch(position, found, behind_damage)
+            position, behind_damage = position + found.size, False
+
+    def _sound_at(self, position: int, size: int) -> BatchHeader | None:
+        data = self.pread(HEADER_SIZE, position)
+        if len(data) < HEADER_SIZE or why_implausible(header := parse_header(data)) is not None:
+            return None
+        if position + header.size > size or not verify_crc(self.pread(header.size, position), 0, header):
+            return None
+        return header
+
+    def _next_sound(self, position: int, size: int) -> int:
+        """The first position from this one on where a sound batch begins; ``size`` where none does."""
+        while position + HEADER_SIZE <= size:
+            window = self.pread(_SEARCH_BYTES, position)
+            at = window.find(_MAGIC, MAGIC_POSITION)
+            while at >= 0:
+                if self._sound_at(position + at - MAGIC_POSITION, size) is not None:
+                    return position + at - MAGIC_POSITION
+                at = window.find(_MAGIC, at + 1)
+            position += max(1, len(window) - MAGIC_POSITION)
+        return size
+
     def find(self, offset: int) -> LocatedBatch | None:
         """The first batch whose last offset is at or above ``offset``."""
         for found in self.walk(self.floor(offset)):
@@ -136,10 +190,48 @@ class SegmentFile:
         header = parse_header(data)
         return why_implausible(header) is None and header.last_offset == self.base_offset + entry.relative_offset
 
-    def times(self) -> "Times":
-        """What the time index says."""
+    def largest_time(self) -> int | None:
+        """The largest timestamp (ms) of a closed segment, as its time index says; None where that is not believed."""
+        times = self._times()
+        if not times or not self._bears_out(times, len(times) - 1):
+            return None
+        largest = times[-1].timestamp
+        is_youngest = all(found.header.max_timestamp <= largest for found in self.walk(self.floor()))
+        return largest if is_youngest else None
+
+    def before_time(self, timestamp: int) -> int:
+        """An offset below which no record has a timestamp at or above ``timestamp`` (ms)."""
+        times = self._times()
+        # An entry (t, o) speaks of timestamps above t: one that is equal may lie before o.
+        number = bisect_left(times, timestamp, key=lambda entry: entry.timestamp) - 1
+        if number < 0 or not self._bears_out(times, number):
+            return self.base_offset
+        return self.base_offset + times[number].relative_offset
+
+    def _bears_out(self, times: list[names.TimeEntry], number: int) -> bool:
+        """Whether log and neighbours agree with an entry.
+
+        It names the earliest batch of its time behind the offset entry before it, and no batch between is younger.
+        """
+        entry = times[number]
+        before, after = times[max(0, number - 1)], times[min(number + 1, len(times) - 1)]
+        if not before.relative_offset <= entry.relative_offset <= after.relative_offset:
+            return False
+        if not before.timestamp <= entry.timestamp <= after.timestamp:
+            return False
+        offset = self.base_offset + entry.relative_offset
+        for found in self.walk(self.floor(max(self.base_offset, offset - 1))):
+            header = found.header
+            if header.last_offset >= offset:
+                return header.base_offset <= offset and header.max_timestamp == entry.timestamp
+            if header.max_timestamp >= entry.timestamp:
+                return False
+        return False
+
+    def _times(self) -> list[names.TimeEntry]:
+        """The entries of the time index, none where it cannot be one."""
         data = self._index(names.TIME_INDEX_SUFFIX, names.TIME_ENTRY.size)
-        return Times(b"" if names.time_index_problem(data) is not None else data, self.base_offset)
+        return [] if names.time_index_problem(data) is not None else list(names.time_entries(data))
 
     def _index(self, suffix: str, entry_size: int) -> bytes:
         """The entries of an index; nothing where there is no such file, or one that was cut."""
@@ -153,23 +245,3 @@ class SegmentFile:
         # An entry may end in zeros too, but none consists of them: the first batch of a log is never indexed.
         filled = -(-len(content.rstrip(b"\0")) // entry_size)
         return content[: filled * entry_size]
-
-
-class Times(NamedTuple):
-    """The entries of a time index."""
-
-    data: bytes
-    base_offset: int
-
-    @property
-    def largest(self) -> int | None:
-        """The largest timestamp there is an entry for, None without entries."""
-        count = len(self.data) // names.TIME_ENTRY.size
-        return names.time_entry(self.data, count - 1).timestamp if count else None
-
-    def floor(self, timestamp: int) -> int:
-        """An offset below which no record has a timestamp at or above ``timestamp`` (ms)."""
-        count = len(self.data) // names.TIME_ENTRY.size
-        # An entry (t, o) speaks of timestamps above t: one that is equal may lie before o.
-        number = names.find_time_floor(self.data, count, timestamp - 1)
-        return self.base_offset + (names.time_entry(self.data, number).relative_offset if number >= 0 else 0)

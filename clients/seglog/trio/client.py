@@ -16,9 +16,11 @@ from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_S
 from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
 from seglog.fetching import OutOfRange, PartitionState
 from seglog.gaps import ConsumerGap
+from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import Moment
 from seglog.sending import ABORT_WAIT_SECONDS, ProducerOptions
 from seglog.starting import PartitionOffsets, Place, offsets_at
+from seglog.timestamps import TimestampWatch
 from seglog.trio.background import Background
 from seglog.trio.consumer import Consumer
 from seglog.trio.dialer import Dialer
@@ -103,6 +105,7 @@ class Client:
         self._dialing = trio.Lock()
         self._is_closed = False
         self._producers: set[Producer] = set()
+        self._timestamps: dict[str, TimestampWatch] = {}
         self._consumers: set[Consumer] = set()
 
     @property
@@ -161,7 +164,10 @@ class Client:
         return await self.converse(topics.truncate_topic(name, before))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data; UnknownTopicError names the nearest one there is."""
+        """Delete a topic and its data; UnknownTopicError names the nearest one there is.
+
+        Its files leave the disk after the topic's ``file.delete.delay.ms``.
+        """
         await self.converse(topics.delete_topic(name))
 
     async def topics(self) -> list[TopicDescription]:
@@ -179,6 +185,13 @@ class Client:
     ) -> list[PartitionOffsets]:
         """The ends of every partition, and with ``at`` its first record at or after that moment."""
         return await self.converse(offsets_at(topic, at, partitions))
+
+    async def lag(self, topic: str, positions: Mapping[int, int] | Mapping[str, int]) -> dict[int, PartitionLag]:
+        """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
+
+        A position below the earliest offset or beyond the end is no error; its ``PartitionLag`` says so.
+        """
+        return await self.converse(look_up_lag(topic, positions))
 
     @property
     def explain(self) -> "Explain":
@@ -219,14 +232,21 @@ class Client:
         async def opened() -> Producer:
             may_create = options.may_create and self.broker.auto_create_topics
             description = await self.converse(topics.describe_for_producing(topic, may_create=may_create))
-            epoch = await self.converse(producing.new_producer()) if options.needs_producer_id else None
+            epoch = None
+            if options.needs_producer_id:
+                epoch = await self.converse(producing.new_producer(options.delivery_timeout))
             link = await self._dial()
-            producer = Producer(self._dialer, link, description, options, self._background, epoch)
+            watch = self.timestamps(topic)
+            producer = Producer(self._dialer, link, description, options, self._background, epoch, watch)
             self._producers.add(producer)
             producer.on_closed = lambda: self._producers.discard(producer)
             return producer
 
         return Opening(opened)
+
+    def timestamps(self, topic: str) -> TimestampWatch:
+        """What is known of the timestamps that a topic keeps; warnings about them come once for each client."""
+        return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
     def consumer(
         self,
@@ -246,11 +266,12 @@ class Client:
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
         a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
-        "latest". A partition stops at its first record at or after ``until``, and without ``follow`` at the end seen
-        now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset that is not
-        in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record before the
-        record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
-        partition_bytes.
+        "latest". Partitions that a mapping does not name begin at the earliest, as do those that are added to the topic
+        while it is followed. A partition stops at its first record at or after ``until``, and without ``follow`` at the
+        end seen now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset
+        that is not in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record
+        before the record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max,
+        fetch_bytes, partition_bytes.
         """
         options = ConsumerOptions(
             partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits

@@ -12,6 +12,7 @@ import trio
 
 from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
 from seglog.fetching import FetchedBatch, PartitionState, Record
+from seglog.lag import PartitionLag
 from seglog.starting import Place
 from seglog.trio.dialer import Dialer
 from seglog.trio.link import Answer, Link
@@ -55,11 +56,12 @@ class Consumer(ConsumerBase):
     def __aiter__(self) -> "Items[Record]":
         """Records in order within each partition.
 
-        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never. Raises
+        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never; that reads
+        partitions which are added to the topic, too, from their earliest record, unless ``partitions`` is given. Raises
         CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
         behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory; InconsistentTopicIdError when the
-        topic was deleted and made again.
+        InconsistentClusterIdError when it comes back with another log directory; UnknownTopicError when the
+        topic is deleted, and InconsistentTopicIdError when it has been made again by the time that is seen.
         """
         return Items(self, self._records)
 
@@ -115,6 +117,9 @@ class Consumer(ConsumerBase):
         asked.reply = answer.reply
         link.forget(answer)
         self._take(asked, trio.current_time(), self._dialer.server)
+        added = self._where_added()
+        if added is not None:
+            self._fetcher.read_too(await link.converse(added, seconds=self._seconds))
         try:
             await self._ask(link)
         except SeglogError:
@@ -139,6 +144,22 @@ class Consumer(ConsumerBase):
             asked.request_id = answer.request_id
             self._forgotten(asked)
         return True
+
+    async def lag(self) -> dict[int, PartitionLag]:
+        """How far every partition is behind, in records and seconds, and when retention reaches its position.
+
+        Asks the broker, as things are now; ``records_behind`` asks for nothing. Raises what a fetch raises.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._is_closed:
+            raise self._closed()
+        try:
+            link = await self._connected(self.options.reconnect_timeout)
+            return await link.converse(self._lag(), seconds=self._seconds)
+        except ConnectionLostError:
+            self._disconnect()
+            link = await self._connected(self.options.reconnect_timeout)
+            return await link.converse(self._lag(), seconds=self._seconds)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 

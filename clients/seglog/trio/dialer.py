@@ -4,7 +4,15 @@ import trio
 
 from seglog.address import Address
 from seglog.conversations import ask
-from seglog.dialing import Attempts, attempt_seconds, check_cluster, hello_request, refused, saying_hello
+from seglog.dialing import (
+    Attempts,
+    Outage,
+    check_cluster,
+    hello_request,
+    is_unknown_host,
+    refused,
+    saying_hello,
+)
 from seglog.trio.background import Background
 from seglog.trio.link import Link
 from seglog.trio.transport import Opener, Transport
@@ -19,17 +27,25 @@ class Dialer:
     """
 
     def __init__(
-        self, address: Address, client_id: str, background: Background, opener: Opener, cluster_id: str = ""
+        self,
+        address: Address,
+        client_id: str,
+        background: Background,
+        opener: Opener,
+        cluster_id: str = "",
+        outage: Outage | None = None,
     ) -> None:
         self.address = address
         self.client_id = client_id
         self.cluster_id = cluster_id
         self._background = background
         self._opener = opener
+        self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
         """For links to the same log directory as this one's."""
-        return Dialer(self.address, self.client_id, self._background, self._opener, link.hello.cluster_id)
+        cluster_id = link.hello.cluster_id
+        return Dialer(self.address, self.client_id, self._background, self._opener, cluster_id, self._outage)
 
     @property
     def server(self) -> str:
@@ -40,19 +56,30 @@ class Dialer:
         """A link, after as many attempts as fit into ``seconds``; at least one is made.
 
         NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
-        a seglog broker, is raised at once.
+        a seglog broker, is raised at once, and so is a host that does not exist, unless it was there before.
         """
         attempts = Attempts(seconds, trio.current_time())
         while True:
             try:
                 return await self.dial_once(attempts.seconds(trio.current_time()))
             except NotReachableError as error:
+                if is_unknown_host(error) and not self._outage.has_answered:
+                    raise
                 delay = attempts.failed(error, trio.current_time())
             await trio.sleep(delay)
 
     async def dial_once(self, seconds: float) -> Link:
         """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
-        seconds = attempt_seconds(seconds)
+        began = trio.current_time()
+        try:
+            link = await self._dial_once(self._outage.attempt_seconds(seconds))
+        except NotReachableError as error:
+            self._outage.failed(error, began, trio.current_time())
+            raise
+        self._outage.ended(trio.current_time())
+        return link
+
+    async def _dial_once(self, seconds: float) -> Link:
         transport = await self._connected(seconds)
         try:
             link = Link(transport, self.server, self._background)

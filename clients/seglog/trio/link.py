@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import trio
 
-from seglog.connection import Connection, Reply, Unsent
+from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse_async
 from seglog.failures import copied
 from seglog.trio.background import Background
@@ -63,7 +63,7 @@ class Link:
         answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds:g} s")
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds:.3g} s")
         finally:
             self.forget(answer)
         assert answer.reply is not None
@@ -86,21 +86,28 @@ class Link:
         self.abandon(answer.request_id)
 
     async def send(
-        self, request: Request, payload: Sequence[Buffer] = (), *, on_reply: Handler | None, seconds: float
+        self,
+        request: Request,
+        payload: Sequence[Buffer] = (),
+        *,
+        on_reply: Handler | None,
+        seconds: float,
+        on_stalled: Callable[[], bool] | None = None,
     ) -> int:
         """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
 
-        ClientTimeoutError when the broker takes nothing for ``seconds``; the link stays usable only if none of
-        the request has been written by then.
+        ClientTimeoutError when it is not written within ``seconds``; the link stays usable only if none of the request
+        has been written by then. While the broker takes nothing, ``on_stalled`` is called every half second, and says
+        whether to go on; with False the time counts as over.
         """
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(seconds) as scope:
             async with self._writing:
                 self.raise_failure()
                 request_id, buffers = self._connection.send(request, payload, is_answered=on_reply is not None)
                 if on_reply is not None:
                     self._handlers[request_id] = on_reply
                 try:
-                    await self._write(Unsent(buffers))
+                    await self._write(Unsent(buffers), scope, on_stalled)
                 except BaseException:
                     self.abandon(request_id)
                     raise
@@ -138,10 +145,13 @@ class Link:
 
     # --- Bytes --------------------------------------------------------------------------------------------------------
 
-    async def _write(self, unsent: Unsent) -> None:
+    async def _write(self, unsent: Unsent, scope: trio.CancelScope, on_stalled: Callable[[], bool] | None) -> None:
         try:
             while not unsent.is_done:
-                unsent.written(await self._transport.send_some(unsent.buffers()))
+                with trio.move_on_after(STALLED_SECONDS) as stalled:
+                    unsent.written(await self._transport.send_some(unsent.buffers()))
+                if stalled.cancelled_caught and on_stalled is not None and not on_stalled():
+                    scope.cancel()
         except OSError as error:
             self.fail(self._broken(error))
             self.raise_failure()  # which may be an older one: closing breaks what others are doing

@@ -8,6 +8,7 @@ cancelled afterwards, unless the producer's own block is left by an exception.
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -24,13 +25,16 @@ from seglog.sending import (
     ProducerOptions,
     Sender,
     Sent,
+    append_version,
 )
+from seglog.timestamps import TimestampWatch
+from seglog.topics import describe_topic
 from seglog.trio.background import Background
 from seglog.trio.delivery import Delivery
 from seglog.trio.dialer import Dialer
 from seglog.trio.link import Link
 from seglog_protocol.batch_builder import NewRecord
-from seglog_protocol.errors import ClientClosedError, SeglogError
+from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartitionError
 from seglog_protocol.messages import TopicDescription
 
 SENDS_PER_TURN: Final = 64
@@ -51,13 +55,13 @@ class Producer:
         options: ProducerOptions,
         background: Background,
         producer: ProducerEpoch | None = None,
+        timestamps: TimestampWatch | None = None,
     ) -> None:
         self.topic = topic.name
-        self.partitions = topic.partitions
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = None
-        self._sender = Sender(topic, options, producer)
+        self._sender = Sender(topic, options, producer, timestamps)
         self._sender.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, trio.Event] = {}
         self._room = trio.lowlevel.ParkingLot()
@@ -87,11 +91,17 @@ class Producer:
         ``linger_ms=0`` the record is on its way then, unless five requests are already. Cancelled, it has sent nothing.
         Raises ClientTimeoutError when the buffer stays full for the delivery timeout, MessageTooLargeError for a record
         that no batch of this topic can hold, ClientClosedError.
+
+        Warns (TimestampWarning, once a topic) of a timestamp that is older than the topic keeps, or looks like seconds.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+        try:
+            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+        except UnknownPartitionError:
+            await self._learn_partitions()  # it may have been added a moment ago
+            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         if added is None:
             added = await self._append_when_there_is_room(partition, record, size)
@@ -105,6 +115,13 @@ class Producer:
                 # Tasks run in no certain order within a turn; in the second one the record has gone out if it may.
                 await trio.lowlevel.cancel_shielded_checkpoint()
         return Delivery(batch, index, record[0], self)
+
+    async def _learn_partitions(self) -> None:
+        """Ask the broker how many partitions there are; without an answer it stays at what is known."""
+        if self._link is not None:
+            with suppress(SeglogError):
+                found = await self._link.converse(describe_topic(self.topic), seconds=REQUEST_TIMEOUT_SECONDS)
+                self._sender.note_partitions(found.partitions)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
         """As ``Sender.append``."""
@@ -146,6 +163,26 @@ class Producer:
         if event is None:
             event = self._settled[batch] = trio.Event()
         await event.wait()
+
+    @property
+    def timestamps(self) -> TimestampWatch:
+        """What is known of the timestamps that the topic keeps."""
+        return self._sender.timestamps
+
+    @property
+    def expired_on_arrival(self) -> int:
+        """Records sent with a timestamp older than the topic keeps, which retention deletes soon."""
+        return self._sender.expired_on_arrival
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether any record was not acknowledged within the delivery timeout."""
+        return self._sender.accumulator.has_expired
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, as far as is known here."""
+        return self._sender.partitions
 
     @property
     def unacknowledged(self) -> int:
@@ -265,12 +302,15 @@ class Producer:
         sender = self._sender
         sender.build(sent)
         now = trio.current_time()
-        request = sender.request(sent, now)
+        request = sender.request(sent, now, version=append_version(link.hello))
         if request is None:
             return
         seconds = sender.write_seconds(sent, now)
+        look_up = sender.look_up(now)
+        if look_up is not None:
+            await link.send(look_up, on_reply=sender.looked_up, seconds=seconds)
         if self.options.ack == "none":
-            await link.send(*request, on_reply=None, seconds=seconds)
+            await link.send(*request, on_reply=None, seconds=seconds, on_stalled=self._nothing_expires)
             sender.written(sent)
             return
 
@@ -278,7 +318,13 @@ class Producer:
             sender.answered(sent, reply.header, trio.current_time())
             self._work_to_do.set()
 
-        await link.send(*request, on_reply=take, seconds=seconds)
+        await link.send(*request, on_reply=take, seconds=seconds, on_stalled=self._nothing_expires)
+
+    def _nothing_expires(self) -> bool:
+        """Give up what has been here too long, while the broker takes no bytes; False when that was anything."""
+        answers = self._sender.answers
+        self._sender.tick(trio.current_time(), is_connected=True)
+        return self._sender.answers == answers
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -293,11 +339,9 @@ class Producer:
                 self._lost(self._link)
         if self._link is not None or not sender.accumulator.unresolved or trio.current_time() < sender.connect_at:
             return
-        expiry = sender.accumulator.next_expiry()
         try:
-            with trio.move_on_at(math.inf if expiry is None else expiry):
-                self._adopt(await self._dialer.dial_once(REQUEST_TIMEOUT_SECONDS))
-                sender.connected()
+            self._adopt(await self._dialer.dial_once(sender.dial_seconds(trio.current_time())))
+            sender.connected()
         except SeglogError as error:
             sender.not_connected(error, trio.current_time())
 
@@ -312,4 +356,4 @@ class Producer:
         """The link broke: what was on the way goes first on the next one."""
         if self._link is link:
             self._link = None
-            self._sender.lost(trio.current_time())
+            self._sender.lost(trio.current_time(), link.failure)

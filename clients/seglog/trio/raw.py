@@ -24,7 +24,7 @@ async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "dis
     if ack == "none":
         await client.post(append_request(batches, ack), [batch.data for batch in batches])
         return unanswered(batches)
-    return await client.converse(appending(batches, ack))
+    return await client.converse(appending(batches, ack, client.timestamps))
 
 
 async def flush(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, int]:

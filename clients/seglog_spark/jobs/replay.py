@@ -19,7 +19,7 @@ from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
 from seglog_spark.options import WriteOptions
-from seglog_spark.writing import Written, write_rows
+from seglog_spark.writing import Written, warn_of_expired, write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ def _tell(
     progress: Progress,
 ) -> None:
     rows, skipped = sum(found.rows for found in written), sum(found.skipped for found in written)
+    warn_of_expired(written)
     summary = {
         "topic": source.topic,
         "to_topic": options.to_topic,

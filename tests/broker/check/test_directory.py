@@ -10,8 +10,11 @@ from seglog_broker.check.findings import REMEDIES, Code, Left, PartitionCounts, 
 from seglog_broker.check.json_lines import json_lines
 from seglog_broker.check.readable import readable
 from seglog_broker.storage.checkpoints import encode_offsets
-from seglog_broker.storage.filesystem import read_file
+from seglog_broker.storage.filesystem import read_file, write_file_atomically
 from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
+from seglog_broker.storage.sealed_json import seal
+from seglog_broker.storage.topic_creation import UnderWay
+from seglog_broker.storage.topics import TopicRegistry
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from tests.broker.check import support
 from tests.broker.check.support import (
@@ -58,6 +61,18 @@ def test_a_directory_stopped_in_order_is_sound() -> None:
 @pytest.mark.parametrize("batches", range(0, 33, 4))
 def test_a_directory_of_a_killed_broker_is_sound_too(batches: int) -> None:
     assert findings(check(written(batches, clean=False))) == []
+
+
+def test_a_stop_in_order_after_segments_expired_is_sound() -> None:
+    fs = written()
+    logs = opened(fs)
+    doomed = logs.logs["commits", 0].drop_oldest(1)
+    for path, content in logs.checkpoints():
+        write_file_atomically(fs, path, content)
+    doomed.set_aside()
+    doomed.remove()
+    assert logs.close() == []
+    assert findings(check(fs)) == []
 
 
 @pytest.mark.parametrize("interval", [0, 150, 4096])
@@ -137,24 +152,28 @@ def _forget_commits(fs: Fs) -> None:
     ("hurt", "severity", "code"),
     [
         (lambda fs: create(fs, f"{DATA}/seglog-topics.json", b"{"), Severity.DAMAGE, Code.REGISTRY_MALFORMED),
-        (lambda fs: fs.unlink(f"{DATA}/seglog-topics.json"), Severity.NOTE, Code.REGISTRY_MISSING),
+        (lambda fs: fs.unlink(f"{DATA}/seglog-topics.json"), Severity.DAMAGE, Code.REGISTRY_MISSING),
         (lambda fs: create(fs, f"{DATA}/meta.properties", b"version=7\n"), Severity.DAMAGE, Code.IDENTITY_WRONG),
         (lambda fs: fs.make_directory(f"{DATA}/photos"), Severity.DAMAGE, Code.FOREIGN_DIRECTORY),
         (lambda fs: fs.make_directory(f"{DATA}/x-0.{'0' * 32}-stray"), Severity.NOTE, Code.PARTITION_ASIDE),
         (lambda fs: fs.make_directory(f"{DATA}/x-0.{'0' * 32}-delete"), Severity.NOTE, Code.LEFT_OVER),
         (lambda fs: fs.remove_tree(PARTITION), Severity.DAMAGE, Code.PARTITION_GONE),
-        (_forget_commits, Severity.NOTE, Code.PARTITION_UNKNOWN),
         (lambda fs: create(fs, f"{DATA}/notes.txt"), Severity.NOTE, Code.UNKNOWN_FILE),
         (lambda fs: create(fs, f"{PARTITION}/notes.txt"), Severity.NOTE, Code.UNKNOWN_FILE),
         (
             lambda fs: create(fs, f"{DATA}/replication-offset-checkpoint", _offsets(commits=99)),
-            Severity.NOTE,
-            Code.CHECKPOINT_BEYOND_END,
+            Severity.DERIVED,
+            Code.CHECKPOINT_WRONG,
         ),
         (
             lambda fs: create(fs, f"{DATA}/log-start-offset-checkpoint", _offsets(commits=99)),
-            Severity.DAMAGE,
-            Code.LOG_START_BEYOND_END,
+            Severity.DERIVED,
+            Code.CHECKPOINT_WRONG,
+        ),
+        (
+            lambda fs: create(fs, f"{DATA}/recovery-point-offset-checkpoint", _offsets(commits=20)),
+            Severity.DERIVED,
+            Code.CHECKPOINT_WRONG,
         ),
         (
             lambda fs: create(fs, f"{PARTITION}/partition.metadata", b"version: 0\ntopic_id: IVT1Seu3QjacxS7oBTKhDQ"),
@@ -183,10 +202,83 @@ def test_each_is_told_for_what_it_is(hurt: Callable[[Fs], object], severity: Sev
     assert [finding.code for finding in left(again)] == [f.code for f in faults(check(fs))]
 
 
+def test_a_topic_that_only_the_registry_has_lost_is_noted() -> None:
+    fs = written()
+    _forget_commits(fs)
+    assert codes(check(fs)) == [
+        (Severity.NOTE, Code.KAFKA_WAS_HERE),
+        (Severity.NOTE, Code.PARTITION_UNKNOWN),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "code"),
+    [
+        ("replication-offset-checkpoint", Severity.NOTE, Code.CHECKPOINT_BEYOND_END),
+        ("log-start-offset-checkpoint", Severity.DERIVED, Code.LOG_START_WRONG),
+    ],
+)
+def test_a_checkpoint_beyond_the_end_after_a_kill_is_told(name: str, severity: Severity, code: Code) -> None:
+    fs = written(clean=False)
+    create(fs, f"{DATA}/{name}", _offsets(commits=99))
+    assert codes(check(fs)) == [(severity, code)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_first_segment_that_is_gone_is_told_once_until_a_repair_begins_the_log_behind_it(clean: bool) -> None:
+    fs = written(clean=False)
+    logs = opened(fs)
+    logs.logs["commits", 0].truncate_before(1)
+    if clean:
+        logs.close()
+    else:
+        logs.abandon()
+    fs.unlink(path_of(0))
+    gone = [finding for finding in faults(check(fs)) if finding.code == Code.FIRST_SEGMENT_GONE]
+    assert [(one.severity, one.start_offset, one.end_offset) for one in gone] == [(Severity.DAMAGE, 1, 10)]
+    check(fs, repair=True)
+    assert Code.FIRST_SEGMENT_GONE not in {finding.code for finding in findings(check(fs))}
+
+
+def test_a_log_start_that_nothing_proves_is_repaired() -> None:
+    fs = written(clean=False)
+    create(fs, f"{DATA}/log-start-offset-checkpoint", _offsets(commits=12))
+    [finding] = faults(check(fs))
+    assert (finding.code, finding.path) == (Code.LOG_START_WRONG, f"{DATA}/log-start-offset-checkpoint")
+    assert left(check(fs, repair=True)) == []
+    assert faults(check(fs)) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_partition_without_a_log_is_checked_like_any_other(clean: bool) -> None:
+    fs = written(clean=clean)
+    for base in (0, 10, 20):
+        fs.unlink(path_of(base))
+    for told in (check(fs), check(fs, deep=True), check(fs, repair=True)):
+        assert Code.SEGMENTS_GONE in {finding.code for finding in faults(told)}
+
+
+def test_after_a_kill_a_last_segment_whose_log_alone_is_gone_is_found() -> None:
+    fs = written(clean=False)
+    fs.unlink(path_of(20))
+    for told in (check(fs), check(fs, deep=True), check(fs, repair=True)):
+        assert (path_of(20), Code.SEGMENTS_GONE) in {(finding.path, finding.code) for finding in faults(told)}
+
+
+def test_an_identity_that_is_gone_beside_data_is_found() -> None:
+    fs = written()
+    fs.unlink(f"{DATA}/meta.properties")
+    assert codes(check(fs)) == [(Severity.DAMAGE, Code.IDENTITY_MISSING)]
+
+
 def test_a_partition_that_was_never_made_is_no_loss() -> None:
     fs = written(0)
     fs.remove_tree(PARTITION)
     create(fs, f"{DATA}/recovery-point-offset-checkpoint")
+    assert codes(check(fs)) == [(Severity.DAMAGE, Code.PARTITION_GONE)]
+    registry = TopicRegistry(fs, f"{DATA}/seglog-topics.json")
+    registry.load()
+    UnderWay(registry.topics["commits"].id, 0).save(fs, DATA)
     assert codes(check(fs)) == [(Severity.NOTE, Code.PARTITION_NOT_MADE)]
 
 
@@ -235,7 +327,7 @@ def test_what_a_deletion_left_goes_with_a_repair() -> None:
     fs = written()
     registry = json.loads(read_file(fs, f"{DATA}/seglog-topics.json"))
     registry["deleting"] = [registry["topics"].pop()["id"]]
-    create(fs, f"{DATA}/seglog-topics.json", json.dumps(registry).encode())
+    create(fs, f"{DATA}/seglog-topics.json", seal({name: value for name, value in registry.items() if name != "crc"}))
     assert codes(check(fs)) == [(Severity.NOTE, Code.LEFT_OVER)]
     check(fs, repair=True)
     assert not fs.exists(PARTITION)
@@ -283,3 +375,22 @@ def test_what_a_repair_could_not_help_is_said_again() -> None:
     assert lines[2].startswith("repaired: ")
     assert sum(line.startswith("STILL DAMAGED: ") for line in lines) == 1
     assert lines[-1] == "/data is not sound: damaged in 1 place."
+
+
+def test_a_topic_whose_deletion_only_a_directorys_name_tells_of_is_no_loss_and_no_repair_brings_it_back() -> None:
+    fs = ForgetfulFileSystem()
+    directory = opened(fs)
+    directory.create_topic("kept", 1, {})
+    topic = directory.create_topic("gone", 3, {})
+    append(directory.logs["gone", 1], 0)
+    fs.limit_free_bytes(0)
+    directory.forget_topic(topic)
+    directory.abandon()
+    fs.limit_free_bytes(None)
+    for repair in (False, True, False):
+        told = check(fs, repair=repair)
+        assert totals(told).is_sound
+        assert [finding.code for finding in findings(told) if finding.code != Code.LEFT_OVER] == []
+    again = opened(fs)
+    assert set(again.registry.topics) == {"kept"}
+    assert not again.unrecorded

@@ -39,8 +39,8 @@ _EITHER_START: dict[Row, Severity] = {
     ("stray-files-0", Code.SNAPSHOT_WRONG, "7.snapshot"): Severity.DERIVED,
     ("timeindex-garbage-0", Code.INDEX_WRONG, "126.timeindex"): Severity.DERIVED,
     ("timeindex-odd-length-0", Code.INDEX_WRONG, "126.timeindex"): Severity.DERIVED,
-    # Compaction would leave such a gap, too, and whether the topic was compacted is not in the directory.
-    ("middle-segment-gone-0", Code.OFFSETS_MISSING, ""): Severity.NOTE,
+    # Compaction would leave such a gap, too, but the cleaner's checkpoint does not speak of this partition.
+    ("middle-segment-gone-0", Code.OFFSETS_MISSING, "174.log"): Severity.DAMAGE,
 }
 _UNCLEAN: dict[Row, Severity] = {
     ("flip-first-batch-0", Code.BATCH_DAMAGED, "352.log"): Severity.DAMAGE,
@@ -79,6 +79,8 @@ FOUND: dict[str, dict[Row, Severity]] = {
         },
     },
     "damaged-unclean-start": {
+        ("last-log-gone-0", Code.SEGMENTS_GONE, "210.log"): Severity.DAMAGE,
+        ("stray-files-0", Code.SEGMENTS_GONE, "9999.log"): Severity.DAMAGE,
         **_EITHER_START,
         ("first-segment-gone-0", Code.FIRST_SEGMENT_GONE, ""): Severity.NOTE,
     },

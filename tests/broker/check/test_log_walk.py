@@ -9,12 +9,15 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.filesystem import Buffer
 from seglog_broker.storage.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.log_verifier import LogVerifier
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit
 
 _BASES = (0, 10, 20)
+_HELD_END = 27
+"""Where the log ended when it was closed: its state and its newest producer snapshot say so."""
 
 
 def _path(base: int) -> str:
@@ -58,12 +61,12 @@ def _overwrite(fs: ForgetfulFileSystem, path: str, position: int, data: Buffer) 
     file.close()
 
 
-def _walked(fs: ForgetfulFileSystem) -> LogWalk:
-    walk = LogWalk(fs, DIRECTORY)
-    for base, highest in zip(_BASES, (9, 19, 20 + 2**31 - 1), strict=True):
-        for _ in walk.batches(base, highest):
+def _walked(fs: ForgetfulFileSystem, held_end: int = _HELD_END) -> LogWalk:
+    walk = LogWalk(fs, DIRECTORY, LogVerifier(held_end=held_end))
+    for base, following in zip(_BASES, (*_BASES[1:], None), strict=True):
+        for _ in walk.batches(base, following):
             pass
-    walk.finish(_BASES[-1])
+    walk.finish()
     return walk
 
 
@@ -74,18 +77,24 @@ def test_whatever_happened_a_walk_says_what_recovery_says(seed: int) -> None:
     assert isinstance(disk.fs, ForgetfulFileSystem)
     for _ in range(rng.randrange(1, 4)):
         _hurt(disk.fs, rng)
+    held_end = rng.choice([0, _HELD_END])
+    if not held_end:  # as after a kill, when nothing of the active segment had been brought to the disk
+        for name in (PARTITION_STATE_FILE, f"{_HELD_END:020d}.snapshot"):
+            disk.fs.unlink(f"{DIRECTORY}/{name}")
     before = contents(disk.fs)
-    walk = _walked(disk.fs)
+    walk = _walked(disk.fs, held_end)
     assert contents(disk.fs) == before
     recovered = disk.fs.found_after(PROCESS_KILL)
     log = PartitionLog(recovered, HandlePool(recovered), ManualClock(), DIRECTORY, disk.config)
     found = log.open(clean=False).recovery
     assert found is not None
-    assert {lost for lost, _ in walk.damaged} == {lost for lost in found.damaged if lost.reason == "damaged"}
+    assert {lost for lost, _ in (*walk.damaged, *walk.tails)} == {
+        lost for lost in found.damaged if lost.reason == "damaged"
+    }
     between = {lost for lost in found.damaged if lost.reason == "missing"}
     assert between <= set(walk.holes)
-    assert found.next_offset == max(walk.next_offset or 0, 20)
-    assert sum(lost.end_position - lost.position for lost, _ in walk.tails) == found.cut_bytes
+    assert found.next_offset == walk.next_offset
+    assert sum(lost.end_position - lost.position for lost, _ in walk.torn) == found.cut_bytes
 
 
 def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
@@ -95,5 +104,5 @@ def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
     cut_file(disk.fs, _path(10), 300)
     add_bytes(disk.fs, _path(10), data[500:])
     walk = _walked(disk.fs)
-    assert (walk.damaged, walk.tails) == ([], [])
+    assert (walk.damaged, walk.tails, walk.torn) == ([], [], [])
     assert walk.holes == [DamagedRange(13, 15, 10, 300, 300, reason="missing")]

@@ -271,3 +271,11 @@ def test_left_over_files_are_told_with_what_becomes_of_them(suffix: str) -> None
         assert len(notes(found)) == 1
         assert "a start" in notes(found)[0]
         assert damage(found) == []
+
+
+def test_a_registry_that_seglog_had_and_that_is_gone_is_told_as_a_loss() -> None:
+    for name, is_lost in (("seglog-format", True), ("meta.properties", False)):
+        fs = ForgetfulFileSystem()
+        fs.load({f"/data/{name}": b"1\n", f"/data/t-0/{0:020d}.log": b""})
+        told = notes(facts(fs, "/data"))
+        assert any(note.endswith("their configuration is lost") for note in told) == is_lost

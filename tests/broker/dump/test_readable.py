@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from seglog_broker.config import load_config
 from seglog_broker.dump.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound
 from seglog_broker.dump.json_lines import json_lines
+from seglog_broker.dump.kinds import plain_path
 from seglog_broker.dump.readable import readable
 from seglog_broker.dump.tables import ROWS_BEFORE_WIDTHS, Column, Table
 from seglog_broker.dump.texts import bytes_text, printable, size_text, time_text
@@ -178,3 +180,29 @@ def test_lines_come_while_facts_come(render: object) -> None:
 def test_headings_are_parted_by_a_blank_line() -> None:
     partitions = [PartitionFound(f"/d/t-{n}", "t", n, "", None, 0, 0) for n in range(2)]
     assert list(readable(partitions)) == ["t-0: 0 segments, 0 B", "", "t-1: 0 segments, 0 B"]
+
+
+@pytest.mark.parametrize("path", ["/data/t-0", "data/t-0", "t-0", "/t-0"])
+def test_a_path_keeps_its_slash_also_before_the_first_heading(path: str) -> None:
+    [line] = readable(iter([Damage(f"{path}/{0:020d}.log", None, None, "it cannot be read: EIO")]))
+    assert line == f"DAMAGED: {path}/{0:020d}.log: it cannot be read: EIO"
+
+
+@pytest.mark.parametrize(
+    ("typed", "printed"),
+    [
+        ("data", "data"),
+        ("data/", "data"),
+        ("data//", "data"),
+        ("/srv/data/", "/srv/data"),
+        ("//srv//data", "/srv/data"),
+        ("./data/", "./data"),
+        (".", "."),
+        ("./", "."),
+        ("/", "/."),
+    ],
+)
+def test_a_path_is_printed_with_single_slashes_however_it_was_typed(typed: str, printed: str) -> None:
+    assert plain_path(typed) == printed
+    config, _ = load_config(None, "", {}, [f"log.dir={typed}"])
+    assert config.log_dir == ("/" if typed == "/" else printed)

@@ -127,9 +127,9 @@ def test_what_a_partition_remembers_is_told_and_its_damage_is_damage() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", json.dumps({"damaged": [1]}).encode()])
 def test_a_state_that_makes_no_sense_is_damage(content: bytes) -> None:
-    assert [reason for _, _, reason in damage(told("seglog-partition.json", content))] == [
-        "it cannot be understood; a start takes it for absent"
-    ]
+    [(_, _, reason)] = damage(told("seglog-partition.json", content))
+    assert reason.startswith("it cannot be understood (")
+    assert reason.endswith("); a start takes it for absent")
 
 
 def test_a_small_file_that_is_huge_is_named_and_not_read() -> None:

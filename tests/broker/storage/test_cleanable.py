@@ -1,6 +1,8 @@
 """What can be cleaned, and whether it is worth it: Kafka's rules, and one of ours."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,25 @@ class Piece(NamedTuple):
     first_timestamp: int = NOW - HOUR
 
 
+class Pieces(list[Piece]):
+    """A log's segments; which of them were looked into."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        super().__init__(pieces)
+        self.looked_into: list[int] = []
+
+    @property
+    def bases(self) -> list[int]:
+        return [piece.base_offset for piece in self]
+
+    def __getitem__(self, number: Any, /) -> Any:
+        self.looked_into.append(number)
+        return super().__getitem__(number)
+
+    def size_between(self, first: int, behind: int) -> int:
+        return sum(piece.size for piece in super().__getitem__(slice(first, behind)))
+
+
 SEGMENTS = [Piece(0), Piece(10), Piece(20), Piece(30)]
 """The last one is active; the log ends at 40."""
 
@@ -33,7 +54,7 @@ def look(
     tombstones_due: int | None = None,
 ) -> Cleanable:
     return find_cleanable(
-        segments,
+        Pieces(segments),
         config or TopicConfig(cleanup_policy=("compact",)),
         log_start_offset=log_start,
         log_end_offset=40,
@@ -109,6 +130,23 @@ def test_a_tombstone_that_has_outlived_its_time_makes_a_round_due_in_a_quiet_log
     assert not look(checkpoint=30, tombstones_due=NOW + 1).is_overdue
 
 
+def test_of_very_many_segments_only_those_that_a_lag_asks_for_are_looked_into() -> None:
+    pieces = Pieces(Piece(number * 10) for number in range(1000))
+    look_at = partial(
+        find_cleanable,
+        pieces,
+        log_start_offset=0,
+        log_end_offset=10_000,
+        checkpoint=9000,
+        tombstones_due_ms=None,
+        now_ms=NOW,
+    )
+    found = look_at(TopicConfig(cleanup_policy=("compact",)))
+    assert (found.clean_bytes, found.dirty_bytes, pieces.looked_into) == (90_000, 9_900, [])
+    look_at(TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000))
+    assert pieces.looked_into == list(range(900, 999))
+
+
 @given(
     sizes=st.lists(st.integers(0, 50), min_size=1, max_size=6),
     checkpoint=st.none() | st.integers(0, 80),
@@ -121,7 +159,7 @@ def test_clean_and_dirty_together_are_what_lies_below_the_bound(
     segments = [Piece(number * 10, size, NOW if number in young else NOW - HOUR) for number, size in enumerate(sizes)]
     config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=lag)
     found = find_cleanable(
-        segments,
+        Pieces(segments),
         config,
         log_start_offset=0,
         log_end_offset=len(sizes) * 10,

@@ -284,6 +284,24 @@ def test_setting_the_time_of_change_leaves_the_time_of_access_alone(tmp_path: Pa
     assert (path.stat().st_atime_ns, path.stat().st_mtime_ns) == (1_234_567_890, 99_000_000)
 
 
+def test_what_is_made_is_private_and_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    fs = PosixFileSystem()
+    mask = os.umask(0)
+    try:
+        fs.make_directory(f"{tmp_path}/d")
+        fs.open(f"{tmp_path}/d/f", create=True).close()
+        fs.lock(f"{tmp_path}/d/.lock").release()
+        write_file_atomically(fs, f"{tmp_path}/d/g", b"")
+        (tmp_path / "open").mkdir(0o755)
+        (tmp_path / "open" / "f").touch(0o664)
+        fs.open(f"{tmp_path}/open/f", create=True).close()
+    finally:
+        os.umask(mask)
+    modes = {path.relative_to(tmp_path).as_posix(): f"{path.stat().st_mode & 0o777:o}" for path in tmp_path.rglob("*")}
+    private = {"d": "700", "d/f": "600", "d/.lock": "600", "d/g": "600"}
+    assert modes == private | {"open": "755", "open/f": "664"}
+
+
 def test_a_map_shows_the_first_bytes_and_cannot_be_written(place: Place) -> None:
     mapped = place.fs.map(place.put("f", b"abcdef"), 4)
     assert bytes(mapped.data[:]) == b"abcd"

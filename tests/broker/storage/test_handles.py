@@ -175,7 +175,7 @@ def test_forgetting_a_directory_takes_its_files_only() -> None:
             pass
     with pool.lease_map("/d/a", 3):
         pass
-    pool.forget_below("/d")
+    pool.forget_in("/d")
     assert sorted(fs.open_files) == ["/d.txt", "/dd/a"]
 
 

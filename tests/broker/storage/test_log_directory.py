@@ -2,7 +2,9 @@
 
 import errno
 import os
+import struct
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,15 @@ import pytest
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage import filesystem
 from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
-from seglog_broker.storage.filesystem import PosixFileSystem, outcome_of
+from seglog_broker.storage.directory_core import LoadingStoppedError
+from seglog_broker.storage.filesystem import PosixFileSystem, outcome_of, write_file_atomically
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.log_appending import Appended
 from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.partition_files import empty_directory
 from seglog_broker.storage.partition_log import PartitionLog
 from seglog_protocol.errors import (
+    DiskFullError,
     InvalidPartitionsError,
     InvalidTopicError,
     LogDirectoryError,
@@ -24,7 +29,8 @@ from seglog_protocol.errors import (
     TopicExistsError,
 )
 from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, add_bytes, batch, cut_file, read_all
+from tests.broker.check.support import DATA, opened, written
+from tests.logs import ManualClock, add_bytes, batch, cut_file, flip_bit, read_all
 
 _MARKER = "/data/.kafka_cleanshutdown"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"
@@ -107,6 +113,19 @@ def test_ids_are_kept_from_start_to_start() -> None:
     first.close()
     second = _opened(fs)
     assert second.cluster_id == first.cluster_id != ""
+
+
+def test_an_identity_that_is_gone_beside_data_is_told() -> None:
+    fs, directory = _with_topic()
+    cluster_id = directory.cluster_id
+    directory.close()
+    fs.unlink("/data/meta.properties")
+    again = _opened(fs)
+    assert again.cluster_id != cluster_id
+    [problem] = again.report.problems
+    assert problem.startswith(f"meta.properties was gone: from now on the cluster id is {again.cluster_id}")
+    again.close()
+    assert _opened(fs).report.problems == []
 
 
 def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> None:
@@ -206,6 +225,20 @@ def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation
     assert _opened(fs).close() == []
 
 
+def test_a_file_that_may_not_be_read_is_named_in_words() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.inject(Fault("open", "/data/meta.properties", error=errno.EACCES))
+    with pytest.raises(LogDirectoryError) as refused:
+        _opened(fs)
+    assert "meta.properties)" in refused.value.message
+    fs.inject(Fault("open", "orders-1/seglog-partition.json", error=errno.EACCES, sticky=True))
+    [reason] = _opened(fs).report.offline.values()
+    assert "orders-1/seglog-partition.json)" in reason
+    for text in (refused.value.message, reason):
+        assert not any(word in text for word in ("Errno", "OSError", "PermissionError", "None"))
+
+
 def test_unknown_files_stay_and_only_our_own_half_written_ones_go() -> None:
     fs, directory = _with_topic()
     directory.close()
@@ -239,7 +272,7 @@ def test_older_and_sparser_meta_properties_are_taken_and_kept(text: bytes) -> No
 
 def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() -> None:
     fs = ForgetfulFileSystem()
-    fs.load(_kafka_directory(clicks_0=_ID, clicks_2=_ID, orders_0=_OTHER_ID) | {_MARKER: b""})
+    fs.load(_kafka_directory(clicks_0=_ID, clicks_1=_ID, clicks_2=_ID, orders_0=_OTHER_ID) | {_MARKER: b""})
     directory = _opened(fs)
     report = directory.report
     assert (report.clean, report.adopted, report.offline) == (True, ["clicks", "orders"], {})
@@ -253,7 +286,7 @@ def test_a_directory_that_kafka_wrote_is_adopted_with_ids_counts_and_a_note() ->
         assert "Apache Kafka" in topic.notes[0]
     assert {key: len(read_all(log)) for key, log in directory.logs.items()} == {
         ("clicks", 0): 3,
-        ("clicks", 1): 0,
+        ("clicks", 1): 3,
         ("clicks", 2): 3,
         ("orders", 0): 3,
     }
@@ -331,6 +364,35 @@ def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start
             metadata = crashed.snapshot()[f"/data/orders-{partition}/partition.metadata"]
             assert again.registry.topics["orders"].id.encode() in metadata
     assert outcomes == {0, 3}, "all of its partitions or none"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("records", [0, 5])
+@pytest.mark.parametrize("leaves_directory", [False, True])
+def test_a_partition_that_is_gone_is_offline_and_not_made_again_empty(
+    clean: bool, records: int, leaves_directory: bool
+) -> None:
+    """Also before the first checkpoint after its creation."""
+    fs, directory = _with_topic(records=records)
+    if clean:
+        directory.close()
+    else:
+        for log in directory.logs.values():
+            log.flush()
+        directory.abandon()
+        fs = fs.crash(POWER_LOSS)
+    fs.remove_tree("/data/orders-1")
+    if leaves_directory:
+        fs.make_directory("/data/orders-1")
+        fs.sync_directory("/data")
+    for _ in range(2):
+        directory = _opened(fs)
+        assert list(directory.report.offline) == [("orders", 1)]
+        what = "has lost its files" if leaves_directory else "is gone"
+        assert directory.report.offline["orders", 1].startswith(f"/data/orders-1 {what}")
+        assert list(directory.logs) == [("orders", 0)]
+        directory.close()
+        assert fs.exists("/data/orders-1") == leaves_directory
 
 
 def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> None:
@@ -436,12 +498,102 @@ def test_a_reader_of_a_deleted_topic_finishes() -> None:
 
 def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None:
     fs, directory = _with_topic()
-    fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.ENOSPC))
+    fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO))
     with pytest.raises(StorageError, match="could not be deleted"):
         directory.delete_topic(directory.registry.topics["orders"])
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
     assert _opened(fs).registry.deleting == []
+
+
+def test_a_deletion_that_can_be_told_neither_by_the_registry_nor_by_a_name_leaves_the_topic_in_service() -> None:
+    fs, directory = _with_topic()
+    fs.limit_free_bytes(0)
+    fs.inject(Fault("rename", "/orders-0", error=errno.ENOSPC))
+    fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
+    with pytest.raises(DiskFullError, match="could not be deleted"):
+        directory.delete_topic(directory.registry.topics["orders"])
+    fs.heal()
+    assert not directory.unrecorded
+    fs.limit_free_bytes(None)
+    assert _append(directory.logs["orders", 0]).base_offset == 5
+    directory.close()
+    assert _opened(fs).registry.deleting == []
+
+
+def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
+    fs, directory = _with_topic()
+    fs.limit_free_bytes(0)
+    fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
+    with pytest.raises(StorageError, match="could not be deleted"):
+        directory.delete_topic(directory.registry.topics["orders"])
+    assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
+    assert not directory.unrecorded
+
+
+@pytest.mark.parametrize("created_again", [False, True])
+@pytest.mark.parametrize("room_again", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_whole_or_gone(
+    created_again: bool, room_again: bool, gone: bool
+) -> None:
+    """Also where the next start has no more room, and is killed, too; and where a directory is gone before."""
+    fs, directory = _with_topic(partitions=3)
+    for log in directory.logs.values():
+        log.flush()
+    directory.create_topic("kept", 1, {})
+    if gone:
+        fs.remove_tree("/data/orders-0")
+        fs.sync_directory("/data")
+    fs.limit_free_bytes(0)
+    found: list[tuple[ForgetfulFileSystem, bool]] = []
+    promised = False
+
+    def note(_: object) -> None:
+        found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
+
+    fs.on_operation = note
+    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    assert len(directory.unrecorded) == 1
+    promised = True
+    for path in doomed:
+        if path in directory.unrecorded:
+            empty_directory(fs, path)
+        else:
+            fs.remove_tree(path)
+    directory.registry_writing()()
+    for path in directory.note_recorded():
+        fs.remove_tree(path)
+    assert not directory.unrecorded
+    if created_again:
+        directory.create_topic("orders", 3, {})
+    kept = {"kept-0"}
+    for crashed, is_promised in found:
+        for policy in (PROCESS_KILL, POWER_LOSS):
+            crashed.limit_free_bytes(None if room_again else 0)
+            again = _opened(crashed)
+            topics = set(again.registry.topics)
+            assert topics in ({"kept"}, {"kept", "orders"})
+            if is_promised and not created_again:
+                assert topics == {"kept"}, "what was deleted does not come back"
+            if "orders" in topics and not gone:
+                assert {key for key in again.logs | again.recovering if key[0] == "orders"} == {
+                    ("orders", number) for number in range(3)
+                }
+                ends = {log.log_end_offset for key, log in again.logs.items() if key[0] == "orders"}
+                assert ends <= ({0} if is_promised else {0, 5})
+                assert len(ends) <= 1
+            for path in again.report.doomed:
+                if path in again.unrecorded:
+                    empty_directory(crashed, path)
+                else:
+                    crashed.remove_tree(path)
+            directories = {
+                name for name in crashed.list_directory("/data") if crashed.stat(f"/data/{name}").is_directory
+            }
+            if topics == {"kept"}:
+                assert directories - {path.rpartition("/")[2] for path in again.unrecorded} == kept
+            crashed = crashed.crash(policy)  # noqa: PLW2901 - and once more
 
 
 def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
@@ -524,7 +676,8 @@ def test_a_topic_whose_configuration_is_no_longer_possible_uses_the_brokers_and_
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
     directory.create_topic("orders", 1, {})
-    directory.registry.topics["orders"].config["segment.bytes"] = "-5"
+    topic = directory.registry.topics["orders"]
+    directory.registry.topics["orders"] = replace(topic, config={"segment.bytes": "-5"})
     directory.registry.save()
     directory.close()
     directory = _opened(fs)
@@ -610,6 +763,31 @@ def test_the_marker_is_written_last_and_deleted_before_any_log_is_loaded() -> No
     assert not again.report.clean
     assert {log.log_end_offset for log in again.logs.values()} == {5}
     assert {log.leader_epoch for log in again.logs.values()} == {1}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("loaded", range(4))
+def test_a_start_that_is_stopped_between_two_partitions_loses_nothing(loaded: int, is_clean: bool) -> None:
+    def stop(done: int, total: int) -> None:
+        assert total == 4
+        if done == loaded:
+            raise LoadingStoppedError
+
+    fs, directory = _with_topic(partitions=4)
+    if is_clean:
+        directory.close()
+    else:
+        fs = fs.crash(PROCESS_KILL)
+    for _ in range(2):
+        interrupted = _directory(fs)
+        with pytest.raises(LoadingStoppedError) as caught:
+            interrupted.open(loading=stop)
+        assert caught.value.is_clean == is_clean == fs.exists(_MARKER)
+        assert fs.open_files == []
+    again = _opened(fs.crash(POWER_LOSS) if is_clean else fs)
+    assert again.report.clean == is_clean
+    assert (again.report.offline, again.report.problems) == ({}, [])
+    assert {log.log_end_offset for log in again.logs.values()} == {5}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"version":0,"brokerEpoch":14}', b"nonsense"])
@@ -702,6 +880,36 @@ def test_a_log_start_is_kept_over_a_stop() -> None:
     assert directory.logs["orders", 0].state.log_start_reason == "truncated"
 
 
+@pytest.mark.parametrize("said", [None, b"0\n0\n", b"0\n1\norders 0 3\n"])
+def test_a_log_start_that_is_not_what_the_last_stop_left_is_told_and_not_believed(said: bytes | None) -> None:
+    fs, directory = _with_topic()
+    directory.logs["orders", 0].truncate_before(4)
+    directory.close()
+    fs.unlink("/data/log-start-offset-checkpoint")
+    if said is not None:
+        fs.load({"/data/log-start-offset-checkpoint": said})
+    directory = _opened(fs)
+    [problem] = directory.report.problems
+    assert problem.startswith("orders-0: log-start-offset-checkpoint says ")
+    assert problem.endswith("where the last stop had 4: it is not believed")
+    assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
+    directory.close()
+    assert _opened(fs).report.problems == []
+
+
+def test_a_state_file_that_is_gone_since_a_stop_in_order_is_told() -> None:
+    fs, directory = _with_topic()
+    directory.logs["orders", 0].truncate_before(4)
+    directory.close()
+    fs.unlink("/data/orders-0/seglog-partition.json")
+    fs.unlink("/data/log-start-offset-checkpoint")
+    directory = _opened(fs)
+    [problem] = directory.report.problems
+    assert problem.startswith("orders-0: seglog-partition.json is gone: ")
+    directory.close()
+    assert _opened(fs).report.problems == []
+
+
 def test_checkpoints_of_a_topic_that_is_gone_are_not_read_as_those_of_a_later_one_of_its_name() -> None:
     fs, directory = _with_topic(records=50)
     directory.logs["orders", 0].truncate_before(40)
@@ -743,3 +951,118 @@ def test_a_clean_stop_and_start_reads_each_partition_directory_once() -> None:
     _opened(fs)
     listed = [read.path for read in fs.reads if read.name == "list_directory"]
     assert max(listed.count(f"/data/orders-{partition}") for partition in range(5)) <= 3
+
+
+# --- One partition's trouble at a stop --------------------------------------------------------------------------------
+
+
+def test_a_bug_in_one_partition_costs_the_others_neither_their_flush_nor_their_clean_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs, directory = _with_topic(partitions=3)
+    hurt = directory.logs["orders", 1]
+    plain = PartitionLog.close
+
+    def close(log: PartitionLog) -> None:
+        if log is hurt:
+            raise struct.error("int too large to convert")
+        plain(log)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "close", close)
+        [problem] = directory.close()
+    assert "orders-1" in problem
+    assert "int too large" in problem
+    assert _MARKER not in fs.snapshot(), "Kafka would believe it for all of them"
+    points = read_offsets(fs, "/data/recovery-point-offset-checkpoint")
+    assert (points["orders", 0], points.get(("orders", 1), 0), points["orders", 2]) == (5, 0, 5)
+    again = _opened(fs.crash(PROCESS_KILL))
+    assert not again.report.clean
+    assert {key: log.leader_epoch for key, log in again.logs.items()} == {
+        ("orders", 0): 0,
+        ("orders", 1): 1,
+        ("orders", 2): 0,
+    }
+    assert [again.report.opened["orders", number].recovery is None for number in range(3)] == [True, False, True]
+    assert "/data/seglog-clean-partitions" not in again._fs.list_directory("/data")
+    assert again.close() == []
+
+
+def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> None:
+    fs, directory = _with_topic(partitions=2)
+    directory.abandon()
+    fs = fs.crash(PROCESS_KILL)
+    stopped = _directory(fs)
+    stopped.open(in_line_bytes=0)
+    waiting = [f"/data/{name}-{number}" for name, number in stopped.recovering]
+    assert waiting
+    assert stopped.close() == [f"{path} was still to be recovered, which is for the next start" for path in waiting]
+    assert _MARKER not in fs.snapshot()
+    again = _opened(fs)
+    assert again.close() == []
+    assert _MARKER in fs.snapshot()
+
+
+def test_a_partition_that_was_closed_in_order_is_not_clean_when_its_recovery_point_has_moved_since() -> None:
+    fs, directory = _with_topic(partitions=2)
+    directory.logs["orders", 1].mark_read_only("an fsync failed")
+    assert directory.close()
+    fs.unlink("/data/recovery-point-offset-checkpoint")
+    again = _opened(fs.crash(PROCESS_KILL))
+    assert again.logs["orders", 0].leader_epoch == 1
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean(bit: int) -> None:
+    fs, directory = _with_topic(partitions=2)
+    assert directory.close() == []
+    path = "/data/orders-0/00000000000000000000.log"
+    size = len(fs.snapshot()[path]) // 5
+    flip_bit(fs, path, 4 * size + bit // 8, bit % 8)
+    again = _opened(fs)
+    log = again.logs["orders", 0]
+    assert (log.log_end_offset, [(d.start_offset, d.end_offset) for d in log.state.damaged]) == (5, [(4, 5)])
+    assert _append(log).base_offset == 5
+    assert again.close() == []
+    assert _MARKER in fs.snapshot()
+
+
+@pytest.mark.parametrize("said", [b"0", b"9", b"7"])
+def test_a_recovery_point_that_a_bit_has_changed_is_told_and_makes_no_damage(said: bytes) -> None:
+    fs, directory = _with_topic(partitions=1)
+    assert directory.close() == []
+    path = "/data/recovery-point-offset-checkpoint"
+    for is_clean in (True, False):
+        changed = ForgetfulFileSystem()
+        files = {name: data for name, data in fs.snapshot().items() if is_clean or name != _MARKER}
+        changed.load(files | {path: files[path].replace(b"orders 0 5", b"orders 0 " + said)})
+        again = _opened(changed)
+        log = again.logs["orders", 0]
+        assert (log.log_end_offset, log.state.damaged, len(read_all(log))) == (5, [], 5)
+        assert said == b"0" or any("recovery-point" in problem for problem in again.report.problems)
+
+
+def test_a_registry_that_is_lost_is_called_lost_and_not_kafkas() -> None:
+    fs, directory = _with_topic()
+    directory.close()
+    fs.unlink("/data/seglog-topics.json")
+    again = _opened(fs)
+    assert (again.report.adopted, again.report.remade) == ([], ["orders"])
+    [problem] = again.report.problems
+    assert problem.startswith("seglog-topics.json was missing and was made from the directories")
+    [note] = again.registry.topics["orders"].notes
+    assert "Kafka" not in note
+    assert {log.log_end_offset for log in again.logs.values()} == {5}
+    again.close()
+    assert _opened(fs).report.problems == []
+
+
+def test_what_a_checkpoint_says_of_a_topic_that_is_gone_is_not_said_of_a_later_one_of_its_name() -> None:
+    """As after a kill between the deletion and the checkpoints behind it."""
+    fs = written(5, clean=False)
+    point = f"{DATA}/recovery-point-offset-checkpoint"
+    write_file_atomically(fs, point, encode_offsets({("commits", 0): 5, ("fleeting", 0): 180}))
+    logs = opened(fs)
+    logs.create_topic("fleeting", 1, {})
+    assert dict(logs.checkpoints())[point] == encode_offsets({("commits", 0): 5})
+    logs.abandon()

@@ -322,10 +322,11 @@ def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> 
         disk.append_batch(batch_of_size(100))
     for segment in disk.log.segments:
         disk.log._handles.forget(segment.log_path)
-    _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE))
+    _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
     with pytest.raises(StorageError, match="EMFILE"):
         disk.log.flush()
     assert disk.log.durable_end_offset == 0
+    _double(disk).heal()
     disk.log.flush()
     assert disk.log.durable_end_offset == 10
     found = _double(disk).found_after(POWER_LOSS).snapshot()
@@ -366,8 +367,8 @@ def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
     assert [(op.name, op.path) for op in operations] == [("pwritev", _log_path(9)), ("fdatasync", _log_path(9))]
 
 
-def _filled_with_segments(count: int) -> LogOnDisk:
-    disk = LogOnDisk(TopicConfig(segment_bytes=100, index_interval_bytes=0))
+def _filled_with_segments(count: int, *, handles_max: int = 512) -> LogOnDisk:
+    disk = LogOnDisk(TopicConfig(segment_bytes=100, index_interval_bytes=0), handles_max=handles_max)
     for _ in range(count):
         disk.append_batch(batch_of_size(100))
     return disk
@@ -394,8 +395,25 @@ def test_a_checkpoint_of_very_many_segments_says_how_far_it_goes() -> None:
         assert flush.end_offset == end_offset
 
 
-def test_a_stop_syncs_them_all() -> None:
-    disk = _filled_with_segments(3 * SEGMENTS_PER_FLUSH_MAX)
+def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> None:
+    """Where all were to be opened at once, a start of many rolls could be neither synced nor stopped cleanly."""
+    disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX)
+    for segment in disk.log.segments:
+        disk.log._handles.forget(segment.log_path)
+    _double(disk).inject(Fault("open", _log_path(5), error=errno.EMFILE, sticky=True))
+    flush = disk.log.prepare_flush()
+    assert 0 < flush.end_offset <= 5
+    flush.run()
+    disk.log.finish_flush(flush, None)
+    assert disk.log.durable_end_offset == flush.end_offset
+    _double(disk).heal()
+    disk.log.flush()
+    assert disk.log.durable_end_offset == SEGMENTS_PER_FLUSH_MAX
+
+
+@pytest.mark.parametrize("handles_max", [1, 6, 512])
+def test_a_stop_syncs_them_all(handles_max: int) -> None:
+    disk = _filled_with_segments(3 * SEGMENTS_PER_FLUSH_MAX, handles_max=handles_max)
     disk.log.close()
     found = _double(disk).found_after(POWER_LOSS).snapshot()
     assert all(len(found[_log_path(base)]) == 100 for base in range(3 * SEGMENTS_PER_FLUSH_MAX))
@@ -486,6 +504,8 @@ def test_out_of_range_names_the_valid_range_and_the_reason() -> None:
 
 def test_records_below_a_log_start_of_unknown_cause_have_expired() -> None:
     disk = _filled(30)
+    disk.log.truncate_before(12)
+    disk.log.state.log_start_reason = None
     log = disk.reopen(log_start=12)
     with pytest.raises(OffsetOutOfRangeError, match="the records before 12 have expired: records 12 to 29") as caught:
         log.read(11, 1000)
@@ -758,6 +778,7 @@ def test_a_time_lookup_opens_only_the_segment_that_answers() -> None:
     for number in range(30):
         disk.append_batch(batch_of_size(100, timestamp=100 * number))
     disk.reopen()
+    assert _answer(disk.log, 1250) == (1300, 13)  # the first one has held what the time indexes say against the log
     _double(disk).reads.clear()
     assert _answer(disk.log, 1250) == (1300, 13)
     assert {read.path for read in _double(disk).reads if read.name == "pread"} == {_log_path(12)}

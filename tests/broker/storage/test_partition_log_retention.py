@@ -209,7 +209,7 @@ def test_looking_stops_where_the_looker_stops() -> None:
     segment, verdict = next(disk.log.judge_segments())
     assert (segment.base_offset, verdict.kept) == (0, Kept.AGE)
     touched = {read.path for read in double(disk).reads}
-    assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".log")}
+    assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".index", ".log")}
 
 
 # --- What a reader sees -----------------------------------------------------------------------------------------------
@@ -385,6 +385,9 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
         disk = a_log(retention_ms=1000)
         disk.log.flush()
         doomed = disk.log.drop_oldest(3)
+        state = disk.log.prepare_state()
+        assert state is not None
+        state.run()
         ends: list[int] = []
         fs = double(disk)
 

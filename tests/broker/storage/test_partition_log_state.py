@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -15,7 +16,7 @@ from seglog_broker.storage.forgetful import (
     Operation,
 )
 from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState, StateWrite
-from tests.logs import DIRECTORY, LogOnDisk
+from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"
 
@@ -189,3 +190,67 @@ def test_a_log_that_is_cut_forgets_the_reasons_and_times_of_what_it_lost() -> No
     assert disk.log.idle_roll_ms is None
     disk.append(b"anew")
     assert disk.log.state.first_append_ms == disk.clock.now
+
+
+# --- What the state remembers for files that have no checksum ---------------------------------------------------------
+
+
+def _rewrite(disk: LogOnDisk, name: str, content: bytes) -> None:
+    path = f"{DIRECTORY}/{name}"
+    double(disk).unlink(path)
+    double(disk).sync_directory(DIRECTORY)
+    double(disk).load({path: content})
+
+
+def _in_epoch_two() -> LogOnDisk:
+    disk = a_log()
+    for _ in range(2):
+        disk.restart_unclean()
+        disk.append(b"more")
+    disk.log.close()
+    assert disk.log.epochs.entries == [(0, 0), (1, 1), (2, 2)]
+    return disk
+
+
+@pytest.mark.parametrize(
+    "epochs", [b"0\n3\n0 0\n1 1\n0 2\n", b"0\n2\n0 0\n1 1\n", b"0\n3\n0 0\n1 0\n2 2\n", b"0\n\x34\n"]
+)
+def test_epochs_that_changed_since_the_stop_are_those_of_the_stop(epochs: bytes) -> None:
+    disk = _in_epoch_two()
+    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, epochs)
+    log = disk._open(clean=True)
+    assert log.epochs.entries == [(0, 0), (1, 1), (2, 2)]
+    assert log.leader_epoch == 2
+    log.close()
+    assert disk._open(clean=True).epochs.problem is None
+
+
+def test_an_epoch_that_was_given_is_not_given_again_though_its_entry_is_lost_in_a_kill() -> None:
+    disk = _in_epoch_two()
+    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, b"0\n1\n0 0\n")
+    assert disk._open(clean=False).leader_epoch == 3
+
+
+def test_higher_epochs_are_those_of_a_kafka_that_had_the_log_in_between() -> None:
+    disk = _in_epoch_two()
+    _rewrite(disk, LEADER_EPOCH_CHECKPOINT, b"0\n2\n0 0\n7 3\n")
+    log = disk._open(clean=True)
+    assert (log.leader_epoch, disk.report.problems) == (7, [])
+
+
+def test_a_state_in_which_a_bit_turned_is_named() -> None:
+    disk = a_log()
+    disk.log.close()
+    flip_bit(disk.fs, STATE, 40)
+    disk._open(clean=True)
+    [problem] = disk.report.problems
+    assert problem.startswith("seglog-partition.json is taken for absent: ")
+
+
+def test_a_state_says_where_the_log_ended_only_while_nobody_has_it_open() -> None:
+    disk = a_log()
+    disk.log.close()
+    assert saved(disk).stopped == (0, 1)
+    disk._open(clean=True)
+    disk.log.mark_read_only("a test")
+    assert saved(disk).stopped is None

@@ -1,5 +1,6 @@
 """Opening a partition after whatever happened to its files: what is kept, cut, named, finished, undone, rebuilt."""
 
+import errno
 import itertools
 import random
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import BatchVerifier
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, ForgetfulFileSystem, Operation
+from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
 from seglog_broker.storage.recovery import tidy_directory
-from seglog_protocol.errors import CorruptRecordError
+from seglog_broker.storage.retention import DeletionRule
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import (
     DIRECTORY,
@@ -32,6 +34,10 @@ from tests.logs import (
 )
 
 _EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
+
+
+_ENTRIES = 600
+"""In one index: more than are written at a time."""
 
 
 def _path(base: int, suffix: str = ".log") -> str:
@@ -133,7 +139,7 @@ def test_all_of_it_torn_leaves_an_empty_log() -> None:
     disk = _filled(5)
     disk.log.release()
     cut_file(disk.fs, _path(0), 100)
-    flip_bit(disk.fs, _path(0), 16)
+    flip_bit(disk.fs, _path(0), 80)
     log = disk._open(clean=False)
     assert (log.log_start_offset, log.log_end_offset, contents(disk.fs)[_path(0)]) == (0, 0, b"")
 
@@ -372,7 +378,7 @@ def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() 
     double.reads.clear()
     log = disk._open(clean=False)
     assert log.log_end_offset == 3
-    assert sum(read.size for read in double.reads if read.name == "pread") < 4 * len(garbage)
+    assert sum(read.size for read in double.reads if read.name == "pread") < 5 * len(garbage)
 
 
 def test_a_window_that_ends_in_the_middle_of_a_header_hides_no_batch() -> None:
@@ -415,6 +421,62 @@ def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
     assert {path: data for path, data in after.items() if "index" in path} == {
         path: data for path, data in before.items() if "index" in path
     }
+
+
+@pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS], ids=["process kill", "power loss"])
+@pytest.mark.parametrize("is_missing", [True, False], ids=["missing", "spoilt"])
+def test_a_crash_while_indexes_of_a_closed_segment_are_made_leaves_none_that_are_half_made(
+    is_missing: bool, policy: CrashPolicy
+) -> None:
+    """No later start reads that segment again: what a crash leaves there is believed for good."""
+    disk = LogOnDisk(TopicConfig(segment_bytes=100 * _ENTRIES, index_interval_bytes=0))
+    for number in range(_ENTRIES + 1):
+        disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
+    disk.log.close()
+    before = {path: data for path, data in contents(disk.fs).items() if path.startswith(_path(0, "."))}
+    fs = ForgetfulFileSystem()
+    fs.load(contents(disk.fs))
+    disk.fs = fs
+    if is_missing:
+        fs.unlink(_path(0, ".index"))
+        fs.unlink(_path(0, ".timeindex"))
+    else:
+        cut_file(fs, _path(0, ".index"), len(before[_path(0, ".index")]) // 2 + 3)
+    found: list[ForgetfulFileSystem] = []
+    fs.on_operation = lambda _: found.append(fs.found_after(policy))
+    _look_everywhere(disk)
+    fs.on_operation = None
+    assert len(found) > 8
+    for number, left in enumerate([*found, fs.found_after(policy)]):
+        disk.fs = left
+        _look_everywhere(disk)
+        after = {path: data for path, data in contents(left).items() if path.startswith(_path(0, "."))}
+        assert after == before, f"a crash before operation {number}"
+
+
+def _look_everywhere(disk: LogOnDisk) -> None:
+    """Start at the end, where nothing has to be read, and look up the first, a middle and the last record."""
+    log = disk._open(clean=False, recovery_point=_ENTRIES + 1)
+    assert disk.report.recovery is None
+    for offset in (0, _ENTRIES // 2, _ENTRIES - 1):
+        found = log.read(offset, 1)
+        assert found is not None
+        assert found.position == 100 * offset
+        found.release()
+    log.release()
+
+
+def test_where_there_is_no_room_for_an_index_that_is_made_anew_it_is_kept_in_memory() -> None:
+    disk = _filled(27)
+    disk.log.close()
+    before = contents(disk.fs)
+    cut_file(disk.fs, _path(0, ".index"), 3)
+    log = disk._open(clean=True)
+    _double(disk).inject(Fault("pwritev", ".index.made.tmp", error=errno.ENOSPC))
+    values = [record.offset for record in read_all(log)]
+    assert values == list(range(27))
+    assert log.segments[0].offset_index.read() == before[_path(0, ".index")]
+    assert not [path for path in contents(disk.fs) if path.endswith(".tmp")]
 
 
 def test_indexes_are_the_same_after_several_restarts_inside_one_segment() -> None:
@@ -479,6 +541,135 @@ def test_an_empty_active_segment_without_indexes_gets_them() -> None:
     assert disk.append(b"first").base_offset == 0
 
 
+# --- Damage at the end of what was on the disk ------------------------------------------------------------------------
+
+
+def _expect_lost(disk: LogOnDisk, start: int, end: int, *, kept: dict[str, bytes], reason: str = "damaged") -> None:
+    """Offsets [start, end) are reported as lost, not a byte is gone, and no offset below ``end`` comes again."""
+    log = disk.log
+    assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(start, end, reason)]
+    assert log.log_end_offset == end
+    logs = {path: data for path, data in contents(disk.fs).items() if path.endswith(".log")}
+    assert {path: logs[path] for path in kept} == kept
+    assert _offsets(log) == list(range(start))
+    assert disk.append_batch(batch_of_size(90)).base_offset == end
+    verify(disk.fs, log)
+    for clean in (True, False):
+        if clean:
+            disk.reopen()
+        else:
+            disk.restart_unclean(recovery_point=end)
+        assert disk.log.log_end_offset == end + 1
+        assert _offsets(disk.log) == [*range(start), end]
+        assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(start, end)]
+
+
+def _logs(disk: LogOnDisk) -> dict[str, bytes]:
+    return {path: data for path, data in contents(disk.fs).items() if path.endswith(".log")}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("position", [*range(12), *range(16, 70), 99])
+def test_a_bit_of_the_last_batch_below_the_recovery_point_costs_that_batch_and_cuts_nothing(
+    position: int, clean: bool
+) -> None:
+    for bit in (0, 7) if position > 9 else range(8):
+        disk = _filled(25)
+        disk.log.close()
+        flip_bit(disk.fs, _path(20), 400 + position, bit)
+        kept = _logs(disk)
+        disk._open(clean=clean, recovery_point=25)
+        _expect_lost(disk, 24, 25, kept=kept)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_several_damaged_batches_at_the_end_are_kept_and_their_offsets_are_not_given_again(clean: bool) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    for number in (2, 3, 4):
+        flip_bit(disk.fs, _path(20), number * 100 + 80)
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, 22, 25, kept=kept)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("size", "start", "reason"), [(450, 24, "damaged"), (400, 24, "missing"), (0, 20, "missing")])
+def test_a_file_that_became_shorter_than_its_recovery_point_has_lost_offsets_that_are_named(
+    clean: bool, size: int, start: int, reason: str
+) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    cut_file(disk.fs, _path(20), size)
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, start, 25, kept=kept, reason=reason)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_zeros_at_the_end_of_what_was_on_the_disk_are_damage(clean: bool) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    file = disk.fs.open(_path(20), writable=True)
+    file.pwritev([bytes(250)], 250)
+    file.close()
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, 22, 25, kept=kept)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("gone", [(20,), (10, 20), (0, 10, 20)])
+def test_segments_that_are_gone_from_the_end_leave_a_hole_that_is_named(clean: bool, gone: tuple[int, ...]) -> None:
+    disk = _filled(25)
+    disk.log.close()
+    for base in gone:
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.fs.unlink(_path(base, suffix))
+    kept = _logs(disk)
+    disk._open(clean=clean, recovery_point=25)
+    _expect_lost(disk, gone[0], 25, kept=kept, reason="missing")
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_after_a_kill_a_last_batch_whose_offset_has_changed_is_kept_beside_an_end_that_is_right(bit: int) -> None:
+    disk = _filled(25)
+    disk.log.release()
+    flip_bit(disk.fs, _path(20), 400 + bit // 8, bit % 8)
+    kept = _logs(disk)
+    disk._open(clean=False)
+    _expect_lost(disk, 24, 25, kept=kept)
+
+
+def test_a_recovery_point_that_nothing_confirms_makes_no_damage() -> None:
+    disk = _filled(25)
+    disk.log.close()
+    for clean, said in itertools.product((True, False), (24, 26, 5, 99)):
+        log = disk._open(clean=clean, recovery_point=said)
+        assert (log.log_end_offset, log.state.damaged) == (25, [])
+        assert _offsets(log) == list(range(25))
+        log.close()
+
+
+def test_a_crash_while_damage_at_the_end_is_settled_cuts_nothing_either() -> None:
+    disk = _filled(25)
+    disk.log.close()
+    flip_bit(disk.fs, _path(20), 457)
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+    disk._open(clean=False, recovery_point=25)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False, recovery_point=25)
+        assert (log.log_end_offset, _offsets(log)) == (25, list(range(24)))
+        assert [(d.start_offset, d.end_offset) for d in log.state.damaged] == [(24, 25)]
+        verify(fs, log)
+
+
 # --- Start points -----------------------------------------------------------------------------------------------------
 
 
@@ -514,9 +705,17 @@ def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None
     assert (len(found[_path(0)]), len(found[_path(10)])) == (1000, 500)
 
 
+def _remember_start(disk: LogOnDisk, log_start: int) -> None:
+    """Have the state say that the log begins there."""
+    state = PartitionState.load(disk.fs, DIRECTORY)
+    state.stopped, state.log_start = None, log_start
+    state.save(disk.fs, DIRECTORY)
+
+
 def test_a_log_start_in_the_middle_of_a_segment_hides_what_lies_below() -> None:
     disk = _filled(30)
     disk.log.close()
+    _remember_start(disk, 14)
     log = disk._open(clean=True, log_start=14)
     assert (log.log_start_offset, log.log_end_offset) == (14, 30)
     assert _offsets(log) == list(range(14, 30))
@@ -524,9 +723,10 @@ def test_a_log_start_in_the_middle_of_a_segment_hides_what_lies_below() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("hurt", [False, True])
-def test_a_log_that_ends_below_its_start_begins_anew_there(clean: bool, hurt: bool) -> None:
+def test_a_log_that_ends_below_a_start_that_is_proven_begins_there(clean: bool, hurt: bool) -> None:
     disk = _filled(30)
     disk.log.close()
+    _remember_start(disk, 100)
     if hurt:
         flip_bit(disk.fs, _path(0), 480)
     log = disk._open(clean=clean, log_start=100)
@@ -542,6 +742,110 @@ def test_a_log_that_ends_below_its_start_begins_anew_there(clean: bool, hurt: bo
     assert _offsets(disk.log) == [100]
 
 
+@pytest.mark.parametrize("claimed", [1, 10, 14, 20, 29, 30, 31, 100, 2**62])
+@pytest.mark.parametrize("has_state", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_start_that_nothing_proves_costs_no_record_and_no_file(
+    claimed: int, has_state: bool, clean: bool
+) -> None:
+    disk = _filled(30)
+    disk.log.close()
+    if not has_state:
+        disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    before = {name for name in contents(disk.fs) if name.endswith(".log")}
+    log = disk._open(clean=clean, log_start=claimed)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 30)
+    assert _offsets(log) == list(range(30))
+    [problem] = disk.report.problems
+    assert problem.startswith(f"log-start-offset-checkpoint says {claimed}, ")
+    assert DeletionRule.LOG_START not in {verdict.rule for _, verdict in log.judge_segments()}
+    assert {name for name in contents(disk.fs) if name.endswith(".log")} == before
+    disk.reopen()
+    assert (_offsets(disk.log), disk.report.problems) == (list(range(30)), [])
+
+
+@pytest.mark.parametrize("start", [4, 10, 14, 29, 30])
+@pytest.mark.parametrize("claimed", [0, 3, 14, 31, 100])
+@pytest.mark.parametrize("clean", [True, False])
+def test_deleted_records_stay_deleted_whatever_the_checkpoint_says(start: int, claimed: int, clean: bool) -> None:
+    disk = _filled(30)
+    disk.log.truncate_before(start)
+    if clean:
+        disk.log.close()
+    else:
+        disk.log.flush()
+        disk.log.release()
+    log = disk._open(clean=clean, log_start=claimed)
+    assert (log.log_start_offset, log.log_end_offset) == (start, 30)
+    assert _offsets(log) == list(range(start, 30))
+    assert len(disk.report.problems) == (claimed != start if clean else claimed > start)
+
+
+def test_records_deleted_up_to_an_end_that_a_power_cut_took_stay_deleted() -> None:
+    disk = _filled(25)
+    disk.log.flush()
+    for number in range(3):
+        disk.append(b"%d" % number)
+    disk.log.truncate_before(28)
+    disk.fs = _double(disk).crash(POWER_LOSS)
+    log = disk._open(clean=False, log_start=28)
+    assert (log.log_start_offset, log.log_end_offset, disk.report.problems) == (28, 28, [])
+    assert disk.append(b"next").base_offset == 28
+
+
+def test_kafka_moves_the_first_epoch_with_the_log_start() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    disk.fs.unlink(_EPOCHS)
+    _double(disk).load({_EPOCHS: b"0\n1\n0 14\n"})
+    log = disk._open(clean=True, log_start=14)
+    assert (log.log_start_offset, disk.report.problems) == (14, [])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired(clean: bool) -> None:
+    disk = _filled(30)
+    if clean:
+        disk.log.close()
+    else:
+        disk.log.flush()
+        disk.log._save_state()
+        disk.log.release()
+    disk.fs.unlink(_path(0))
+    log = disk._open(clean=clean)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 30)
+    [problem] = disk.report.problems
+    assert problem.startswith("the records 0 to 9 are gone, with which the log began (by seglog-partition.json)")
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError, match="the records before 10 are missing") as caught:
+            disk.log.read(3, 1)
+        assert caught.value.reason == "missing"
+        disk.reopen()
+        assert disk.report.problems == []
+
+
+def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_began() -> None:
+    disk = _filled(30)
+    disk.log.close()
+    disk.fs.unlink(f"{DIRECTORY}/{PARTITION_STATE_FILE}")
+    disk.fs.unlink(_path(0))
+    disk._open(clean=True)
+    [problem] = disk.report.problems
+    assert problem.startswith("the records 0 to 9 are gone, with which the log began (by leader-epoch-checkpoint)")
+
+
+def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
+    disk = _filled(30)
+    disk.log.flush()
+    disk.log._save_state()
+    disk.log.release()
+    for base in (0, 10, 20):
+        disk.fs.unlink(_path(base))
+    disk._open(clean=False)
+    assert any("it had no .log file" in problem for problem in disk.report.problems)
+
+
 def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_once() -> None:
     disk = _filled(0)
     disk.log.close()
@@ -553,25 +857,30 @@ def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_on
     assert _double(disk).open_files == []
 
 
-def test_a_clean_marker_that_lied_about_the_active_segment_is_not_believed() -> None:
+def test_what_stands_behind_the_end_of_a_clean_stop_is_kept_and_appends_keep_clear_of_it() -> None:
     disk = _filled(25)
     disk.log.close()
     add_bytes(disk.fs, _path(20), b"half a batch")
     log = disk._open(clean=True)
     assert log.log_end_offset == 25
     assert disk.report.recovery is not None
-    assert disk.report.recovery.cut_bytes == 12
+    assert disk.report.recovery.cut_bytes == 0
+    assert log.state.damaged == [DamagedRange(25, 25, 20, 500, 512)]
     assert log.leader_epoch == 1
+    assert disk.append(b"next").base_offset == 25
+    assert _offsets(log) == list(range(26))
+    verify(disk.fs, log)
 
 
 def test_recovering_twice_changes_nothing_more() -> None:
     disk = _filled(30)
     _restarted(disk, lambda: flip_bit(disk.fs, _path(10), 480))
-    first = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log))
+    first = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
     _restarted(disk)
-    second = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log))
+    second = (contents(disk.fs), _offsets(disk.log), index_bytes(disk.log), disk.log.state.damaged)
     assert second[1:] == first[1:]
-    assert {**second[0], _EPOCHS: b""} == {**first[0], _EPOCHS: b""}
+    with_epochs = dict.fromkeys((_EPOCHS, f"{DIRECTORY}/{PARTITION_STATE_FILE}"), b"")  # which rise with each start
+    assert second[0] | with_epochs == first[0] | with_epochs
 
 
 def test_a_crash_during_recovery_is_recovered_from() -> None:
@@ -792,7 +1101,8 @@ def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
     disk.fs.unlink(_EPOCHS)
     _double(disk).load({_EPOCHS: b"0\n7\nnonsense\n"})
     log = disk._open(clean=True)
-    assert disk.report.epoch_problem is not None
+    [problem] = disk.report.problems
+    assert problem.startswith("leader-epoch-checkpoint is not taken: ")
     assert (log.log_end_offset, log.leader_epoch) == (5, 0)
 
 
@@ -825,3 +1135,54 @@ def test_after_truncation_the_current_epoch_stays_known() -> None:
     disk.append(b"again")
     disk.reopen()
     assert (disk.log.leader_epoch, disk.log.epochs.epoch_for(3)) == (1, 1)
+
+
+def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_are_not_given_again() -> None:
+    disk = _filled(25)
+    disk.log._save_state()  # as a checkpoint does after a roll
+    disk.append_batch(batch_of_size(100))
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    kept = _logs(disk)
+    disk._open(clean=False, recovery_point=20)
+    [problem] = disk.report.problems
+    assert problem.startswith(f"{20:020d}.log is gone, its index files are there: the log goes on at 25")
+    _expect_lost(disk, 20, 25, kept=kept, reason="missing")
+
+
+def test_a_last_segment_without_its_log_is_named_where_nothing_tells_how_far_it_went() -> None:
+    disk = _filled(25)
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    disk._open(clean=False, recovery_point=20)
+    [problem] = disk.report.problems
+    assert "the log goes on at 20" in problem
+    assert disk.log.state.damaged == []
+    verify(disk.fs, disk.log)
+    disk.restart_unclean(recovery_point=20)
+    assert disk.report.problems == []
+
+
+def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() -> None:
+    disk = _filled(25)
+    disk.log._save_state()
+    disk.log.release()
+    disk.fs.unlink(_path(20))
+    double = ForgetfulFileSystem()
+    double.load(contents(disk.fs))
+    disk.fs = double
+    found: list[ForgetfulFileSystem] = []
+    double.on_operation = lambda _: found.extend((double.found_after(PROCESS_KILL), double.found_after(POWER_LOSS)))
+    disk._open(clean=False, recovery_point=20)
+    assert len(found) > 10
+    for fs in found:
+        disk.fs = fs
+        log = disk._open(clean=False, recovery_point=20)
+        assert log.log_end_offset == 25
+        assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(20, 25, "missing")]
+
+
+def test_files_of_a_segment_that_was_being_removed_bear_no_witness() -> None:
+    assert _tidied(*_segment(0), *_segment(5, "", ".index", ".timeindex"), *_segment(5, ".deleted", ".log")) == (
+        _segment(0)
+    )

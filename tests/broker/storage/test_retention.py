@@ -15,6 +15,7 @@ from seglog_broker.storage.retention import (
     LastWrite,
     RetentionJudge,
     Verdict,
+    expired_before,
 )
 
 NOW = 1_000_000
@@ -55,6 +56,27 @@ def rules(parts: Sequence[Part], limits: TopicConfig, *, log_start: int = 0, now
 def row(*sizes: int, **fields: int) -> list[Part]:
     """Segments of ten offsets each."""
     return [Part(10 * number, size, **fields) for number, size in enumerate(sizes)]
+
+
+# --- On arrival -------------------------------------------------------------------------------------------------------
+
+
+@given(retention_ms=st.integers(KEEP, NOW + 10), timestamp=st.integers(-1, NOW))
+def test_a_record_has_expired_on_arrival_when_a_closed_segment_of_its_own_would_go_at_once(
+    retention_ms: int, timestamp: int
+) -> None:
+    limits = config(retention_ms)
+    own_segment = [Part(0, largest_timestamp=timestamp, written_ms=NOW), Part(1, largest_timestamp=NOW)]
+    goes = rules(own_segment, limits)[0] is not None
+    assert (0 <= timestamp < expired_before(limits, NOW)) == goes
+
+
+def test_nothing_has_expired_on_arrival_where_time_or_timestamps_do_not_count() -> None:
+    assert expired_before(config(1000), NOW) == NOW - 1000
+    assert expired_before(config(2**62), NOW) == 0
+    assert expired_before(config(1000, policy=("compact", "delete")), NOW) == NOW - 1000
+    assert expired_before(config(1000, policy=("compact",)), NOW) == 0
+    assert expired_before(TopicConfig(retention_ms=1000, message_timestamp_type="LogAppendTime"), NOW) == 0
 
 
 # --- Size -------------------------------------------------------------------------------------------------------------

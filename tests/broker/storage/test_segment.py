@@ -427,8 +427,8 @@ def test_a_batch_inside_a_damaged_batchs_value_is_not_taken_for_one_of_the_log()
     assert segment.measure_damage(start, _BASE + 1, _BASE + 3) == DamagedRange(_BASE + 1, _BASE + 2, _BASE, start, end)
 
 
-def test_indexes_of_a_log_with_a_wrong_offset_in_it_can_still_be_made() -> None:
-    """Checksums leave out the base offset, so a bit may flip there unseen; no entry can name what does not rise."""
+def test_indexes_of_a_log_with_a_wrong_offset_in_it_are_made_once_that_is_known_as_damage() -> None:
+    """Checksums leave out the base offset. Indexes made in good faith would lead past every batch behind it."""
     disk = OnDisk(interval=0)
     disk.fill(20)
     disk.closed()
@@ -436,7 +436,13 @@ def test_indexes_of_a_log_with_a_wrong_offset_in_it_can_still_be_made() -> None:
         flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)  # 2^27 and 2^31 offsets up
         disk.handles.close()
         disk.fs.unlink(f"{_STEM}.index")
-        assert disk.closed().find(_BASE + 3) is not None
+        segment = disk.closed()
+        with pytest.raises(CorruptRecordError) as caught:
+            segment.find(_BASE + 3)
+        assert caught.value.position == 700
+        segment.measure_damage(700, _BASE + 7, _BASE + 20)
+        assert segment.find(_BASE + 3) is not None
+        assert segment.offset_index.lookup(_BASE + 19).offset == _BASE + 19
         flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)
 
 

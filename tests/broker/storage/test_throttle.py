@@ -1,6 +1,6 @@
 import pytest
 
-from seglog_broker.storage.throttle import WINDOW_SECONDS, Throttle
+from seglog_broker.storage.throttle import WINDOW_SECONDS, Pace, Throttle
 
 
 class _Time:
@@ -38,3 +38,21 @@ def test_nothing_sleeps_without_a_rate_below_it_or_within_the_window() -> None:
     within = Throttle(1.0, time.monotonic, time.sleep)
     within.note(1 << 30)
     assert time.now == pytest.approx(10.0)
+
+
+def test_streams_that_are_too_short_for_a_throttle_go_at_the_rate_together() -> None:
+    pace, now = Pace(), 5.0
+    for _ in range(100):
+        now = max(now, pace.ready_at)
+        pace.note(200, now, 1000.0)
+        now += 0.001  # that is all it takes
+    assert pace.ready_at == pytest.approx(5.0 + 100 * 200 / 1000)
+
+
+def test_streams_side_by_side_share_the_rate_and_one_that_was_slow_enough_owes_nothing() -> None:
+    pace = Pace()
+    pace.note(500, 10.0, 1000.0)
+    pace.note(500, 10.0, 1000.0)
+    assert pace.ready_at == 11.0
+    pace.note(1000, 20.0, 1000.0)
+    assert pace.ready_at == 21.0, "a pause before it is no credit"

@@ -10,12 +10,13 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage import sparse_index
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
+from seglog_broker.storage.rolling import RollReason
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.sparse_index import IndexOrderError
 from seglog_broker.storage.time_index import TimeIndex
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
-from tests.logs import LogOnDisk
+from tests.logs import DIRECTORY, LogOnDisk, contents, flip_bit
 
 _PATH = "/p-0/00000000000000000000.timeindex"
 
@@ -264,3 +265,85 @@ def test_closing_adds_a_maximum_that_is_not_yet_indexed() -> None:
     assert segment.time_index.count == 0
     disk.log.close()
     assert disk.fs.open("/topic-0/00000000000000000000.timeindex").pread(100, 0).hex() == "000000000000004600000001"
+
+
+# --- An index that lies -----------------------------------------------------------------------------------------------
+
+
+def _timed(stamps: list[int], *, closed: bool) -> LogOnDisk:
+    """A batch for each timestamp in the first segment; with ``closed`` another segment follows."""
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=150))
+    for stamp in stamps:
+        disk.append(b"value", timestamp=stamp)
+    if closed:
+        disk.log._roll(disk.log.log_end_offset, RollReason.SIZE)
+        disk.append(b"behind", timestamp=max(stamps) + 10)
+    disk.log.close()
+    return disk
+
+
+_STAMPS = [
+    [1000 + 10 * number for number in range(24)],
+    [1000 + number * 37 % 101 for number in range(24)],
+    [1000 + number // 6 for number in range(24)],
+    [1000] * 12 + [5000] + [1000] * 11,
+]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("stamps", _STAMPS)
+def test_no_bit_of_a_time_index_sends_a_look_up_past_a_record(stamps: list[int], closed: bool) -> None:
+    disk = _timed(stamps, closed=closed)
+    files = contents(disk.fs)
+    path = f"{DIRECTORY}/{0:020d}.timeindex"
+    everything = [*stamps, *([max(stamps) + 10] if closed else [])]
+    wanted = sorted({stamp + change for stamp in everything for change in (-1, 0, 1)})
+    assert len(files[path]) >= 12
+    for position in range(len(files[path])):
+        for bit in range(8):
+            fs = ForgetfulFileSystem()
+            fs.load(files)
+            flip_bit(fs, path, position, bit)
+            disk.fs = fs
+            log = disk._open(clean=True)
+            for moment in wanted:
+                found = log.find_timestamp(moment)
+                expected = next((number for number, stamp in enumerate(everything) if stamp >= moment), None)
+                assert (found.offset if found else None) == expected, f"byte {position}, bit {bit}, {moment}"
+            assert log.segments[0].largest_timestamp == max(stamps), f"byte {position}, bit {bit}"
+            log.release()
+
+
+def test_a_lying_closing_entry_is_made_again_byte_for_byte() -> None:
+    disk = _timed(_STAMPS[0], closed=True)
+    path = f"{DIRECTORY}/{0:020d}.timeindex"
+    sound = contents(disk.fs)[path]
+    flip_bit(disk.fs, path, len(sound) - 5, 3)
+    disk._open(clean=True)
+    assert disk.log.segments[0].largest_timestamp == max(_STAMPS[0])
+    assert contents(disk.fs)[path] == sound
+
+
+def test_the_proof_of_an_entry_reads_no_more_than_lies_between_two_offset_entries() -> None:
+    disk = LogOnDisk(TopicConfig(index_interval_bytes=4096))
+    for number in range(3000):
+        disk.append(b"x" * 100, timestamp=1000 + number)
+    disk.reopen()
+    double = disk.fs
+    assert isinstance(double, ForgetfulFileSystem)
+    for moment in (1000, 1001, 2500, 3998, 3999):
+        double.reads.clear()
+        found = disk.log.find_timestamp(moment)
+        assert found is not None
+        assert found.offset == moment - 1000
+        read = sum(look.size for look in double.reads if look.name == "pread" and look.path.endswith(".log"))
+        assert read < 8 * 4096 + 64 * 170
+
+
+def test_an_entry_that_no_file_can_hold_is_an_error_of_its_own() -> None:
+    disk = LogOnDisk()
+    index = disk.log.active.time_index
+    for timestamp, offset in ((5, 2**31), (2**63, 1)):
+        with pytest.raises(IndexOrderError):
+            index.offer(timestamp, offset)
+    assert index.count == 0

@@ -1,6 +1,7 @@
 """The topic registry: what it holds, and what it refuses to guess."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -79,3 +80,22 @@ def test_a_registry_that_makes_no_sense_is_refused_with_what_to_do(content: byte
 def test_a_later_version_is_refused() -> None:
     with pytest.raises(LogDirectoryError, match="version 2 is not known"):
         _loaded(b'{"version": 2, "topics": []}')
+
+
+def test_the_file_is_json_with_a_line_for_each_value_whatever_changed_since_it_was_last_written() -> None:
+    registry = TopicRegistry(ForgetfulFileSystem(), "/topics.json")
+    for number in range(3):
+        name = f"topic-{number}"
+        registry.topics[name] = Topic(name, _ID, number + 1, {"retention.ms": "1", "ü": '"\n'}, ["one", "two"])
+        registry.topics["topic-0"] = Topic("topic-0", _ID, 10 + number)
+        registry.deleting.append(_ID)
+        registry.kafka_metadata = {"00000000000000000000.log": number}
+        facts = {
+            "version": 1,
+            "topics": [asdict(topic) for topic in registry.topics.values()],
+            "deleting": registry.deleting,
+            "kafka_metadata": registry.kafka_metadata,
+        }
+        content = registry.content()
+        facts["crc"] = json.loads(content)["crc"]
+        assert content.decode() == json.dumps(facts, indent=1) + "\n"

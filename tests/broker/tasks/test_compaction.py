@@ -273,6 +273,34 @@ async def test_the_rate_is_shared_by_the_cleaners_and_unlimited_unless_set(
 # --- Failures ---------------------------------------------------------------------------------------------------------
 
 
+async def test_short_rounds_of_many_topics_keep_to_the_rate_together(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
+) -> None:
+    rate = 1000
+    limited = (BACKOFF, f"log.cleaner.io.max.bytes.per.second={rate}")
+    moved: list[tuple[float, int]] = []
+
+    async def noted(fs: FileSystem, job: CleaningJob) -> CleaningResult:
+        result = await CleaningOffload.clean(offload, fs, job)
+        moved.append((trio.current_time(), result.bytes_read + result.bytes_written))
+        return result
+
+    async with living(fs, clock, *limited, offload=offload, tasks=()) as broker:
+        for number in range(10):
+            await with_topic(broker, f"t{number}", **COMPACT)
+            fill(broker, 2, topic=f"t{number}")
+        offload.clean = noted  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_compaction, broker)
+            await trio.sleep(100)
+            nursery.cancel_scope.cancel()
+    assert len(moved) == 10
+    (first, _), (last, _) = moved[0], moved[-1]
+    before_the_last = sum(size for _, size in moved[:-1])
+    assert before_the_last > 10 * rate, "it takes more than ten seconds at this rate"
+    assert last - first >= before_the_last / rate
+
+
 async def test_the_pause_after_failures_doubles_and_begins_anew_after_a_success(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
@@ -532,7 +560,7 @@ async def test_a_deletion_that_the_disk_refuses_leaves_the_topic_to_be_compacted
         offload.hold_cleaners()
         fill(broker)
         await trio.sleep(3)
-        fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.ENOSPC, sticky=True))
+        fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO, sticky=True))
         with pytest.raises(Exception, match="could not be deleted"):
             await broker.delete_topic(DeleteTopicRequest("t"))
         assert offload.running == [], "its round had to end for that"
@@ -899,9 +927,9 @@ async def test_readers_are_told_what_was_compacted_and_find_their_way_around_it(
         assert result.gaps == [Gap(0, 12, "compacted")]
         assert (result.earliest, result.latest) == (0, 17)
         assert (await fetch(broker, 13)).gaps is None
-        [found] = broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS)])).partitions
+        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS)]))).partitions
         assert (found.offset, found.timestamp) == (12, START_MS + 120)
-        [found] = broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS + 121)])).partitions
+        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("t", 0, START_MS + 121)]))).partitions
         assert found.offset == 13
         explained = broker.explain(ExplainRequest("t", 0, offset=2))
         assert explained.base_offset == 12

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import Fault
+from seglog_broker.storage.forgetful import PROCESS_KILL, Fault
+from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.free_space import BALLAST_RETRY_SECONDS, LOOK_SECONDS, run_free_space
 from seglog_broker.tasks.retention import run_retention
@@ -20,8 +22,11 @@ from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,
     CreateTopicRequest,
+    DeleteTopicRequest,
     FetchPartition,
     FetchRequest,
+    TruncatePartition,
+    TruncateRequest,
 )
 from tests.broker.tasks.living_broker import (
     LoopClock,
@@ -42,6 +47,7 @@ MARKS = (
     "seglog.disk.free.hard.bytes=10000",
     "seglog.disk.ballast.bytes=3000",
 )
+UNMARKED = ("seglog.disk.free.soft.bytes=0", "seglog.disk.free.hard.bytes=0", "seglog.disk.ballast.bytes=0")
 BALLAST = "/data/seglog-ballast"
 
 
@@ -185,6 +191,209 @@ async def test_retention_that_finds_no_room_takes_that_of_the_ballast_before_the
         assert names(fs) == {log_name(4)}
         assert not [entry for entry in logged if entry["log_level"] in {"warning", "error"}]
         assert "ballast_made" in [entry["event"] for entry in logged], "again, so it had been given up"
+
+
+# --- What is removed while there is no room ---------------------------------------------------------------------------
+
+
+def files_of(fs: TimedDisk, topic: str = "t") -> list[str]:
+    """Paths of what has the topic's name, marked for removal or not."""
+    return [path for path in fs.snapshot() if path.startswith(f"/data/{topic}-0")]
+
+
+@pytest.mark.parametrize("marks", [MARKS, UNMARKED], ids=["marks", "no marks"])
+@pytest.mark.parametrize("way", ["truncate", "delete"])
+async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, marks: Sequence[str], way: str
+) -> None:
+    tasks = (run_free_space, run_retention, run_deletions)
+    async with living(fs, clock, *marks, tasks=tasks) as broker:
+        await with_topic(broker, segment_bytes=20_000)
+        append(broker, 400)  # 102,400 bytes, the last of them in the active segment
+        await trio.sleep(LOOK_SECONDS)
+        fs.limit_free_bytes(200)
+        began = trio.current_time()
+        if way == "truncate":
+            await broker.truncate(TruncateRequest([TruncatePartition("t", 0, None)]))
+        else:
+            await broker.delete_topic(DeleteTopicRequest("t"))
+        await wait_all_tasks_blocked()
+        assert trio.current_time() - began < 1, "no clock has to go on for it"
+        assert fs.free_bytes("/data") > 100_000
+        if way == "truncate":
+            assert names(fs) == {log_name(400)}
+            assert broker.partitions["t", 0].log.log_start_offset == 400
+            await trio.sleep(2 * LOOK_SECONDS)
+            append(broker)
+        else:
+            assert not files_of(fs)
+
+
+async def test_a_directory_that_had_to_tell_of_its_deletion_is_told_of_once(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, *UNMARKED, tasks=(run_free_space, run_deletions)) as broker:
+        await with_topic(broker, partitions=2)
+        append(broker, 40)
+        fs.limit_free_bytes(0)
+        with capture_logs() as logged:
+            await broker.delete_topic(DeleteTopicRequest("t"))
+            await trio.sleep(2 * LOOK_SECONDS)
+        removed = [entry["what"].partition(".")[0] for entry in logged if entry["event"] == "files_removed"]
+        assert sorted(removed) == ["/data/t-0", "/data/t-1"]
+        assert not files_of(fs)
+
+
+async def found_after_a_kill(fs: TimedDisk, clock: LoopClock) -> tuple[int, list[str]]:
+    """Log start and problems that a start finds if the process is killed now."""
+    found = fs.found_after(PROCESS_KILL)
+    found.limit_free_bytes(None)
+    found.limit_free_inodes(None)
+    async with living(found, clock, *UNMARKED, tasks=()) as broker:
+        return broker.partitions["t", 0].log.log_start_offset, broker.hello().problems
+
+
+@pytest.mark.parametrize("marks", [MARKS, UNMARKED], ids=["marks", "no marks"])
+@pytest.mark.parametrize("is_remembered", [True, False], ids=["a state", "no state"])
+async def test_a_log_start_that_is_answered_on_a_full_disk_survives_a_kill(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, marks: Sequence[str], is_remembered: bool
+) -> None:
+    tasks = (run_free_space, run_retention, run_deletions)
+    async with living(fs, clock, *marks, tasks=tasks) as broker:
+        await with_topic(broker, segment_bytes=20_000)
+        append(broker, 400)
+        await trio.sleep(LOOK_SECONDS)
+        if is_remembered:
+            await broker.partitions["t", 0].save_state()
+        fs.limit_free_bytes(0)
+        await trio.sleep(LOOK_SECONDS)
+        fs.limit_free_bytes(0)  # also where a ballast was
+        [result] = (await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 200)]))).partitions
+        assert (result.earliest, await found_after_a_kill(fs, clock)) == (200, (200, []))
+        assert b"t 0 200" in fs.snapshot()["/data/log-start-offset-checkpoint"], "for Kafka"
+        assert not broker.unwritten
+
+
+async def test_the_ballast_is_given_up_for_a_log_start(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+    """What is called again after a failure must not take the start for one that is written."""
+    async with living(fs, clock, *UNMARKED[:2], MARKS[2], tasks=ONLY) as broker:
+        await with_topic(broker)
+        append(broker, 40)
+        await trio.sleep(LOOK_SECONDS)
+        assert broker.directory.space.ballast
+        fs.limit_free_bytes(0)
+        assert broker.partitions["t", 0].log.log_start_offset == 0
+        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 3)]))
+        assert not broker.directory.space.ballast
+        assert await found_after_a_kill(fs, clock) == (3, [])
+
+
+@pytest.mark.parametrize("lacking", ["bytes", "inodes"])
+async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written_when_there_is_some(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk, lacking: str
+) -> None:
+    limit = fs.limit_free_bytes if lacking == "bytes" else fs.limit_free_inodes
+    async with living(fs, clock, *UNMARKED, tasks=(run_free_space, run_retention, run_deletions)) as broker:
+        await with_topic(broker)
+        append(broker, 40)
+        limit(0)
+        with pytest.raises(DiskFullError, match="new log starts are in force, but could not be written"):
+            await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 3)]))
+        assert not [path for path in fs.snapshot() if path.endswith(".tmp")], "it would hold room that is needed"
+        with capture_logs() as logged:
+            await trio.sleep(10 * LOOK_SECONDS)
+        assert [entry["event"] for entry in logged].count("state_not_written") <= 1, "nothing has changed"
+        assert await found_after_a_kill(fs, clock) == (0, [])
+        limit(None)
+        await trio.sleep(LOOK_SECONDS)
+        assert await found_after_a_kill(fs, clock) == (3, [])
+        assert b"t 0 3" in fs.snapshot()["/data/log-start-offset-checkpoint"]
+        assert not broker.unwritten
+
+
+async def test_a_checkpoint_that_found_no_room_is_no_problem_any_more_soon_after_there_is_some(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    every_hour = "log.flush.offset.checkpoint.interval.ms=3600000"
+    async with (
+        living(fs, clock, *UNMARKED, every_hour, tasks=(run_free_space,)) as broker,
+        trio.open_nursery() as tasks,
+    ):
+        await with_topic(broker)
+        append(broker)
+        fs.limit_free_bytes(0)
+        tasks.start_soon(run_checkpoints, broker)
+        await trio.sleep(LOOK_SECONDS)
+        assert [problem for problem in broker.hello().problems if "checkpoint is held up" in problem]
+        fs.limit_free_bytes(None)
+        await trio.sleep(LOOK_SECONDS + 1)
+        assert not broker.hello().problems
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_waits_to_be_removed_goes_when_the_disk_is_full_and_a_failure_is_not_tried_at_once(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    tasks = (run_free_space, run_retention, run_deletions)
+    async with living(fs, clock, *MARKS, tasks=tasks) as broker:
+        for topic in ("t", "u"):
+            await with_topic(broker, topic, segment_bytes=1024)
+            append(broker, 40, topic=topic)
+            await broker.delete_topic(DeleteTopicRequest(topic))
+        await trio.sleep(LOOK_SECONDS)
+        assert files_of(fs), "there is room: it waits for file.delete.delay.ms"
+        fs.inject(Fault("remove_tree", lambda path: "/t-0." in path, errno.EIO, sticky=True))
+        fs.limit_free_bytes(0)
+        with capture_logs() as logged:
+            await trio.sleep(2 * LOOK_SECONDS)
+            assert not files_of(fs, "u")
+            assert [entry["event"] for entry in logged].count("deletion_postponed") == 1
+        fs.heal()
+        await trio.sleep(60)
+        assert not files_of(fs)
+
+
+async def test_inodes_that_ran_out_are_a_full_disk_that_is_named_as_such(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    tasks = (run_free_space, run_deletions)
+    async with living(fs, clock, *MARKS, tasks=tasks) as broker:
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 400)
+        await trio.sleep(LOOK_SECONDS)
+        assert broker.read_metrics().metrics["disk_free_inodes"] == -1
+        fs.limit_free_inodes(3)  # of some 500: a hundredth is the mark
+        with capture_logs() as logged:
+            await trio.sleep(2 * LOOK_SECONDS)
+        assert [(e["event"], e["free_inodes"]) for e in logged if e["event"] == "disk_full"] == [("disk_full", 3)]
+        error = refusal(broker)
+        assert "inodes" in error.message
+        assert error.retriable
+        assert [p for p in broker.hello().problems if "inodes left and can hold no more files" in p]
+        with pytest.raises(DiskFullError, match="inodes"):
+            await broker.create_topic(CreateTopicRequest("more", 1, {}))
+        assert (await fetch(broker, 0)).error is None
+        await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 200)]))
+        await trio.sleep(2 * LOOK_SECONDS)
+        append(broker)
+        assert not broker.hello().problems
+
+
+async def test_without_marks_an_append_that_finds_no_inode_says_so(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, *UNMARKED, tasks=()) as broker:
+        await with_topic(broker, segment_bytes=1024)
+        append(broker, 4)
+        fs.limit_free_inodes(0)
+        error = refusal(broker)
+        assert "a new segment could not be begun" in error.message
+        assert "has 0 of" in error.message
+        assert "inodes left" in error.message
+        with pytest.raises(DiskFullError, match=r"could not be created.*inodes left"):
+            await broker.create_topic(CreateTopicRequest("more", 1, {}))
+        fs.limit_free_inodes(100)
+        append(broker, 4)
 
 
 # --- Readers of removed files -----------------------------------------------------------------------------------------

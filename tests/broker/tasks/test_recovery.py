@@ -136,7 +136,7 @@ async def test_every_request_to_a_recovering_partition_hears_that_it_may_try_aga
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         found: list[SeglogError | None] = [await error_of_append(broker), (await fetch(broker, 0, "big")).error]
-        offsets = broker.offsets(OffsetsRequest([OffsetsPartition("big")])).partitions
+        offsets = (await broker.offsets(OffsetsRequest([OffsetsPartition("big")]))).partitions
         found += [offsets[0].error]
         truncated = await broker.truncate(TruncateRequest([TruncatePartition("big", 0, 1)]))
         found += [truncated.partitions[0].error]
@@ -353,7 +353,7 @@ async def test_a_deletion_that_nobody_waits_for_any_more_lets_the_recovery_go_on
 async def test_a_topic_can_be_described_and_altered_while_it_is_recovering(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
-        (described,) = decode_descriptions(broker.topics(TopicsRequest(["big"], config=True))[1])
+        (described,) = decode_descriptions((await broker.topics(TopicsRequest(["big"], config=True)))[1])
         assert described.segment_bytes == 1024
         await broker.alter_topic(AlterTopicRequest("big", config={"segment.bytes": 2048}, partitions=2))
         await alter(broker, **{"retention.ms": 5000})

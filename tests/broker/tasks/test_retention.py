@@ -1,11 +1,13 @@
 """Retention at work: its rhythm, its order, what it does on bad days, and what readers notice."""
 
 import errno
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.broker import Broker
 from seglog_broker.server import TASKS
@@ -20,8 +22,11 @@ from seglog_protocol.messages import (
     DeleteTopicRequest,
     FetchPartition,
     FetchRequest,
+    TopicDescription,
+    TopicsRequest,
     TruncatePartition,
     TruncateRequest,
+    decode_descriptions,
 )
 from seglog_protocol.record_batch import parse_header
 from tests.broker.tasks.living_broker import (
@@ -255,7 +260,7 @@ async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_da
 # --- The order, and a disk that fails ---------------------------------------------------------------------------------
 
 
-async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_files(
+async def test_first_memory_then_state_and_checkpoint_then_the_names_and_last_the_files(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -274,6 +279,7 @@ async def test_first_memory_then_the_checkpoint_then_the_names_and_last_the_file
         await trio.sleep_until(61)
         fs.on_operation = None
     assert [name for name, _ in seen] == [
+        "seglog-partition.json.tmp",
         "recovery-point-offset-checkpoint.tmp",
         "log-start-offset-checkpoint.tmp",
         f"{0:020d}.log",
@@ -605,3 +611,41 @@ async def test_a_cold_segment_is_read_in_off_the_loop_before_it_is_judged(
         await trio.sleep(61)
         assert bases(broker) == [9]
         assert broker.metrics.cold_reads > 0
+
+
+async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    async with living(fs, clock, tasks=()) as broker:
+        await with_topic(broker, segment_bytes=1024, retention_ms=-1)
+        append(broker, 4 * 1200)
+    offload = HeldOffload()
+    async with living(fs, clock, "log.retention.check.interval.ms=1000", offload=offload, tasks=()) as broker:
+        offload.hold()
+        fs.reads.clear()
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def _describe() -> None:
+                _, payload = await broker.answer(TopicsRequest())
+                described.extend(decode_descriptions(payload))
+
+            described: list[TopicDescription] = []
+            await wait_all_tasks_blocked()
+            assert not [read for read in fs.reads if read.name == "stat"], "nothing is asked on the loop"
+            offload.let_go()
+        assert described[0].size == 4 * 1200 * 256
+        fs.reads.clear()
+        await broker.answer(TopicsRequest())
+        assert not fs.reads
+    fs.reads.clear()
+    async with living(fs, clock, offload=offload, tasks=()) as broker:
+        await alter(broker, retention_bytes=4 * 1190 * 256)
+        offload.hold()
+        fs.reads.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(check_retention, broker, TaskBoundary("retention")))
+            await wait_all_tasks_blocked()
+            assert not [read for read in fs.reads if read.name == "stat"]
+            offload.let_go()
+        assert bases(broker)[0] == 40

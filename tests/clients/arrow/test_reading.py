@@ -1,8 +1,8 @@
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglog
-from seglog.arrow import reading
+from seglog.arrow import ArrowReader, reading
 from seglog.arrow.schema import SCHEMA, schema_of
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
@@ -81,7 +81,8 @@ def test_a_topic_is_a_table_with_the_columns_of_sparks_source(broker: FakeBroker
     ("options", "expected"),
     [
         ({"since": 4, "until": 6}, {0: [4, 5], 1: [4, 5]}),
-        ({"since": {0: 17}}, {0: [17, 18, 19]}),
+        ({"since": {0: 17}}, {0: [17, 18, 19], 1: list(range(7))}),
+        ({"since": {0: 17}, "partitions": [0]}, {0: [17, 18, 19]}),
         ({"since": {0: 17}, "partitions": [0, 1], "until": {1: 2}}, {0: [17, 18, 19], 1: [0, 1]}),
         ({"since": "@5000", "until": "@8000", "partitions": [0]}, {0: [5, 6, 7]}),
         ({"since": datetime.fromtimestamp(18, UTC), "partitions": [0]}, {0: [18, 19]}),
@@ -136,7 +137,8 @@ def test_it_can_stand_for_a_reader_of_pyarrow(broker: FakeBroker) -> None:
         assert pa.Table.from_batches([reader.read_next_batch(), *reader]) == expected
         with pytest.raises(StopIteration):
             reader.read_next_batch()
-        assert reader.read_all().num_rows == 0
+        with pytest.raises(seglog.ClientClosedError, match="read to its end"):
+            reader.read_all()
 
 
 def test_what_was_asked_for_wrongly_is_refused_before_anything_is_read(broker: FakeBroker) -> None:
@@ -258,7 +260,7 @@ def test_a_range_that_is_gone_is_an_error_or_a_gap_as_for_a_consumer(broker: Fak
         log.earliest = 6
     with pytest.raises(OffsetOutOfRangeError):
         offsets(broker, since={0: 2})
-    reader = seglog.read_arrow(broker.address, "t", since={0: 2}, on_out_of_range="earliest")
+    reader = seglog.read_arrow(broker.address, "t", since={0: 2}, partitions=[0], on_out_of_range="earliest")
     assert reader.read_all().column("offset").to_pylist() == list(range(6, 20))
     assert [tuple(gap) for gap in reader.gaps] == [("t", 0, 2, 6, "expired")]
 
@@ -270,3 +272,49 @@ def test_it_becomes_a_data_frame(broker: FakeBroker) -> None:
     assert isinstance(frame, pandas.DataFrame)
     assert frame["value"].tolist() == [b"%d" % n for n in range(7)]
     assert frame["timestamp"].dt.second.tolist() == list(range(7))
+
+
+# --- A stream is read once --------------------------------------------------------------------------------------------
+
+AGAIN: Final[dict[str, Callable[[ArrowReader], object]]] = {
+    "a loop": list,
+    "read_all": lambda reader: reader.read_all(),
+    "to_reader": lambda reader: reader.to_reader().read_all(),
+    "Arrow's interface": pa.table,
+}
+
+
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN.keys())
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_reader_that_was_read_says_so_instead_of_giving_no_rows(
+    again: Callable[[ArrowReader], object], is_empty: bool
+) -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        if not is_empty:
+            broker.logs["t"][0].append(encode_batch([(1, None, b"x", ())]))
+        reader = seglog.read_arrow(client, "t")
+        assert reader.read_all().num_rows == (not is_empty)
+        with pytest.raises(seglog.ClientClosedError, match=r"read to its end.*once"):
+            again(reader)
+        with pytest.raises(seglog.ClientClosedError, match="read to its end"):
+            seglog.write_arrow(client, "t", reader)
+        with pytest.raises(StopIteration):
+            next(reader)  # as every iterator
+
+
+def test_a_reader_that_met_an_error_does_not_end_as_if_it_had_read_all() -> None:
+    with fake_broker() as broker, seglog.connect(broker.address) as client:
+        for damaged in (False, True, False):
+            batch = bytearray(encode_batch([(1, None, b"x", ())]))
+            if damaged:
+                batch[CRC_POSITION] ^= 1
+            broker.logs["t"][0].append(bytes(batch))
+        reader = seglog.read_arrow(client, "t")
+        assert next(reader).num_rows == 1
+        with pytest.raises(seglog.CorruptRecordError):
+            next(reader)
+        for go_on in (lambda: next(reader), reader.read_all, lambda: list(reader)):
+            with pytest.raises(
+                seglog.ClientClosedError, match=r"ended with an error .*checksum.*since=reader.positions"
+            ):
+                go_on()

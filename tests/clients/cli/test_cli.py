@@ -1,20 +1,26 @@
 """The command line, whole: what it prints, what it says when it cannot, and its exit codes."""
 
+import argparse
 import io
 import json
+import random
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglog.cli import main
+from seglog.cli.arguments import make_parser, options_from
 from seglog.cli.consume import GapNotes
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
+    BrokerStoppingError,
     CorruptRecordError,
     InvalidConfigError,
     PartitionOfflineError,
@@ -36,10 +42,16 @@ from seglog_protocol.messages import (
     Gap,
     HelloReply,
     HelloRequest,
+    LagReply,
+    LagRequest,
+    LagResult,
     Request,
+    TruncateReply,
+    TruncateRequest,
+    TruncateResult,
 )
 from seglog_protocol.record_batch import CRC_POSITION, parse_header
-from tests.clients.fake_broker import Answer, FakeBroker, Script, fake_broker
+from tests.clients.fake_broker import SILENCE, Answer, FakeBroker, Script, fake_broker
 from tests.processes import clean_environment, seglog_command, signalled_at_import
 
 Run = Callable[..., tuple[int, str, str]]
@@ -137,6 +149,157 @@ def test_records_older_than_the_topic_keeps_are_warned_about(run: Run, broker: F
     assert "expired" not in run("produce", "t", "--format", "json", "--timestamp-field", "ts", stdin=b'{"ts":1}')[2]
 
 
+def test_seconds_taken_for_milliseconds_are_warned_of_at_once(run: Run, broker: FakeBroker) -> None:
+    arguments = ("produce", "t", "--format", "json", "--timestamp-field", "ts")
+    code, _, error = run(*arguments, stdin=b'{"ts":1546300800}\n{"ts":1546300801}')
+    assert code == 0
+    first, last = error.splitlines()
+    assert first.startswith("seglog: warning: a record for t has the timestamp 1546300800, in milliseconds 1970-01-18")
+    assert "if seconds are meant (2019-01-01T00:00:00.000Z)" in first
+    assert last.startswith("seglog: 2 records to t")
+    assert "warning" not in run(*arguments, "--timestamp-unit", "s", stdin=b'{"ts":1546300800}')[2]
+
+
+def test_when_every_line_is_bad_nothing_is_right(run: Run, broker: FakeBroker) -> None:
+    arguments = ("produce", "t", "--format", "json", "--skip-bad", "--key-field", "id")
+    bad = b'{"name":1}\n{"name":2}\nnope\n{"name":3}\n'
+    code, _, error = run(*arguments, stdin=bad)
+    assert code == 1
+    assert "every line is bad, 4 in all, and nothing was sent; line 1: no field 'id' (and 2 like it)" in error
+    code, _, error = run(*arguments, stdin=bad + b'{"id":1}')
+    assert code == 0
+    assert "4 bad lines skipped: line 1: no field 'id' (and 2 like it)" in error
+    assert run(*arguments, stdin=b"")[0] == run(*arguments, stdin=b"\n\n")[0] == 0, "there is no bad line"
+    code, out, _ = run(*arguments, "--json", stdin=bad)
+    assert (code, json.loads(out)["commonest_bad_line"]) == (1, "line 1: no field 'id' (and 2 like it)")
+
+
+def test_reasons_that_differ_in_numbers_are_one_reason(run: Run) -> None:
+    lines = [b"1 " + b" " * n + b"x" for n in range(5)] + [b"\xff", b"ab\xff"]
+    _, _, error = run("produce", "t", "--format", "json", "--skip-bad", stdin=b"\n".join(lines))
+    assert "7 in all, and nothing was sent; line 1: not JSON: Extra data" in error
+    assert "(and 4 like it)" in error
+
+
+def test_a_broker_that_is_away_is_not_taken_for_a_bad_record(run: Run, broker: FakeBroker) -> None:
+    broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
+    code, _, error = run("produce", "t", "--delivery-timeout", "0.5", stdin=b"x\n")
+    assert code == 3
+    assert "the last cause: the record was sent, but not acknowledged within 0.5 s" in error
+    assert "acknowledged: 0 of 1 record\n" in error
+    assert "bad record" not in error
+
+
+LAGS = {
+    (0, 5): LagResult(
+        "t", 0, 0, 400, 400, 1_699_999_400_000, lost_from_ms=1_700_000_600_000, lost_by_ms=1_700_000_900_000
+    ),
+    (1, 9): LagResult("t", 1, 9, 9, 9),
+    (0, 2): LagResult("t", 0, 3, 400, 400, 1_699_999_400_000, earliest_reason="expired", bytes_to_come=5_000),
+    (1, 99): LagResult("t", 1, 9, 9, 9),
+}
+
+
+@pytest.fixture
+def lagging(broker: FakeBroker) -> FakeBroker:
+    def script(request: Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, LagRequest):
+            return None
+        return LagReply([LAGS[p.partition, p.offset] for p in request.partitions], now_ms=1_700_000_000_000)
+
+    broker.script = script
+    return broker
+
+
+def test_positions_are_told_how_far_they_are_behind(run: Run, lagging: FakeBroker, tmp_path: Path) -> None:
+    file = tmp_path / "positions.json"
+    file.write_text('{"0": 5, "1": 9}')
+    code, out, error = run("offsets", "t", "--position", str(file))
+    assert (code, error) == (0, "")
+    first, second = (" ".join(line.split()) for line in out.splitlines()[1:])
+    assert first == "t 0 5 400 395 10 min 2023-11-14T22:03:20.000Z 0 for 10 min to 15 min"
+    assert second == "t 1 9 9 0 0 s - 0 -"
+    assert run("offsets", "t", "--position", "0:5", "--position", "1=9")[1] == out
+    assert run("offsets", "t", "--position", "-", stdin=file.read_bytes())[1] == out
+    assert run("offsets", "t", "--position", str(file), "--partition", "1")[1].splitlines()[1].split()[1] == "1"
+    shown = json.loads(run("offsets", "t", "--position", "0:5", "--json")[1])[0]
+    assert (shown["records"], shown["seconds"], shown["seconds_to_loss"], shown["lost"]) == (395, 600.0, 600.0, 0)
+
+
+def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: FakeBroker) -> None:
+    code, out, error = run("offsets", "t", "--position", "0:2", "--position", "1:99")
+    assert code == 1
+    assert "for 5,000 more bytes" in out
+    assert error.splitlines() == [
+        (
+            "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more, "
+            "they have expired"
+        ),
+        "seglog: t-1: position 99 is beyond the end of the log, 9: it is of another log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--position", "nowhere.json"), 2, "that is no PARTITION:OFFSET, for example 0:1200, no file with positions"),
+        (("--position", "0:1", "--position", "0:2"), 2, "partition 0 has a position already"),
+        (("--position", "0:1", "--at", "-1h"), 2, "different questions"),
+        (("--position", "-"), 1, "is not what json.dumps(consumer.positions()) writes"),
+    ],
+    ids=str,
+)
+def test_positions_that_are_none(run: Run, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+    found, _, error = run("offsets", "t", *arguments, stdin=b"[1, 2]")
+    assert found == code
+    assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_very_many_batches_that_failed_are_not_counted_as_acknowledged(run: Run, broker: FakeBroker) -> None:
+    no = PartitionReadOnlyError("read-only")
+    broker.script = lambda request, _: (
+        AppendReply([AppendResult("t", p.partition, error=no) for p in request.partitions])
+        if isinstance(request, AppendRequest)
+        else None
+    )
+    code, _, error = run("produce", "t", "--batch-bytes", "1", stdin=b"x\n" * 1_100)
+    assert code == 4
+    assert "not acknowledged: 1,100 records to t" in error
+    assert "acknowledged: 0 of 1,100 records" in error
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_line_that_no_batch_holds_is_a_bad_line(run: Run, broker: FakeBroker, compression: str) -> None:
+    with broker.changed:
+        broker.max_message_bytes = 1_000
+    large = random.Random(7).randbytes(5_000).replace(b"\n", b".").replace(b"\r", b".")
+    edge = large[:950]  # with its header it is too large
+    lines = b"\n".join([b"a", large, b"b", edge, b"c", b"z" * 900])
+    arguments = ("produce", "t", "--partition", "0", "--compression", compression)
+    code, _, error = run(*arguments, "--skip-bad", stdin=lines)
+    assert code == 0
+    assert "4 records to t" in error
+    assert "2 bad lines skipped: line 2: 5," in error
+    assert "bytes are more than a batch of t may have (1,000, the smaller of" in error
+    assert broker.values() == [b"a", b"b", b"c", b"z" * 900]
+    code, _, error = run(*arguments, stdin=lines)
+    assert code == 1
+    assert "line 2 is bad: 5," in error
+    assert "1 record before it sent" in error
+
+
+def test_of_a_large_input_no_more_is_read_when_no_broker_answers_in_time(run: Run, broker: FakeBroker) -> None:
+    broker.script = lambda request, _: SILENCE if isinstance(request, AppendRequest) else None
+    lines = (b"x" * 999_999 + b"\n") * 200  # six times what the producer keeps
+    code, _, error = run("produce", "t", "--delivery-timeout", "2", stdin=lines)
+    assert code == 3
+    found = re.search(r"not acknowledged: (\d+) records to t.*\n.*acknowledged: 0 of (\d+) records; .* not read", error)
+    assert found is not None
+    assert found[1] == found[2]
+    assert int(found[1]) < 50
+
+
 def test_records_the_broker_refuses_are_exit_code_4(run: Run, broker: FakeBroker) -> None:
     no = PartitionReadOnlyError("t-0 is read-only after a failed fsync")
     broker.script = lambda request, _: (
@@ -215,20 +378,28 @@ def test_damage_can_be_left_behind_and_every_other_record_is_printed(run: Run, b
     assert code == 0
     assert sorted(out.splitlines()) == sorted(line for line in whole.splitlines() if not line.startswith(tuple(lost)))
     assert lost
-    assert said.startswith(f"seglog: warning: the batch of offsets {header.base_offset} to {header.last_offset} in t-0")
-    assert said.endswith("; skipped\n")
+    assert said == (
+        f"seglog: warning: offsets {header.base_offset} to {header.last_offset} of t-0 cannot be read: "
+        "the batch there does not match its checksum; skipped\n"
+    )
     assert run("consume", "t", "--offsets")[0] == 1
 
 
 def test_each_loss_is_one_line_on_stderr_and_what_was_compacted_one_total(run: Run, broker: FakeBroker) -> None:
     gaps = [Gap(0, 2, "damaged"), Gap(2, 3, "damaged"), Gap(10, 13, "missing")]
-    batches = b"".join(encode_batch([(0, None, b"v%d" % base, ())], base_offset=base) for base in (5, 9, 14))
-    broker.logs["t"][0].latest = 20
-    broker.script = lambda request, _: (
-        (FetchReply([FetchResult("t", 0, len(batches), latest=20, gaps=gaps, compacted_before=10)]), batches)
-        if isinstance(request, FetchRequest) and request.partitions[0].offset == 0
-        else None
-    )
+    log = broker.logs["t"][0]
+    log.batches = [encode_batch([(0, None, b"v%d" % base, ())], base_offset=base) for base in (5, 9, 14)]
+    log.latest = 20
+
+    def with_gaps(request: Request, _: memoryview) -> Answer | None:
+        if not isinstance(request, FetchRequest):
+            return None
+        wanted = request.partitions[0]
+        assert wanted.offset is not None
+        data = log.read(wanted.offset, wanted.max_bytes)
+        return FetchReply([FetchResult("t", 0, len(data), latest=20, gaps=gaps, compacted_before=10)]), data
+
+    broker.script = with_gaps
     code, out, error = run("consume", "t", "--partition", "0")
     assert (code, out) == (0, "v5\nv9\nv14\n")
     assert error.splitlines() == [
@@ -307,6 +478,82 @@ def test_topics_are_created_listed_described_and_deleted(run: Run, broker: FakeB
     assert (code, error) == (4, "seglog: there is no topic new; did you mean t?\n")
 
 
+def test_deleting_asks_in_a_terminal_and_only_there(
+    run: Run, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def delete(answer: str, *options: str) -> int:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdin", Terminal(answer))
+            patched.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+            return main(["topic", "delete", "t", *options])
+
+    for answer in ("", "\n", "n\n", "t\n"):
+        assert delete(answer) == 1
+    assert "t" in broker.logs
+    asked = capfd.readouterr().err
+    assert "Delete topic t (2 partitions, " in asked
+    assert asked.count("seglog: t is not deleted") == 4
+    assert delete("YES\n") == 0
+    assert "t" not in broker.logs
+    broker.logs["t"] = []
+    assert delete("", "--yes") == 0
+    broker.logs["t"] = []
+    capfd.readouterr()
+    assert run("topic", "delete", "t") == (0, "t: deleted\n", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (["@2000"], {0: 2, 1: 2}),
+        (["1:@1000"], {1: 1}),
+        (["@1000", "0:end"], {0: None, 1: 1}),
+        (["0:2", "1:1970-01-01T00:00:01.5"], {0: 2, 1: 2}),
+        (["-1d"], {0: 3, 1: 2}),
+        (["end"], {0: 3, 1: 2}),
+        (["earliest"], {0: 0, 1: 0}),
+    ],
+)
+def test_a_topic_is_truncated_before_offsets_and_before_times(
+    run: Run, broker: FakeBroker, before: list[str], expected: dict[int, int | None]
+) -> None:
+    fill(broker)
+    asked: dict[int, int | None] = {}
+
+    def truncated(request: Request, _: object) -> Answer | None:
+        if not isinstance(request, TruncateRequest):
+            return None
+        asked.update({item.partition: item.offset for item in request.partitions})
+        return TruncateReply([TruncateResult(item.topic, item.partition, 7) for item in request.partitions])
+
+    broker.script = truncated
+    options = [option for place in before for option in ("--before", place)]
+    code, out, _ = run("topic", "truncate", "t", *options, "--json")
+    assert (code, asked) == (0, expected)
+    assert json.loads(out) == [{"topic": "t", "partition": partition, "earliest": 7} for partition in sorted(expected)]
+
+
+def test_durations_and_sizes_are_shown_as_they_are_read_and_compared_as_what_they_mean(
+    run: Run, broker: FakeBroker
+) -> None:
+    broker.config["t"] = {
+        "retention.ms": ConfigEntry("604800000", "topic"),
+        "segment.bytes": ConfigEntry("1000", "topic"),
+    }
+    shown = run("topic", "describe", "t")[1].splitlines()
+    assert [" ".join(line.split()) for line in shown[-2:]] == [
+        "retention.ms 604800000 (7 days) topic",
+        "segment.bytes 1000 topic",
+    ]
+    again = ("topic", "create", "t", "--if-not-exists", "--config", "segment.bytes=1kB")
+    assert "exists with" not in run(*again, "--config", "retention.ms=7d")[2]
+    assert "exists with retention.ms=604800000, not 8d" in run(*again, "--config", "retention.ms=8d")[2]
+
+
 def test_a_configuration_the_broker_refuses_is_its_own_sentence(run: Run, broker: FakeBroker) -> None:
     no = InvalidConfigError("no key retention.m; did you mean retention.ms?", key="retention.m")
     broker.script = lambda request, _: no if isinstance(request, CreateTopicRequest) else None
@@ -327,17 +574,82 @@ def test_offsets_as_a_table_and_for_machines(run: Run, broker: FakeBroker) -> No
     assert out.splitlines()[1].split() == ["t", "0", "0", "3", "3", "0", "2", "1970-01-01T00:00:02.000Z"]
 
 
-def test_ping_says_who_answers_for_how_long_and_what_troubles_it(run: Run, broker: FakeBroker) -> None:
+def pinged(broker: FakeBroker, answer: Answer) -> None:
+    broker.script = lambda request, _: answer if isinstance(request, HelloRequest) else None
+
+
+def test_ping_says_who_answers_for_how_long_and_where_its_data_is(run: Run, broker: FakeBroker) -> None:
+    assert run("ping")[0] == 0
+    directory = {"log_dir": "/var/lib/seglog/data", "cluster_id": "5L6g3nShT-eMCtK--X86sw"}
+    pinged(broker, HelloReply("seglog", "fake/1", {}, {}, uptime_ms=61_000, partitions=1, **directory))  # type: ignore[arg-type] # text only
     code, out, _ = run("ping")
-    assert (code, out) == (0, f"fake/1 at {broker.address}, up 1 min 1 s, 1 partition, no problems\n")
-    broker.script = lambda request, _: (
-        HelloReply("seglog", "fake/1", {}, {}, problems=["t-0 is read-only"])
-        if isinstance(request, HelloRequest)
-        else None
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"fake/1 at {broker.address}, up 1 min 1 s, 1 partition, no problems",
+            "data in /var/lib/seglog/data, cluster id 5L6g3nShT-eMCtK--X86sw",
+        ],
     )
+    told = json.loads(run("ping", "--json")[1])
+    assert (told["ok"], told["serving"], told["log_dir"]) == (True, 1, "/var/lib/seglog/data")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "offline", "recovering", "problems", "codes"),
+    [
+        pytest.param(0, 0, 0, [], (0, 0, 0), id="no partition at all"),
+        pytest.param(3, 0, 0, ["t-0 is read-only"], (1, 0, 0), id="one read-only"),
+        pytest.param(3, 1, 0, ["t-0 is offline: damaged"], (1, 0, 0), id="one offline"),
+        pytest.param(3, 0, 2, [], (0, 0, 0), id="one served, the others recovering"),
+        pytest.param(3, 0, 3, [], (0, 1, 0), id="all recovering"),
+        pytest.param(3, 1, 2, ["t-0 is offline: damaged"], (1, 1, 0), id="none served"),
+    ],
+)
+def test_ping_exits_with_what_was_asked_well_ready_or_alive(
+    run: Run,
+    broker: FakeBroker,
+    partitions: int,
+    offline: int,
+    recovering: int,
+    problems: list[str],
+    codes: tuple[int, int, int],
+) -> None:
+    recovery = {"partitions": recovering, "read_bytes": 0, "bytes": 10} if recovering else None
+    facts: dict[str, Any] = {"problems": problems, "recovery": recovery, "offline": offline}
+    pinged(broker, HelloReply("seglog", "fake/1", {}, {}, partitions=partitions, **facts))
+    for arguments, expected in zip(((), ("--ready",), ("--live",)), codes, strict=True):
+        code, out, _ = run("ping", *arguments)
+        assert code == expected, arguments
+        assert [line for line in out.splitlines() if line.startswith("problem: ")] == [
+            f"problem: {p}" for p in problems
+        ]
+        code, out, _ = run("ping", *arguments, "--json")
+        assert (code, json.loads(out)["ok"], json.loads(out)["problems"]) == (expected, not expected, problems)
+
+
+def test_a_broker_that_can_only_be_read_until_there_is_room_is_ready_and_has_problems(
+    run: Run, broker: FakeBroker
+) -> None:
+    problem = "t-0 is read-only until there is room on the disk, which its recovery needs (No space left on device)"
+    hello = HelloReply("seglog", "fake/1", {}, {}, partitions=2, problems=[problem], read_only_until_room=2)
+    pinged(broker, hello)
     code, out, _ = run("ping")
-    assert (code, "t-0 is read-only" in out) == (0, True)
-    assert json.loads(run("ping", "--json")[1])["problems"] == ["t-0 is read-only"]
+    assert (code, run("ping", "--ready")[0]) == (1, 0)
+    assert out.splitlines()[0].endswith("2 partitions, 2 of them read-only until there is room on the disk, 1 problem")
+    assert json.loads(run("ping", "--json")[1])["read_only_until_room"] == 2
+
+
+def test_a_broker_that_lets_nobody_in_is_alive_and_one_that_is_away_is_not(run: Run, broker: FakeBroker) -> None:
+    pinged(broker, BrokerStoppingError("the broker is stopping; connect again"))
+    code, out, _ = run("--connect-timeout", "0.5", "ping", "--live")
+    assert (code, out) == (0, f"a broker answers at {broker.address}: the broker is stopping; connect again\n")
+    code, out, _ = run("--connect-timeout", "0.5", "ping", "--live", "--json")
+    assert (code, json.loads(out)["refusal"]["code"]) == (0, "BROKER_STOPPING")
+    for option in ("--ready", "--json"):
+        assert run("--connect-timeout", "0.5", "ping", option)[0] == 3
+    broker.stop()
+    for options in ((), ("--ready",), ("--live",)):
+        assert run("--connect-timeout", "0.5", "ping", *options)[0] == 3
 
 
 # --- explain segments -------------------------------------------------------------------------------------------------
@@ -405,6 +717,8 @@ def test_explained_segments_are_one_json_document_and_an_offline_partition_costs
         ["topic", "create"],
         ["topic", "create", "t", "--partitions", "-1"],
         ["topic", "create", "t", "--config", "novalue"],
+        ["topic", "truncate", "t", "--before", "5000"],
+        ["topic", "truncate", "t", "--before", "0:soon"],
         ["consume", "t", "--from", "soon"],
         ["consume", "t", "--from", "-1y"],
         ["consume", "t", "--coun", "1"],
@@ -413,6 +727,10 @@ def test_explained_segments_are_one_json_document_and_an_offline_partition_costs
         ["produce", "t", "--key-field", "k"],
         ["produce", "t", "--compression", "brotli"],
         ["produce", "t", "--linger-ms", "-1"],
+        ["produce", "t", "--linger-ms", "5KiB"],
+        ["produce", "t", "--batch-bytes", "0.3K"],
+        ["load", "produce", "--duration", "10M"],
+        ["load", "produce", "--rate", "10s"],
         ["--server", "a b", "ping"],
         ["--server", "host:0", "ping"],
     ],
@@ -429,6 +747,37 @@ def test_a_number_that_is_none_is_refused_by_the_name_of_its_option(run: Run) ->
         code, _, error = run("spark", "archive", "--topic", "t", "--out", "o", f"--target-file-mb={wrong}")
         assert code == 2
         assert f"argument --target-file-mb: '{wrong}' is no whole number from 1 on" in error
+
+
+def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_unit() -> None:
+    def typed(*arguments: str) -> argparse.Namespace:
+        return make_parser().parse_args(arguments)
+
+    assert typed("--connect-timeout", "500ms", "ping").connect_timeout == 0.5
+    assert typed("--connect-timeout", "1.5", "ping").connect_timeout == 1.5
+    produce = typed("produce", "t", "--linger-ms", "0.1s", "--batch-bytes", "64KiB")
+    assert (produce.linger_ms, produce.batch_bytes) == (100, 65536)
+    load = typed(
+        "load", "produce", "--duration", "2m", "--warmup", "1s", "--record-size", "1kB", "--batch-bytes", "5000"
+    )
+    assert (load.duration, load.warmup, load.record_size, load.batch_bytes) == (120, 1, 1000, 5000)
+    archive = ("spark", "archive", "--topic", "t", "--out", "x", "--trigger", "5m", "--target-file-mb")
+    assert (typed(*archive, "1GiB").target_file_mb, typed(*archive, "64").target_file_mb) == (1024, 64)
+    assert typed(*archive, "64").trigger == 300
+    with pytest.raises(SystemExit):
+        typed(*archive, "1.5MB")
+
+
+def test_the_server_is_the_one_that_is_configured_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def server(listen: str, *arguments: str) -> str:
+        monkeypatch.delenv("SEGLOG_SERVER", raising=False)
+        monkeypatch.setenv("SEGLOG_LISTEN", listen)
+        return options_from(make_parser().parse_args([*arguments, "ping"])).server
+
+    assert server("0.0.0.0:9999") == server("[::]:9999") == "localhost:9999"
+    assert server("10.0.0.5:9999") == "10.0.0.5:9999"
+    assert server("127.0.0.1:0") == server("") == server("nonsense") == server(":9999") == "localhost:9192"
+    assert server("0.0.0.0:9999", "--server", "there:1") == "there:1"
 
 
 def test_a_relative_moment_needs_no_equals_sign(run: Run) -> None:

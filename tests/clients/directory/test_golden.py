@@ -64,6 +64,9 @@ def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, t
         for directory in places:
             log = log_of(engine, directory)
             assert read[directory].rows == read_everything(log).rows, directory
-            assert ends[directory][:2] == (log.log_start_offset, log.log_end_offset), directory
+            # The engine gives no offset again that the files' marks speak of; here a log ends where its batches do.
+            missing = [d for d in log.state.damaged if d.end_offset == log.log_end_offset]
+            end = missing[0].start_offset if missing else log.log_end_offset
+            assert ends[directory][:2] == (log.log_start_offset, end), directory
         for directory, time, offset in times:
             assert offset == offset_for_time(log_of(engine, directory), time)[1], (directory, time)

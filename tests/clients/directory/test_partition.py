@@ -25,7 +25,15 @@ from seglog_protocol.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from seglog_protocol.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, PARTITION_STATE_FILE, SWAP_SUFFIX
+from seglog_protocol.segment_files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    PARTITION_STATE_FILE,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    encode_time_entry,
+    segment_file_name,
+)
 from tests.clients.directory.files import SECOND_MS, batch_at, make_partition, offsets_read, write_segment
 
 FOUR = [batch_at(0), batch_at(1), batch_at(2), batch_at(3)]
@@ -88,12 +96,55 @@ def test_broken_lengths_are_stepped_over_where_an_index_leads_behind_them(tmp_pa
         offsets_read(tmp_path)
     assert offsets_read(tmp_path, caught.value.next_offset) == [2, 3, 4]
     (directory / "00000000000000000000.index").unlink()
-    with pytest.raises(CorruptRecordError, match="offsets 1 to 3 of t-0 cannot be read"):
+    with pytest.raises(CorruptRecordError, match="offsets 1 to 1 of t-0 cannot be read"):
         offsets_read(tmp_path)
     note(directory, damaged=[damage(1, 2, len(FOUR[0]), len(FOUR[0]) + len(broken))])
     with pytest.raises(CorruptRecordError, match="offsets 1 to 1 of t-0 cannot be read"):
         offsets_read(tmp_path)
     assert offsets_read(tmp_path, 2) == [2, 3, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_of_bits_of_a_batch_that_batch_is_lost_and_no_other(tmp_path: Path, number: int, piece_bytes: int) -> None:
+    sizes = [1, 3, 2, 1, 2]
+    bases = [sum(sizes[:n]) for n in range(len(sizes))]
+    batches = [batch_at(base, count) for base, count in zip(bases, sizes, strict=True)]
+    path = write_segment(make_partition(tmp_path), batches, 0, indexed=[2])
+    write_segment(path.parent, [batch_at(sum(sizes))], sum(sizes))
+    sizes.append(1)
+    whole, begins = path.read_bytes(), sum(map(len, batches[:number]))
+    lost = set(range(bases[number], bases[number] + sizes[number]))
+    for place in [0, 3, 6, 7, 8, 9, 10, 11, 16, 17, 21, 22, 23, 24, 25, 26, 57, 60, 65]:
+        for bit in (0, 1, 7):
+            broken = bytearray(whole)
+            broken[begins + place] ^= 1 << bit
+            path.write_bytes(broken)
+            for start in (0, bases[number] + sizes[number] - 1):
+                found, told, at = list[int](), set[int](), start
+                while True:
+                    gaps: list[ConsumerGap] = []
+                    try:
+                        read_into(found, tmp_path, at, gaps, piece_bytes)
+                        break
+                    except CorruptRecordError as error:
+                        assert error.next_offset > at  # noqa: PT017 - it is expected
+                        told |= set(range(max(at, error.start_offset), error.next_offset))
+                        at = error.next_offset
+                    finally:
+                        told |= {offset for gap in gaps for offset in range(gap.start, gap.end)}
+                assert found == [offset for offset in range(start, sum(sizes)) if offset not in lost], (place, bit)
+                assert told == {offset for offset in lost if offset >= start}, (place, bit)
+
+
+def read_into(found: list[int], log_directory: Path, start: int, gaps: list[ConsumerGap], piece_bytes: int) -> None:
+    """As ``offsets_read``; what was read before an error counts."""
+    with LogDirectory(log_directory).consumer(
+        "t", start={0: start}, on_gap=gaps.append, partition_bytes=piece_bytes
+    ) as consumer:
+        for batch in consumer.batches():
+            found += [record.offset for record in batch.records()]
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
@@ -287,3 +338,41 @@ def test_the_state_file_is_read_as_the_broker_writes_it(tmp_path: Path) -> None:
     for nonsense in (b"", b"[]", b'{"compacted_before": "x"}', b'{"damaged": [{}]}'):
         (directory / PARTITION_STATE_FILE).write_bytes(nonsense)
         assert files.holes() == ([], 0, {})
+
+
+def test_no_bit_of_a_time_index_hides_a_record_from_a_look_up(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    batches = [batch_at(number) for number in range(6)]
+    write_segment(directory, batches, 0, indexed=[1, 2, 3, 4, 5])
+    write_segment(directory, [batch_at(6)], 6)
+    path = directory / segment_file_name(0, TIME_INDEX_SUFFIX)
+    sound = b"".join(encode_time_entry(number * SECOND_MS, number) for number in range(1, 6))
+    moments = [number * SECOND_MS + change for number in range(7) for change in (-1, 0, 1)]
+    expected = [next((n for n in range(7) if n * SECOND_MS >= moment), None) for moment in moments]
+    for position in range(len(sound)):
+        for bit in range(8):
+            content = bytearray(sound)
+            content[position] ^= 1 << bit
+            path.write_bytes(content)
+            files = LogDirectory(tmp_path).partition("t", 0)
+            assert [files.find_time(moment) for moment in moments] == expected, f"byte {position}, bit {bit}"
+            files.close()
+
+
+@pytest.mark.parametrize("noted", [{}, {"log_start": 0}, {"log_start": 0, "deleted_before": 0}])
+def test_a_log_start_beyond_the_end_hides_no_record(tmp_path: Path, noted: dict[str, int]) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR, 0)
+    (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"0\n1\nt 0 99\n")
+    note(directory, **noted)
+    files = LogDirectory(tmp_path).partition("t", 0)
+    assert (files.ends().earliest, len(files.read(0, 1)) > 0) == (0, True)
+    files.close()
+
+
+def test_records_that_were_deleted_stay_away_when_the_checkpoint_that_says_so_is_damaged(tmp_path: Path) -> None:
+    directory = make_partition(tmp_path)
+    write_segment(directory, FOUR, 0)
+    (tmp_path / LOG_START_CHECKPOINT).write_bytes(b"garbage")
+    note(directory, deleted_before=2, log_start_reason="truncated")
+    assert LogDirectory(tmp_path).partition("t", 0).ends().earliest == 2

@@ -91,7 +91,7 @@ async def test_a_loop_that_was_left_goes_on_in_a_new_one(autojump_clock: MockClo
         async with client.consumer("t") as consumer:
             assert await values(consumer, 4) == [0, 1, 2, 3]
             assert consumer.positions() == {0: 4}
-            assert consumer.lag() == {0: 6}
+            assert consumer.records_behind() == {0: 6}
             assert await values(consumer) == [4, 5, 6, 7, 8, 9]
             assert await values(consumer) == []
 
@@ -274,7 +274,7 @@ async def test_fetches_name_the_topics_id_for_as_long_as_the_broker_takes_it(aut
             broker.fill(1, first=3)
             broker.start()
             assert await values(consumer, 1) == [3]
-            assert all(r.topic_ids is None for r in broker.requests if isinstance(r, FetchRequest))
+            assert all(r.version_needed() == 1 for r in broker.requests if isinstance(r, FetchRequest))
 
 
 async def test_out_of_range_is_an_error_with_the_valid_range_or_goes_where_told(autojump_clock: MockClock) -> None:

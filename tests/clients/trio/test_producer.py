@@ -1,7 +1,8 @@
 """The producer on trio, on a clock that jumps: batches, retries, failures, and how its block is left."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +24,8 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest
 from seglog_protocol.record_batch import parse_header
-from tests.clients.fake_broker import CLOSE, SILENCE, Answer, Script
-from tests.clients.trio.memory_broker import memory_broker
+from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakePartition, Script
+from tests.clients.trio.memory_broker import MemoryTransport, memory_broker
 
 
 def on_append(answer: Callable[[AppendRequest, memoryview], Answer | None]) -> Script:
@@ -277,6 +278,34 @@ async def test_a_record_not_acknowledged_in_time_fails_with_the_cause(autojump_c
         broker.start()
 
 
+async def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_frozen = False
+    send_some = MemoryTransport.send_some
+
+    async def sent(transport: MemoryTransport, buffers: Sequence[memoryview]) -> int:
+        if is_frozen:
+            await trio.sleep_forever()
+        return await send_some(transport, buffers)
+
+    monkeypatch.setattr(MemoryTransport, "send_some", sent)
+    async with memory_broker(topics={"t": 2}) as broker, broker.connect() as client:
+        producer = await client.producer("t", delivery_timeout=10)
+        await (await producer.send(b"so that it is connected"))
+        broker.script = on_append(lambda *_: SILENCE)
+        began = trio.current_time()
+        early = await producer.send(b"early", partition=0)
+        await trio.sleep(9)
+        is_frozen = True
+        late = await producer.send(b"late", partition=1)
+        assert isinstance(await early.exception(), ClientTimeoutError)
+        assert 10 <= trio.current_time() - began < 11
+        assert isinstance(await late.exception(), ClientTimeoutError)
+        assert 19 <= trio.current_time() - began < 20
+        await producer.abort(0)
+
+
 async def test_what_cannot_be_sent_is_refused_before_it_is_kept(autojump_clock: MockClock) -> None:
     async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
         with pytest.raises(UnknownPartitionError, match="has no partition 1"):
@@ -421,3 +450,36 @@ async def test_waiting_senders_learn_that_the_producer_was_closed(autojump_clock
             nursery.start_soon(send)
             await wait_all_tasks_blocked()
             await producer.abort()
+
+
+@pytest.mark.parametrize("ack", ["none", "disk"])
+async def test_partitions_that_are_added_are_used_within_seconds(ack: Any, autojump_clock: MockClock) -> None:
+    """At ack "none", where no answer tells, as soon as the broker is asked."""
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t", ack=ack) as producer:
+        broker.script = on_append(
+            lambda request, payload: replace(broker.append(request, payload), partition_counts={"t": 3})
+        )
+        await producer.send(b"v")
+        await producer.flush()
+        broker.logs["t"] += [FakePartition(), FakePartition()]
+        began = trio.current_time()
+        while producer.partitions == 1 and trio.current_time() < began + 10:
+            await producer.send(b"v")
+            await producer.flush()
+            await trio.sleep(0.5)
+        assert producer.partitions == 3
+        for number in range(30):
+            await producer.send(b"v", key=b"%d" % number)
+        await producer.flush()
+        await wait_all_tasks_blocked()
+        assert all(partition.batches for partition in broker.logs["t"])
+
+
+async def test_a_partition_asked_for_by_number_is_looked_up_before_it_counts_as_unknown(
+    autojump_clock: MockClock,
+) -> None:
+    async with memory_broker() as broker, broker.connect() as client, client.producer("t") as producer:
+        broker.logs["t"] += [FakePartition()]
+        assert (await (await producer.send(b"v", partition=1))).partition == 1
+        with pytest.raises(UnknownPartitionError, match="it has 2"):
+            await producer.send(b"v", partition=2)

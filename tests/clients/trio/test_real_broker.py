@@ -1,6 +1,7 @@
 """The client on trio and the real broker in one loop, over real sockets."""
 
 import dataclasses
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -209,3 +210,30 @@ async def test_segments_are_explained_alike_by_both_faces(tmp_path: Path) -> Non
         assert [s.base_offset for s in told.segments] == [s.base_offset for s in again.segments] == [0, 2, 4, 6, 8]
         assert [s.state for s in again.segments] == [*["closed"] * 4, "active"]
         assert (told.partition.latest, told.partition.segments) == (10, 5)
+
+
+async def test_lag_is_told_in_records_and_seconds_and_by_when_retention_comes(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker, seglog.trio.connect(broker.address) as client:
+        await client.create_topic("t", 2, {"retention.ms": 3_600_000})
+        now = time.time_ns() // 1_000_000
+        async with client.producer("t") as producer:
+            for age in (600_000, 60_000, 0):
+                await producer.send(b"x", partition=0, timestamp=now - age)
+                await producer.flush()
+        async with client.consumer("t", start="earliest") as consumer:
+            lag = (await consumer.lag())[0]
+            assert (lag.position, lag.records, lag.lost, lag.is_beyond_end) == (0, 3, 0, False)
+            assert lag.seconds is not None
+            assert 600 <= lag.seconds < 700
+            assert lag.newest_timestamp == now
+            assert lag.seconds_to_loss is not None
+            assert 3_500 < lag.seconds_to_loss <= 3_600 + 300, "the newest record of the segment counts"
+            (segment,) = (await client.explain.segments("t", 0)).segments
+            assert (lag.loss_from_ms, lag.loss_by_ms) == (segment.leaves_from_ms, segment.leaves_by_ms)
+            async for _ in consumer:
+                pass
+            lags = await consumer.lag()
+            assert [(lag.records, lag.seconds, lag.seconds_to_loss) for lag in lags.values()] == [(0, 0.0, None)] * 2
+        assert (await client.lag("t", {"0": 1, "1": 5}))[1].is_beyond_end
+        with pytest.raises(UnknownTopicError):
+            await client.lag("nothing", {0: 0})

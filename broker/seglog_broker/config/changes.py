@@ -1,0 +1,52 @@
+"""From the configuration in force to the one that was read again: what differs, and what of it can be taken now."""
+
+import dataclasses
+from typing import NamedTuple
+
+from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, BrokerConfig
+from seglog_broker.config.keys import Origin
+from seglog_broker.config.sources import check_broker_config
+
+
+class Difference(NamedTuple):
+    """One key with two values, as Kafka writes them."""
+
+    key: str
+    old: str
+    new: str
+    origin: Origin
+    """Of the new one."""
+    is_dynamic: bool
+    """Whether it is in force at once; else a restart is needed."""
+
+
+def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
+    """Every key whose value is another one, those that give topics their defaults included."""
+    return [
+        Difference(after.key, before.value, after.value, after.origin, is_dynamic(after.key))
+        for before, after in zip(old.describe(), new.describe(), strict=True)
+        if before.value != after.value
+    ]
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether a running broker takes a new value for a broker key; a default for topics always."""
+    return name not in BROKER_NAMES or BROKER_NAMES[name].is_dynamic
+
+
+def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:
+    """What is in force when a running broker with ``old`` has taken of ``new`` what it can.
+
+    Raises InvalidConfigError when that contradicts itself, though neither of the two does.
+    """
+    kept = [key for key in BROKER_KEYS.values() if not key.is_dynamic]
+    values = {key.attribute: getattr(old, key.attribute) for key in kept}
+    origins = dict(new.origins)
+    for key in kept:
+        if values[key.attribute] != getattr(new, key.attribute):
+            origins.pop(key.name, None)
+            if key.name in old.origins:
+                origins[key.name] = old.origins[key.name]
+    merged = dataclasses.replace(new, **values, origins=origins)
+    check_broker_config(merged)
+    return merged

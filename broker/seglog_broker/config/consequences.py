@@ -1,0 +1,98 @@
+"""What follows from values that are possible but that few would set if they knew: a sentence for each.
+
+Kafka accepts nearly all of them without a word. They are judged together with the rest of the topic's configuration,
+and only where they were written: nothing is said about a default.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from seglog_broker.config.keys import Setting
+from seglog_broker.config.topic_config import SEGMENT_BYTES_MIN_KAFKA, TopicConfig
+from seglog_protocol.record_batch import HEADER_SIZE
+
+BATCH_BYTES_MIN: Final = HEADER_SIZE + 7
+"""A batch with one record that has neither key, value nor headers."""
+
+BATCH_BYTES_USUAL: Final = 1024
+"""A limit below this is hardly meant: producers gather records into batches of many times its size."""
+
+RETENTION_MS_USUAL: Final = 60_000
+"""Likewise for the age at which records are deleted: such a number is mostly one of seconds, hours or days."""
+
+
+def consequences(written: Mapping[str, Setting], config: TopicConfig) -> list[str]:
+    """The warnings about what was ``written``, by topic key; ``config`` is the whole of the topic's configuration."""
+    found = {
+        "segment.bytes": _segment_bytes(config) or ("" if "retention.bytes" in written else _more_than_kept(config)),
+        "retention.bytes": _retention_bytes(config),
+        "retention.ms": _retention_ms(config),
+        "segment.ms": _segment_ms(config),
+        "max.message.bytes": _max_message_bytes(config),
+    }
+    return [
+        f"{written[key].name} = {_number(key, config)} {what}."
+        for key, what in found.items()
+        if what and key in written
+    ]
+
+
+def _number(key: str, config: TopicConfig) -> int:
+    value: int = getattr(config, key.replace(".", "_"))
+    return value
+
+
+def _segment_bytes(config: TopicConfig) -> str:
+    if config.segment_bytes >= SEGMENT_BYTES_MIN_KAFKA:
+        return ""
+    return f"works here, but Apache Kafka 4 would refuse it: its smallest value is {SEGMENT_BYTES_MIN_KAFKA}"
+
+
+def _more_than_kept(config: TopicConfig) -> str:
+    """As ``_retention_bytes`` tells it, where only the size of segments was set."""
+    if not 0 <= config.retention_bytes < config.segment_bytes or "delete" not in config.cleanup_policy:
+        return ""
+    return (
+        f"is more than retention.bytes = {config.retention_bytes}: whole segments are deleted, and never the one being "
+        "written, so a partition grows to about the sum of both"
+    )
+
+
+def _segment_ms(config: TopicConfig) -> str:
+    if not 0 <= config.retention_ms < config.segment_ms or "delete" not in config.cleanup_policy:
+        return ""
+    return (
+        f"is more than retention.ms = {config.retention_ms}: whole segments are deleted, so records stay until their "
+        "segment is closed and the newest in it is old enough, for up to the sum of both"
+    )
+
+
+def _retention_bytes(config: TopicConfig) -> str:
+    if config.retention_bytes < -1:
+        return "sets no limit, as -1 does"
+    if 0 <= config.retention_bytes < config.segment_bytes and "delete" in config.cleanup_policy:
+        return (
+            f"is less than segment.bytes = {config.segment_bytes}: whole segments are deleted, and never the one being "
+            "written, so a partition grows to about the sum of both"
+        )
+    return ""
+
+
+def _retention_ms(config: TopicConfig) -> str:
+    if 0 <= config.retention_ms < RETENTION_MS_USUAL and "delete" in config.cleanup_policy:
+        return (
+            "counts milliseconds: every record with an older timestamp is deleted at the next check; with a unit it is "
+            "written 7d, 12h, 30m"
+        )
+    return ""
+
+
+def _max_message_bytes(config: TopicConfig) -> str:
+    limit = config.max_message_bytes
+    if limit < BATCH_BYTES_MIN:
+        return f"refuses every record: the smallest batch there is has {BATCH_BYTES_MIN} bytes"
+    if limit < BATCH_BYTES_USUAL:
+        return f"refuses all but the smallest records: {HEADER_SIZE} bytes of it are the header of a batch"
+    if limit > config.segment_bytes:
+        return f"is more than segment.bytes = {config.segment_bytes}: a batch larger than that is refused all the same"
+    return ""

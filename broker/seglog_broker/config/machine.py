@@ -1,0 +1,93 @@
+"""A configuration held against this machine: its memory, its disk, the rights of this user.
+
+None of it is wrong in itself, so a start only meets it when it is too late. ``seglogd --check-config`` tells before.
+"""
+
+import os
+from pathlib import Path
+
+from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.config.keys import OriginKind
+from seglog_broker.config.values import split_address
+
+_MEMORY_KEYS = ("seglog.request.memory.max", "log.cleaner.dedupe.buffer.size")
+_MARK_KEYS = ("seglog.disk.free.hard.bytes", "seglog.disk.free.soft.bytes", "seglog.disk.ballast.bytes")
+_LOG_KEYS = ("log.segment.bytes", "log.retention.bytes")
+
+
+def why_unusable(config: BrokerConfig) -> str | None:
+    """Why the broker cannot keep its data in ``log.dir``, or None."""
+    path = Path(config.log_dir)
+    try:
+        found = _nearest(path)
+        if not found.is_dir():
+            return f"log.dir = {path} cannot be used: {found} is no directory"
+        if not os.access(found, os.W_OK | os.X_OK):
+            return f"log.dir = {path} cannot be used: this user may not write in {found}"
+    except OSError as error:
+        return f"log.dir = {path} cannot be used: {error.strerror or error} ({error.filename or path})"
+    return None
+
+
+def machine_warnings(config: BrokerConfig) -> list[str]:
+    """What the machine has not, and ports that are named twice; sentences."""
+    values = {described.key: described.value for described in config.describe()}
+    written = {described.key for described in config.describe() if described.origin.kind is not OriginKind.DEFAULT}
+    memory = _memory_bytes()
+    warnings = [
+        f"{key} = {_told(int(values[key]))} is more than the {_told(memory)} of memory that this machine has"
+        for key in _MEMORY_KEYS
+        if memory and int(values[key]) > memory
+    ]
+    disk = _disk_bytes(config)
+    for keys, follows in (
+        (_MARK_KEYS, "no record would ever be appended"),
+        (_LOG_KEYS, "the disk is full before that is reached"),
+    ):
+        warnings += [
+            f"{key} = {_told(int(values[key]))} is more than the {_told(disk)} of the disk of log.dir: {follows}"
+            for key in keys
+            if disk and key in written and int(values[key]) > disk
+        ]
+    return warnings + _same_ports(config)
+
+
+def _same_ports(config: BrokerConfig) -> list[str]:
+    others = {"seglog.http.listen": [config.seglog_http_listen], "listeners": config.listeners}
+    _, port = split_address(config.seglog_listen)
+    return [
+        f"{key} = {address} names port {port}, which is that of seglog.listen = {config.seglog_listen}: one of them "
+        "needs another"
+        for key, addresses in others.items()
+        for address in addresses
+        if port and address.rpartition(":")[2] == str(port)
+    ]
+
+
+def _nearest(path: Path) -> Path:
+    """The directory itself, or the nearest one above it that there is."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _memory_bytes() -> int:
+    """0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def _disk_bytes(config: BrokerConfig) -> int:
+    """0 where the system does not tell."""
+    try:
+        found = os.statvfs(_nearest(Path(config.log_dir)))
+    except OSError:
+        return 0
+    return found.f_blocks * found.f_frsize
+
+
+def _told(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

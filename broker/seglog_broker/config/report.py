@@ -1,0 +1,65 @@
+"""What ``seglogd --check-config`` prints: the configuration as it would be in force, and all that is wrong with it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
+from seglog_broker.config.changes import is_dynamic
+from seglog_broker.config.keys import Change, Described, Effect, Key
+from seglog_broker.config.sources import Examined
+from seglog_protocol.quantities import with_reading
+
+_TITLES: Final = ("KEY", "VALUE", "ORIGIN", "A NEW VALUE IS IN FORCE")
+
+_UNKNOWN: Final = "?"
+"""Stands for the value of a key whose setting cannot be used."""
+
+_NO_EFFECT: Final = {Effect.NOT_YET: "has no effect yet", Effect.NEVER: "has no effect here"}
+
+
+def configuration_lines(examined: Examined) -> list[str]:
+    """A table of every key with its value, its origin, and when a running broker takes another one."""
+    wrong = {error.facts.get("key") for error in examined.mistakes}
+    rows = [_TITLES, *(_row(described, wrong) for described in examined.config.describe())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]:
+    """Warnings, then mistakes, then how many there are of both; ``more_warnings`` is what only this machine knows."""
+    warnings = [*examined.warnings, *more_warnings]
+    mistakes = [error.message for error in examined.mistakes]
+    found = [f"{_counted(len(items), what)}" for items, what in ((mistakes, "mistake"), (warnings, "warning")) if items]
+    return [
+        *(f"warning: {_sentence(warning)}" for warning in warnings),
+        *(f"mistake: {_sentence(mistake)}" for mistake in mistakes),
+        f"{' and '.join(found)}: the broker would not start." if mistakes else _sound(found),
+    ]
+
+
+def _sound(found: Sequence[str]) -> str:
+    return f"The configuration can be used ({found[0]})." if found else "The configuration can be used."
+
+
+def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
+    key = _key(described.key)
+    names = {synonym.name for synonym in (*key.synonyms, *key.names)} | {described.key}
+    if names & wrong:
+        return described.key, _UNKNOWN, "see below", ""
+    if key.effect is not Effect.NOW:
+        change = _NO_EFFECT[key.effect]
+    else:
+        change = str(Change.RELOAD if is_dynamic(described.key) else Change.RESTART)
+    return described.key, with_reading(described.key, described.value) or '""', str(described.origin), change
+
+
+def _key(name: str) -> Key:
+    return BROKER_KEYS[name] if name in BROKER_KEYS else TOPIC_DEFAULT_NAMES[name][0]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,95 @@
+"""The known name that an unknown one was perhaps meant to be: bounded work, whatever the names.
+
+A request may name thousands of unknown topics, and a broker may have thousands: names are compared for one unknown name
+a request, with a few candidates of about the same length, and only in the short part in which they differ.
+"""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from itertools import islice
+from typing import Final
+
+NAMES_MAX: Final = 20_000
+"""Known names that are looked at."""
+
+NEAR_MAX: Final = 1_000
+"""Of these, how many that begin or end as the unknown one does are looked at more closely."""
+
+CANDIDATES_MAX: Final = 16
+"""Of these, how many are compared letter by letter."""
+
+NAME_MAX: Final = 255
+"""Nothing is suggested for a name that is longer than any there is."""
+
+DIFFERING_MAX: Final = 24
+"""Letters between the parts that two names have in common, at either end: with more they are not alike."""
+
+LENGTHS_APART_MAX: Final = 6
+"""Letters by which one of two names that are alike is longer than the other."""
+
+
+class Suggestions:
+    """What to suggest within one request, which begins with ``renew``."""
+
+    def __init__(self) -> None:
+        self._asked: str | None = None
+        self._found = ""
+
+    def renew(self) -> None:
+        """Another request begins."""
+        self._asked = None
+
+    def nearest(self, name: str, known: Iterable[str]) -> str:
+        """The known name most like ``name``; empty if none is, or another name was asked for in this request."""
+        if self._asked is None:
+            self._asked, self._found = name, nearest_name(name, known)
+        return self._found if name == self._asked else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The known name most like ``name``, or empty when none is: at most every third letter may be another."""
+    size = len(name)
+    if not 0 < size <= NAME_MAX:
+        return ""
+    known = list(islice(known, NAMES_MAX))
+    begin, end = name[: (size + 1) // 2], name[size // 2 :]
+    near = [
+        other for other in known if other.startswith(begin) or other.endswith(end)
+    ]  # one slip leaves a half as it is
+    if not near:
+        first = name[0].lower()
+        near = [other for other in known if other[:1].lower() == first]
+    near = [other for other in near[:NEAR_MAX] if abs(len(other) - size) <= LENGTHS_APART_MAX]
+    letters = set(name)
+    candidates = nsmallest(CANDIDATES_MAX, near, key=lambda other: len(letters.symmetric_difference(other)))
+    best, best_distance = "", size // 3 + 1
+    for other in candidates:
+        distance = _distance(name, other)
+        if distance is not None and distance < best_distance:
+            best, best_distance = other, distance
+    return best
+
+
+def _distance(one: str, other: str) -> int | None:
+    """Letters to be inserted, left out, replaced, or swapped with the next; None for too many."""
+    start = _alike(one, other)
+    one, other = one[start:], other[start:]
+    end = _alike(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    if max(len(one), len(other)) > DIFFERING_MAX:
+        return None
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one):
+        earlier, before, row = before, row, [i + 1]
+        for j, another in enumerate(other):
+            cost = min(before[j] + (letter != another), before[j + 1] + 1, row[j] + 1)
+            if i and j and letter == other[j - 1] and one[i - 1] == another:
+                cost = min(cost, earlier[j - 1] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def _alike(one: str, other: str) -> int:
+    """How many letters both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

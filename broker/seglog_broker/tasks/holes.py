@@ -1,0 +1,71 @@
+"""Closed segments that are gone from the middle of a log: looked for once after a start, off the loop.
+
+A start takes closed segments by their names and looks into none of them. Where one ends is held against where the next
+begins here: at once, where readers and the scrub would meet the hole some time later.
+"""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.segment_ends import SegmentHole, holes_between
+from seglog_broker.tasks.boundary import TaskBoundary
+
+if TYPE_CHECKING:
+    from seglog_broker.broker import Broker
+    from seglog_broker.partition import Partition
+
+log = structlog.get_logger()
+
+SEGMENTS_AT_A_TIME: Final = 25
+"""Looked at in one go by a thread: some milliseconds."""
+
+_RECOVERY_SECONDS: Final = 0.5
+"""Between looks at partitions that were being recovered."""
+
+
+async def run_holes(broker: "Broker") -> None:
+    """Every partition that comes into service with the start, once."""
+    boundary = TaskBoundary("hole search")
+    seen: set[Partition] = set()
+    while True:
+        for partition in list(broker.partitions.values()):
+            if partition not in seen and len(partition.log.segments) > 1:
+                await boundary.run(partition, lambda found: _search(broker, found))
+            seen.add(partition)
+        if not broker.recoveries:
+            return
+        await trio.sleep(_RECOVERY_SECONDS)
+
+
+async def _search(broker: "Broker", partition: "Partition") -> None:
+    bases = list(partition.log.segments.bases)
+    pairs = list(pairwise(bases))
+    found = False
+    for start in range(0, len(pairs), SEGMENTS_AT_A_TIME):
+        some = pairs[start : start + SEGMENTS_AT_A_TIME]
+        for hole in await broker.offload.maintenance(holes_between, broker.fs, partition.log.directory, some):
+            if partition.is_deleted:
+                return
+            found |= _note(partition, hole)
+    if found:
+        await partition.save_state()
+
+
+def _note(partition: "Partition", hole: SegmentHole) -> bool:
+    """Serve around a hole and name it; False where it is none, or known."""
+    state, bases = partition.log.state, partition.log.segments.bases
+    start = max(hole.start, state.compacted_before, partition.log.log_start_offset)
+    is_there = hole.segment in bases and hole.end in bases  # both may have been deleted or compacted meanwhile
+    if not is_there or start >= hole.end or "compact" in partition.log.config.cleanup_policy:
+        return False
+    if any(d.start_offset <= start and hole.end <= d.end_offset for d in state.damaged):
+        return False
+    partition.log.note_damage([DamagedRange(start, hole.end, hole.end, 0, 0, reason="missing")])
+    log.error(
+        "offsets_missing", topic=partition.topic, partition=partition.number, start_offset=start, end_offset=hole.end
+    )
+    return True

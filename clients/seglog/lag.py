@@ -1,0 +1,100 @@
+"""How far a reader is behind: in records, in seconds, and how long until retention reaches its position."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from seglog.conversations import Conversation, ask
+from seglog.moments import to_positions
+from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult
+
+PLACES_PER_REQUEST: Final = 1_000
+
+
+class PartitionLag(NamedTuple):
+    """What lies before a position of one partition, and what may happen to it; timestamps are epoch ms.
+
+    [``earliest``, ``latest``) can be read; to a consumer with ``durable_only``, ``latest`` is what survives power loss.
+    ``timestamp`` is that of the first record in the batch to be read next (None: it has none, or nothing is there), so
+    that ``seconds`` is never too small; ``newest_timestamp`` is the largest near the end, ``now_ms`` the broker's time.
+
+    ``loss_from_ms`` and ``loss_by_ms`` say between which moments retention takes the records at the position out of the
+    log, and ``bytes_to_loss`` how many bytes must be appended until ``retention.bytes`` takes them before that; None:
+    as things stand, they are kept. ``why`` is the broker's sentence about it, that of ``explain segments``.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    earliest: int
+    latest: int
+    now_ms: int
+    timestamp: int | None = None
+    newest_timestamp: int | None = None
+    loss_from_ms: int | None = None
+    loss_by_ms: int | None = None
+    bytes_to_loss: int | None = None
+    why: str | None = None
+    earliest_reason: str | None = None
+
+    @property
+    def records(self) -> int:
+        """Offsets to be read up to the end."""
+        return max(0, self.latest - max(self.position, self.earliest))
+
+    @property
+    def seconds(self) -> float | None:
+        """Age of the record to be read next; 0 at the end, None where it has no timestamp."""
+        if not self.records:
+            return 0.0
+        return None if self.timestamp is None else max(0, self.now_ms - self.timestamp) / 1000
+
+    @property
+    def seconds_to_loss(self) -> float | None:
+        """How long the records at the position are safe from retention by time; None: as things stand, for ever."""
+        return None if self.loss_from_ms is None else max(0, self.loss_from_ms - self.now_ms) / 1000
+
+    @property
+    def lost(self) -> int:
+        """Offsets between the position and the earliest one there is: they are gone, read or not."""
+        return max(0, self.earliest - self.position)
+
+    @property
+    def is_beyond_end(self) -> bool:
+        """Whether no record of the log has come that far: the position is of another topic, or made up."""
+        return self.position > self.latest
+
+
+def look_up_lag(
+    topic: str, positions: Mapping[int, int] | Mapping[str, int], *, durable_only: bool = False
+) -> Conversation[dict[int, PartitionLag]]:
+    """As ``Client.lag``; raises the first partition's error."""
+    found: dict[int, PartitionLag] = {}
+    places = sorted(to_positions(positions).items())
+    for start in range(0, len(places), PLACES_PER_REQUEST):
+        some = places[start : start + PLACES_PER_REQUEST]
+        request = LagRequest([LagPartition(topic, partition, offset) for partition, offset in some])
+        reply, _ = yield from ask(request, LagReply, is_repeatable=True)
+        for (partition, offset), result in zip(some, reply.partitions, strict=True):
+            if result.error is not None:
+                raise result.error
+            found[partition] = _lag(result, offset, reply.now_ms, durable_only=durable_only)
+    return found
+
+
+def _lag(result: LagResult, position: int, now_ms: int, *, durable_only: bool) -> PartitionLag:
+    end = result.durable if durable_only else result.latest
+    return PartitionLag(
+        result.topic,
+        result.partition,
+        position,
+        result.earliest or 0,
+        end or 0,
+        now_ms,
+        result.timestamp,
+        result.newest_timestamp,
+        result.lost_from_ms,
+        result.lost_by_ms,
+        result.bytes_to_come,
+        result.why,
+        result.earliest_reason,
+    )

@@ -1,0 +1,110 @@
+"""Timestamps that a sender should know about: older than the topic keeps, or seconds where milliseconds are meant.
+
+Such records are acknowledged like any other, and retention deletes them soon after. The broker says with every append
+from which timestamp on it keeps records (``AppendResult.expired_before``); before the first answer, and at ack "none",
+the topic's configuration says it.
+"""
+
+import inspect
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Final
+
+from seglog.moments import format_time
+from seglog.words import duration_of
+from seglog_protocol.messages import AppendResult, ConfigEntry
+
+NO_TIMESTAMP: Final = -1
+
+_SECONDS_FROM: Final = 946_684_800  # 2000-01-01, in seconds; as milliseconds it is the 11th of January 1970
+_SECONDS_AHEAD_MAX: Final = 366 * 86_400
+_SECONDS_BELOW: Final = 4_102_444_800  # 2100-01-01; what is larger is not looked at twice
+
+
+class TimestampWarning(UserWarning):
+    """Records are sent that expire on arrival, or whose timestamps look like seconds; once a topic and client."""
+
+
+def looks_like_seconds(timestamp: int, now_ms: int) -> bool:
+    """Whether a timestamp lies in January 1970, and between 2000 and a year from now if it is taken as seconds."""
+    return _SECONDS_FROM <= timestamp <= now_ms // 1000 + _SECONDS_AHEAD_MAX
+
+
+class TimestampWatch:
+    """What is known of the timestamps that one topic keeps, and what was warned of; one a topic and client.
+
+    Any thread may use it: at worst a warning comes twice.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.expired_before = 0
+        """Records with a timestamp below this (epoch ms) expire on arrival; 0: none do, or it is not known."""
+        self.suspicious_below = _SECONDS_BELOW
+        """Timestamps from here on need no ``check``; -1 needs none either."""
+        self._is_stamped = False  # the broker's time of append takes the place of what was sent
+        self._warned: set[str] = set()
+
+    def learn_config(self, config: Mapping[str, ConfigEntry] | None) -> None:
+        """Take up a topic's configuration."""
+        values = {key: entry.value for key, entry in (config or {}).items()}
+        is_stamped = values.get("message.timestamp.type") == "LogAppendTime"
+        retention = values.get("retention.ms", "-1")
+        is_timed = "delete" in values.get("cleanup.policy", "delete") and retention.isdecimal() and not is_stamped
+        now_ms = time.time_ns() // 1_000_000
+        self._take_up(max(0, now_ms - int(retention)) if is_timed else 0, is_stamped=is_stamped)
+
+    def learn(self, result: AppendResult) -> int:
+        """Take up the answer to an append; what its ``expired_before`` is, as far as is known."""
+        if result.expired_before is not None:
+            self._take_up(result.expired_before, is_stamped=(result.timestamp or -1) >= 0)
+        return self.expired_before
+
+    def _take_up(self, expired_before: int, *, is_stamped: bool) -> None:
+        self.expired_before, self._is_stamped = expired_before, is_stamped
+        self.suspicious_below = 0 if is_stamped else max(expired_before, _SECONDS_BELOW)
+
+    def check(self, timestamp: int) -> bool:
+        """Whether a record with this timestamp expires on arrival; a TimestampWarning for the caller if it is time."""
+        if timestamp == NO_TIMESTAMP or self._is_stamped:
+            return False
+        has_expired = timestamp < self.expired_before
+        now_ms = time.time_ns() // 1_000_000
+        if looks_like_seconds(timestamp, now_ms):
+            self._warn("seconds", self._seconds_sentence(timestamp, has_expired=has_expired))
+        elif has_expired:
+            self._warn("expired", self._expired_sentence(timestamp, now_ms))
+        return has_expired
+
+    def _warn(self, kind: str, sentence: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(sentence, TimestampWarning, stacklevel=_caller_level())
+
+    def _seconds_sentence(self, timestamp: int, *, has_expired: bool) -> str:
+        follows = ", and it expires on arrival" if has_expired else ""
+        return (
+            f"a record for {self.topic} has the timestamp {timestamp}, in milliseconds {format_time(timestamp)}"
+            f"{follows}; if seconds are meant ({format_time(timestamp * 1000)}), multiply them by 1000"
+        )
+
+    def _expired_sentence(self, timestamp: int, now_ms: int) -> str:
+        return (
+            f"a record for {self.topic} has the timestamp {timestamp} ({format_time(timestamp)}) and expires on "
+            f"arrival: the topic keeps {duration_of(now_ms - self.expired_before)} (retention.ms), and deletes what is "
+            "older; retention.ms=-1 keeps all"
+        )
+
+
+def _caller_level() -> int:
+    """The ``stacklevel`` of the nearest caller that is no part of the client."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in {"seglog", "seglog_spark"}

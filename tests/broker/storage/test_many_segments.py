@@ -1,0 +1,169 @@
+"""What a start does for each segment of a log: after a clean stop nothing, after any other the same for each."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.retention import DeletionRule
+from seglog_broker.storage.segment import Segment
+from seglog_protocol.record_batch import parse_header
+from tests.logs import DIRECTORY, LogOnDisk, ManualClock, batch_of_size, read_all, verify
+
+SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
+
+
+def with_segments(count: int) -> LogOnDisk:
+    """A log of so many segments, two batches of one record in each."""
+    disk = LogOnDisk(SMALL)
+    for _ in range(2 * count):
+        disk.append_batch(batch_of_size(400, timestamp=disk.clock.now))
+    assert len(disk.log.segments) == count
+    return disk
+
+
+@contextmanager
+def segments_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Base offsets of the segments that are made in the meantime."""
+    made: list[int] = []
+    init = Segment.__init__
+
+    def noted(self: Segment, fs: Any, handles: Any, directory: str, base_offset: int, **rest: Any) -> None:
+        made.append(base_offset)
+        init(self, fs, handles, directory, base_offset, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "__init__", noted)
+        yield made
+
+
+def looks(disk: LogOnDisk) -> Counter[str]:
+    """What was read and changed, by kind, since the last call."""
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    counted = Counter([read.name for read in disk.fs.reads] + [operation.name for operation in disk.fs.operations])
+    disk.fs.reads.clear()
+    disk.fs.operations.clear()
+    return counted
+
+
+def looks_of_a_start(count: int, *, clean: bool, recovery_point: int) -> Counter[str]:
+    disk = with_segments(count)
+    if clean:
+        disk.log.close()
+    looks(disk)
+    if clean:
+        disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    else:
+        disk.restart_unclean(recovery_point=recovery_point)
+    counted = looks(disk)
+    assert len(read_all(disk.log)) == 2 * count
+    verify(disk.fs, disk.log)
+    return counted
+
+
+def test_a_start_after_a_clean_stop_touches_as_many_files_whatever_the_number_of_segments() -> None:
+    few = looks_of_a_start(5, clean=True, recovery_point=0)
+    assert looks_of_a_start(200, clean=True, recovery_point=0) == few
+    assert few["list_directory"] == 1
+
+
+def test_a_start_after_a_clean_stop_makes_the_active_segment_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = with_segments(200)
+    disk.log.close()
+    with segments_made(monkeypatch) as made:
+        disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+        assert made == [398]
+        found = disk.log.read(100, 1)
+        assert found is not None
+        found.release()
+        assert made == [398, 100]
+        disk.log.close()
+    assert made == [398, 100]
+
+
+@pytest.mark.parametrize("below", [0, 10])
+def test_a_start_after_a_crash_does_the_same_for_every_segment_it_reads(below: int) -> None:
+    counted = [looks_of_a_start(n, clean=False, recovery_point=below) for n in (50, 100, 200)]
+    first, second, third = (sum(counts.values()) for counts in counted)
+    assert third - second == 2 * (second - first), counted
+    assert len({counts["list_directory"] for counts in counted}) == 1
+
+
+def test_the_size_of_a_log_is_told_without_making_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = with_segments(50)
+    disk.log.close()
+    with segments_made(monkeypatch) as made:
+        log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+        assert log.size == 100 * 400
+        assert made == [98]
+    looks(disk)
+    assert log.size == 100 * 400
+    assert not looks(disk), "it is known now"
+    disk.append_batch(batch_of_size(400))
+    assert log.size == 101 * 400
+
+
+def test_retention_makes_the_segments_it_takes_and_the_first_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = with_segments(50)
+    disk.config = TopicConfig(segment_bytes=1024, retention_ms=-1, retention_bytes=47 * 800)
+    disk.log.close()
+    with segments_made(monkeypatch) as made:
+        log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+        taken = []
+        for segment, verdict in log.judge_segments():
+            if verdict.rule is not DeletionRule.SIZE:
+                break
+            taken.append(segment.base_offset)
+        assert taken == [0, 2, 4]
+        assert sorted(made) == [0, 2, 4, 6, 98]
+        log.drop_oldest(3).set_aside()
+    assert log.size == 47 * 800
+    assert log.log_start_offset == 6
+
+
+def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
+    fs, clock = ForgetfulFileSystem(), ManualClock()
+    config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=0"])
+    directory = LogDirectory(fs, clock, config, "/data")
+    directory.open()
+    directory.create_topic("t", 1, {"segment.bytes": "1024"})
+    for _ in range(40):
+        encoded = memoryview(bytearray(batch_of_size(400, timestamp=clock.now)))
+        directory.logs["t", 0].append(encoded, parse_header(encoded))
+    assert not directory.close()
+    fs.reads.clear()
+    again = LogDirectory(fs, clock, config, "/data")
+    assert again.open().clean
+    assert [read.name for read in fs.reads if read.path == "/data/t-0"].count("list_directory") == 1
+    looked_at = {read.path.rpartition("/")[2].partition(".")[0] for read in fs.reads if "/data/t-0/000" in read.path}
+    assert looked_at == {f"{38:020d}", f"{40:020d}"}, "the active segment, and the producers' snapshot at the log's end"
+    assert not again.close()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_closed_segments_that_lack_an_index_file_are_made_and_have_it_rebuilt(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = with_segments(20)
+    disk.log.close()
+    disk.fs.unlink(f"{DIRECTORY}/{8:020d}{suffix}")
+    with segments_made(monkeypatch) as made:
+        disk._open(clean=True, recovery_point=disk.log.log_end_offset)
+    assert disk.report.rebuilt_indexes == 1
+    assert sorted(made) == [8, 38]
+    verify(disk.fs, disk.log)
+
+
+def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = with_segments(20)
+    log = disk.reopen()
+    config, _ = load_config(None, "", {}, [])
+    with segments_made(monkeypatch) as made:
+        job = log.plan_cleaning(log.find_cleanable(), config)
+    assert [source.base_offset for source in job.segments] == log.segments.bases[:-1]
+    assert made == []

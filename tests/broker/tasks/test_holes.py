@@ -1,0 +1,120 @@
+"""A closed segment that is gone from the middle of a log: named after the start, before anybody reads there."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from seglog_broker.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.filesystem import write_file_atomically
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.segment_ends import holes_between
+from seglog_broker.tasks.holes import run_holes
+from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
+from tests.logs import ManualClock, batch_of_size, flip_bit
+
+_CONFIG: Mapping[str, str | int | float] = {
+    "segment.bytes": 1024,
+    "index.interval.bytes": 150,
+    "segment.ms": 10**9,
+    "retention.ms": -1,
+}
+
+
+def _open(fs: ForgetfulFileSystem) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return Broker.open(config, fs, ManualClock(), InlineOffload())
+
+
+async def _written(
+    batches: int = 43, *, clean: bool = True, config: Mapping[str, str | int | float] = _CONFIG
+) -> Broker:
+    """Segments of ten batches, each one record; stopped, and started by whoever asks."""
+    fs = ForgetfulFileSystem()
+    broker = _open(fs)
+    await broker.create_topic(CreateTopicRequest("t", 1, dict(config)))
+    for number in range(batches):
+        data = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))
+        await broker.append(AppendRequest([AppendPartition("t", 0, len(data))], "disk"), data).wait()
+    if clean:
+        assert broker.close() == []
+    else:
+        broker.directory.abandon()
+    return broker
+
+
+def _unlink(broker: Broker, base: int) -> ForgetfulFileSystem:
+    fs = broker.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    for suffix in (".log", ".index", ".timeindex", ".checksum"):
+        path = f"/data/t-0/{base:020d}{suffix}"
+        if fs.exists(path):
+            fs.unlink(path)
+    return fs
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("gone", [[10], [20], [30], [10, 20], [10, 30]])
+async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(clean: bool, gone: list[int]) -> None:
+    before = await _written(clean=clean)
+    [fs, *_] = [_unlink(before, base) for base in gone]
+    broker = _open(fs)
+    await run_holes(broker)
+    damaged = broker.partitions["t", 0].log.state.damaged
+    missing = {offset for d in damaged if d.reason == "missing" for offset in range(d.start_offset, d.end_offset)}
+    assert missing == {offset for base in gone for offset in range(base, base + 10)}
+    assert any(f"t-0: offsets {gone[0]} to " in problem for problem in broker.hello().problems)
+    request = FetchRequest([FetchPartition("t", 0, gone[0])])
+    with await broker.fetch(request) as answer:
+        [result] = answer.reply.partitions
+        assert result.gaps
+        assert (result.gaps[0].start, result.gaps[0].reason) == (gone[0], "missing")
+    broker.close()
+    again = _open(fs)
+    assert again.partitions["t", 0].log.state.damaged == damaged, "remembered"
+    await run_holes(again)
+    assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
+
+
+async def test_nothing_is_missing_where_nothing_is_gone() -> None:
+    before = await _written()
+    assert isinstance(before.fs, ForgetfulFileSystem)
+    broker = _open(before.fs)
+    await run_holes(broker)
+    assert broker.hello().problems == []
+    assert broker.partitions["t", 0].log.state.damaged == []
+
+
+async def test_where_compaction_was_at_work_no_hole_is_told() -> None:
+    before = await _written(43)
+    fs = _unlink(before, 10)
+    write_file_atomically(fs, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 20\n")
+    broker = _open(fs)
+    await run_holes(broker)
+    assert broker.partitions["t", 0].log.state.damaged == []
+
+
+async def test_no_bit_of_a_closed_segment_or_its_index_makes_up_a_hole() -> None:
+    before = await _written(23)
+    fs = before.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    for suffix, positions in ((".index", range(8 * 5)), (".log", range(600, 1000))):
+        path = f"/data/t-0/{10:020d}{suffix}"
+        for position in positions:
+            if position >= fs.stat(path).size:
+                break
+            flip_bit(fs, path, position, position % 8)
+            assert holes_between(fs, "/data/t-0", [(10, 20)]) == [], (suffix, position)
+            flip_bit(fs, path, position, position % 8)
+
+
+async def test_the_work_for_a_segment_does_not_grow_with_it() -> None:
+    before = await _written(23)
+    fs = before.fs
+    assert isinstance(fs, ForgetfulFileSystem)
+    operations: list[str] = []
+    fs.on_operation = lambda operation: operations.append(operation.name)
+    assert holes_between(fs, "/data/t-0", [(0, 10), (10, 20), (999, 1000)]) == []
+    fs.on_operation = None
+    assert len(operations) < 30

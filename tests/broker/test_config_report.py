@@ -1,0 +1,169 @@
+"""`seglogd --check-config`: what would be in force, where it is from, and all that is wrong, not only the first."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from seglog_broker.config import ConfigSources
+from seglog_broker.config.broker_config import BrokerConfig
+from seglog_broker.config.machine import machine_warnings, why_unusable
+from seglog_broker.config.report import configuration_lines, verdict_lines
+from seglog_broker.config.sources import examine_config
+from tests.broker.test_main import seglogd
+
+MISTAKES = """\
+"log.segment.byts" = 5
+"num.partitions" = 0
+"log.retention.hours" = "long"
+"log.cleaner.threads" = -1
+"retention.ms" = 5
+[log]
+dir = "x"
+"""
+
+
+def lines_of(*flags: str) -> dict[str, list[str]]:
+    lines = configuration_lines(examine_config(None, "", {"SEGLOG_LISTEN": "[::1]:1"}, flags))
+    return {line.split()[0]: line.split(maxsplit=2) for line in lines}
+
+
+def test_every_key_stands_there_once_with_value_and_origin() -> None:
+    lines = lines_of("log.retention.hours=1")
+    assert {described.key for described in BrokerConfig().describe()} | {"KEY"} == set(lines)
+    assert lines["seglog.listen"][1] == "[::1]:1"
+    assert "environment SEGLOG_LISTEN" in lines["seglog.listen"][2]
+    assert lines["log.retention.ms"][1] == "3600000"
+    assert "flag --set log.retention.hours" in lines["log.retention.ms"][2]
+    assert lines["log.retention.ms"][2].endswith("at a reload")
+    assert lines["seglog.handles.max"][2].endswith("at a restart")
+    assert lines["listeners"][2].endswith("has no effect yet")
+    assert lines["log.dir.failure.timeout.ms"][2].endswith("has no effect here")
+
+
+def test_all_mistakes_are_found_each_once_and_their_keys_have_no_value() -> None:
+    examined = examine_config(
+        MISTAKES, "f.toml", {"SEGLOG_FETCH_MAX_BYTES": "many"}, ["nonsense", "log.segment.bytes=1"]
+    )
+    named = sorted(error.facts["key"] for error in examined.mistakes)
+    assert named == [
+        "fetch.max.bytes",
+        "log.cleaner.threads",
+        "log.dir",
+        "log.retention.hours",
+        "log.segment.bytes",
+        "log.segment.byts",
+        "nonsense",
+        "num.partitions",
+        "retention.ms",
+    ]
+    lines = {line.split()[0]: line for line in configuration_lines(examined)}
+    for key in ("fetch.max.bytes", "num.partitions", "log.retention.ms", "log.segment.bytes"):
+        assert "?" in lines[key], key
+    assert lines["seglog.handles.max"].split()[1] == "512"
+    *told, last = verdict_lines(examined, ["only 40 open files"])
+    assert told[0] == "warning: only 40 open files."
+    assert sum(line.startswith("mistake: ") for line in told) == 9
+    assert last == "9 mistakes and 1 warning: the broker would not start."
+
+
+def test_values_that_contradict_each_other_are_mistakes_too() -> None:
+    contradiction = ["log.cleaner.min.compaction.lag.ms=9", "log.cleaner.max.compaction.lag.ms=8"]
+    assert len(examine_config(None, "", {}, contradiction).mistakes) == 1
+    both = examine_config(None, "", {}, [*contradiction, "log.cleaner.threads=1000"])
+    assert len(both.mistakes) == 2
+
+
+def test_a_file_that_cannot_be_read_is_one_mistake_among_others() -> None:
+    examined = ConfigSources("/nowhere/f.toml", {}, ["num.partitions=0"]).examine()
+    assert ["/nowhere/f.toml" in error.message for error in examined.mistakes] == [True, False]
+
+
+def test_what_can_be_used_is_said_so() -> None:
+    assert verdict_lines(examine_config(None, "", {}, []), []) == ["The configuration can be used."]
+    [warning, last] = verdict_lines(examine_config(None, "", {}, ["listeners=PLAINTEXT://a:1"]), [])
+    assert warning.startswith("warning: listeners")
+    assert last == "The configuration can be used (1 warning)."
+
+
+@pytest.mark.parametrize(("text", "code"), [('"num.partitions" = 3\n', 0), (MISTAKES, 2)])
+def test_the_command_prints_both_ends_with_a_code_and_touches_nothing(text: str, code: int, tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text(text, encoding="utf-8")
+    done = seglogd("--check-config", "--config", str(file), "--data", str(tmp_path / "data"))
+    assert done.returncode == code
+    assert "log.cleaner.backoff.ms" in done.stdout
+    assert done.stdout.splitlines()[0].split()[:3] == ["KEY", "VALUE", "ORIGIN"]
+    assert all(line.startswith("seglogd: ") for line in done.stderr.splitlines())
+    assert done.stderr.count("mistake: ") == (0 if code == 0 else 6)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_start_with_several_mistakes_says_where_to_find_the_others(tmp_path: Path) -> None:
+    done = seglogd("--data", str(tmp_path / "data"), "--set", "num.partitions=0", "--set", "fetch.max.bytes=0")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "1 more mistake, see --check-config" in done.stderr
+
+
+def warnings_of(folder: Path, *flags: str) -> list[str]:
+    return machine_warnings(examine_config(None, "", {}, [f"log.dir={folder}", *flags]).config)
+
+
+def test_sizes_that_the_machine_has_not_are_warned_of(tmp_path: Path) -> None:
+    assert warnings_of(tmp_path / "a" / "b") == []
+    for flag in ("seglog.request.memory.max", "log.cleaner.dedupe.buffer.size"):
+        [warning] = warnings_of(tmp_path, f"{flag}=100TiB")
+        assert warning.startswith(f"{flag} = 102,400.0 GiB is more than the ")
+        assert warning.endswith(" of memory that this machine has")
+    [warning] = warnings_of(tmp_path, "seglog.disk.free.hard.bytes=1000000TiB")
+    assert warning.endswith(" of the disk of log.dir: no record would ever be appended")
+    [warning] = warnings_of(tmp_path, "log.retention.bytes=1000000TiB")
+    assert warning.endswith(": the disk is full before that is reached")
+
+
+@pytest.mark.parametrize("flag", ["seglog.http.listen=127.0.0.1:9192", "listeners=PLAINTEXT://:9092,PLAINTEXT://:9192"])
+def test_a_port_that_is_named_twice_is_warned_of(tmp_path: Path, flag: str) -> None:
+    [warning] = warnings_of(tmp_path, flag)
+    assert "names port 9192, which is that of seglog.listen = 127.0.0.1:9192" in warning
+    assert warnings_of(tmp_path, flag, "seglog.listen=127.0.0.1:9292") == []
+
+
+def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, why in ((tmp_path / "file", "is no directory"), (tmp_path / "file" / "data", "is no directory")):
+        done = seglogd("--check-config", "--data", str(path))
+        assert done.returncode == 2
+        assert f"mistake: log.dir = {path} cannot be used: {tmp_path / 'file'} {why}." in done.stderr
+    assert why_unusable(BrokerConfig(log_dir=str(tmp_path / "new" / "data"))) is None
+    if os.geteuid():
+        tmp_path.chmod(0o500)
+        assert "may not write in" in (why_unusable(BrokerConfig(log_dir=str(tmp_path / "new"))) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ('[broker]\n"num.partitions" = 3\n', 'write "num.partitions" = ... at the top of the file'),
+        ("[broker]\nnum.partitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
+        ("[num]\npartitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
+        ("[broker]\nx = 3\n", "the file has none: keys stand in quotes at its top"),
+    ],
+)
+def test_a_table_gets_advice_that_can_be_followed(text: str, advice: str) -> None:
+    [mistake] = examine_config(text, "seglogd.toml", {}, []).mistakes
+    assert advice in mistake.message
+    assert '"broker.' not in mistake.message
+
+
+def test_contradictions_of_segments_and_retention_are_told_whichever_was_set_last() -> None:
+    def told(*flags: str) -> list[str]:
+        return examine_config(None, "", {}, flags).warnings
+
+    [warning] = told("log.retention.ms=1h", "log.roll.ms=7d")
+    assert warning.startswith("log.roll.ms = 604800000 is more than retention.ms = 3600000: ")
+    [warning] = told("log.retention.bytes=100MiB", "log.segment.bytes=1GiB")
+    assert warning.startswith("log.retention.bytes = 104857600 is less than segment.bytes = 1073741824: ")
+    defaults = examine_config(None, "", {}, ["log.retention.bytes=100MiB", "log.segment.bytes=10MiB"]).config
+    _, warnings = defaults.validate_topic_config({"segment.bytes": "200MiB"})
+    assert [w for w in warnings if w.startswith("segment.bytes = 209715200 is more than retention.bytes = 104857600: ")]

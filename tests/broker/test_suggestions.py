@@ -1,0 +1,78 @@
+"""What is suggested for an unknown name, and that finding it is bounded whatever the names."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog_broker import suggestions
+from seglog_broker.suggestions import CANDIDATES_MAX, NAME_MAX, NAMES_MAX, Suggestions, nearest_name
+
+KNOWN: Final = ["orders", "orders-eu", "commits", "click.stream", "Payments_2024"]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("order", "orders"),
+        ("ordres", "orders"),
+        ("Orders", "orders"),
+        ("rders", "orders"),
+        ("commit", "commits"),
+        ("click-stream", "click.stream"),
+        ("Payments_2025", "Payments_2024"),
+        ("zzz", ""),
+        ("", ""),
+        ("o", ""),
+        ("orders" * 60, ""),
+    ],
+)
+def test_one_slip_is_seen_through_and_what_is_not_alike_is_not_suggested(name: str, nearest: str) -> None:
+    assert nearest_name(name, KNOWN) == nearest
+
+
+@given(st.text(max_size=300), st.lists(st.text(max_size=30)))
+def test_any_names_give_a_known_one_or_none(name: str, known: list[str]) -> None:
+    assert nearest_name(name, known) in {"", *known}
+
+
+@given(st.lists(st.text("abc-", min_size=6, max_size=20), min_size=1, max_size=30, unique=True), st.data())
+def test_a_known_name_with_one_letter_more_is_found_again(known: list[str], data: st.DataObject) -> None:
+    wanted = data.draw(st.sampled_from(known))
+    at = data.draw(st.integers(0, len(wanted)))
+    found = nearest_name(f"{wanted[:at]}x{wanted[at:]}", known)
+    assert found, "it, or one that is as near"
+
+
+def test_the_work_is_bounded_whatever_names_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted, not timed: names looked at, and names compared letter by letter."""
+    compared = looked_at = 0
+    distance = suggestions._distance
+
+    def counting(one: str, other: str) -> int | None:
+        nonlocal compared
+        compared += 1
+        return distance(one, other)
+
+    def names() -> Iterator[str]:
+        nonlocal looked_at
+        for number in range(10 * NAMES_MAX):
+            looked_at += 1
+            yield f"{'a' * 200}-{number % 7}{number}"
+
+    monkeypatch.setattr(suggestions, "_distance", counting)
+    nearest_name("a" * 205, names())
+    assert compared <= CANDIDATES_MAX
+    assert looked_at <= NAMES_MAX
+    nearest_name("a" * (NAME_MAX + 1), names())
+    assert compared <= CANDIDATES_MAX, "too long a name is compared with nothing"
+
+
+def test_one_name_a_request_is_looked_up_and_the_next_request_may_ask_for_another() -> None:
+    hints = Suggestions()
+    hints.renew()
+    assert [hints.nearest(name, KNOWN) for name in ("order", "commit", "order")] == ["orders", "", "orders"]
+    hints.renew()
+    assert hints.nearest("commit", KNOWN) == "commits"

@@ -1,0 +1,308 @@
+"""No request keeps the loop: however much it names, others get their turn after a bounded part of it.
+
+What is counted is work: partitions and topics looked at between two turns of the loop. Time is not looked at.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+import trio
+
+from seglog_broker import broker as broker_module
+from seglog_broker.broker import EFFORT_A_TURN, LOGS_A_TURN, RESULTS_MAX, Broker
+from seglog_broker.config import load_config
+from seglog_broker.explain import SEGMENTS_A_TURN
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.log_cleaning import LOOKS_A_TURN
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.retention import RetentionJudge
+from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.segment_list import SegmentList
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.retention import check_retention
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import InvalidRequestError
+from seglog_protocol.frames import decode_value
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    ConfigValue,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    ExplainSegmentsRequest,
+    FetchPartition,
+    FetchRequest,
+    FlushPartition,
+    FlushRequest,
+    LagPartition,
+    LagReply,
+    LagRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    Request,
+    TopicsRequest,
+    TruncatePartition,
+    TruncateRequest,
+    decode_segments,
+)
+from tests.logs import ManualClock
+
+MANY: Final = 1_000
+BATCH: Final = encode_batch([(1, b"k", b"v", ())])
+
+
+async def open_broker(topics: int = 1) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    for number in range(topics):
+        await broker.create_topic(CreateTopicRequest(f"t{number or ''}", 2))
+    return broker
+
+
+class Counter:
+    """How much is looked at between two turns of the loop: partitions looked up, topics described, and what else."""
+
+    def __init__(self, broker: Broker, patch: pytest.MonkeyPatch) -> None:
+        self.most = self.all = self._now = 0
+        self._is_over = False
+        self._patch = patch
+        for name in ("_partition", "_describe", "_unknown_topic"):
+            self.count(broker, name)
+
+    def count(self, whose: object, name: str) -> None:
+        """Count calls of that, too."""
+        self._patch.setattr(whose, name, self._counting(getattr(whose, name)))
+
+    def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **more: Any) -> Any:
+            self._now += 1
+            self.all += 1
+            self.most = max(self.most, self._now)
+            return function(*arguments, **more)
+
+        return counted
+
+    async def during(self, work: Callable[[], Awaitable[object]]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._turns)
+            await work()
+            self._is_over = True
+
+    async def _turns(self) -> None:
+        while not self._is_over:
+            self._now = 0
+            await trio.lowlevel.checkpoint()
+
+
+def requests(topic: str) -> list[Request]:
+    return [
+        OffsetsRequest([OffsetsPartition(topic, 0, 5)] * MANY),
+        OffsetsRequest([OffsetsPartition(topic)] * (MANY // 2)),
+        FlushRequest([FlushPartition(topic, 0)] * MANY),
+        TruncateRequest([TruncatePartition(topic, 0, 0)] * MANY),
+        TopicsRequest(["t", *(f"{topic}-{number}" for number in range(MANY))]),
+    ]
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+@pytest.mark.parametrize("number", range(5), ids=["offsets", "whole topics", "flush", "truncate", "topics"])
+async def test_a_long_list_is_gone_through_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    await counter.during(lambda: broker.answer(requests(topic)[number]))
+    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.all >= MANY // 2 or topic == "unknown"
+    broker.close()
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+async def test_a_fetch_of_many_partitions_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await open_broker()
+    await broker.append(AppendRequest([AppendPartition("t", 0, len(BATCH))], "os"), memoryview(bytearray(BATCH))).wait()
+    request = FetchRequest([FetchPartition(topic, 0, 0)] * MANY, max_wait_ms=0)
+    assert broker.fetch_now(request) is None, "not at once"
+    counter = Counter(broker, monkeypatch)
+
+    async def fetch() -> None:
+        with await broker.fetch(request) as answer:
+            assert len(answer.reply.partitions) == MANY
+
+    await counter.during(fetch)
+    assert counter.most <= 2 * EFFORT_A_TURN
+    broker.close()
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+async def test_an_append_of_many_batches_is_made_in_turns(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    request = AppendRequest([AppendPartition(topic, 0, len(BATCH))] * MANY, "os")
+    await counter.during(broker.append(request, memoryview(bytearray(BATCH * MANY))).write_rest)
+    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.all == MANY if topic == "t" else counter.all >= MANY
+    broker.close()
+
+
+async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a turn of the loop would be as long as there are hostile connections."""
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+
+    async def all_at_once() -> None:
+        async with trio.open_nursery() as nursery:
+            for request in [request for request in requests("t") for _ in range(5)]:
+                nursery.start_soon(broker.answer, request)
+
+    await counter.during(all_at_once)
+    first_pieces = 25 * EFFORT_A_TURN  # before each knows that it is long
+    assert counter.most <= first_pieces
+    assert counter.all > 10 * MANY
+    broker.close()
+
+
+async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_reply_holds() -> None:
+    broker = await open_broker()
+    with pytest.raises(InvalidRequestError, match="several requests"):
+        await broker.offsets(OffsetsRequest([OffsetsPartition("t")] * (RESULTS_MAX // 2 + 1)))
+    broker.close()
+
+
+async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_module, "DESCRIBED_MAX", 3)
+    broker = await open_broker(5)
+    found: list[str] = []
+    more = True
+    while more:
+        reply, payload = await broker.topics(TopicsRequest(after=found[-1] if found else "", config=True, limit=10_000))
+        page = [topic["name"] for topic in decode_value(payload, "topics")]
+        assert len(page) <= 3
+        found, more = found + page, reply.more
+    assert found == ["t", "t1", "t2", "t3", "t4"]
+    broker.close()
+
+
+async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitions_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    counter = Counter(broker, monkeypatch)
+    counter.count(PartitionLog, "open")
+    await counter.during(lambda: broker.create_topic(CreateTopicRequest("wide", 200)))
+    assert counter.most <= 2 * LOGS_A_TURN
+    assert counter.all == 200
+    altering = Counter(broker, monkeypatch)
+    altering.count(PartitionLog, "open")
+    await altering.during(lambda: broker.alter_topic(AlterTopicRequest("wide", partitions=300)))
+    assert altering.most <= 2 * LOGS_A_TURN
+    assert altering.all == 100
+    assert sum(topic == "wide" for topic, _ in broker.partitions) == 300
+    await broker.delete_topic(DeleteTopicRequest("wide"))
+    assert broker.fs.exists("/data/t-0")
+    assert not broker.fs.exists("/data/wide-299")
+    assert not broker.close()
+
+
+async def test_retention_looks_at_many_logs_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await open_broker()
+    await broker.create_topic(CreateTopicRequest("wide", 500))
+    counter = Counter(broker, monkeypatch)
+    counter.count(PartitionLog, "judge_segments")
+    await counter.during(lambda: check_retention(broker, TaskBoundary("retention")))
+    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.all == 502
+    for number in range(100):
+        item = AppendPartition("wide", number, len(BATCH))
+        await broker.append(AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
+    dropping = Counter(broker, monkeypatch)
+    dropping.count(PartitionLog, "drop_oldest")
+    await dropping.during(lambda: check_retention(broker, TaskBoundary("retention")))
+    assert dropping.most <= 2
+    assert dropping.all == 100
+    assert not broker.close()
+
+
+async def many_segments(count: int, **settings: ConfigValue) -> Broker:
+    """A broker just started, with so many segments in one partition."""
+    broker = await open_broker()
+    config: dict[str, ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
+    config |= {name.replace("_", "."): value for name, value in settings.items()}
+    await broker.create_topic(CreateTopicRequest("long", 1, config))
+    large = encode_batch([(1, b"k", bytes(600), ())])
+    for _ in range(count):
+        request = AppendRequest([AppendPartition("long", 0, len(large))], "os")
+        await broker.append(request, memoryview(bytearray(large))).wait()
+    assert not broker.close()
+    broker = Broker.open(broker.config, broker.fs, ManualClock(), InlineOffload())
+    assert len(broker.partitions["long", 0].log.segments) == count
+    return broker
+
+
+@pytest.mark.parametrize("work", ["judge", "_now_made"])
+@pytest.mark.parametrize("by", ["explain", "lag"])
+async def test_very_many_segments_are_told_of_in_turns(by: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await many_segments(1_000, retention_bytes=10**12)
+    counter = Counter(broker, monkeypatch)
+    counter.count(RetentionJudge if work == "judge" else SegmentList, work)
+
+    async def explain() -> None:
+        _, payload = await broker.answer(ExplainSegmentsRequest("long", 0, after=989))
+        assert [segment.base_offset for segment in decode_segments(payload)] == list(range(990, 1_000))
+
+    async def lag() -> None:
+        reply, _ = await broker.answer(LagRequest([LagPartition("long", 0, 990)]))
+        assert isinstance(reply, LagReply)
+        assert reply.partitions[0].segment == 990
+
+    await counter.during(explain if by == "explain" else lag)
+    assert counter.most <= 2 * SEGMENTS_A_TURN
+    assert counter.all >= 990
+    broker.close()
+
+
+@pytest.mark.parametrize("lag", ["min", "max"])
+@pytest.mark.parametrize("by", ["explain", "compaction"])
+async def test_what_compaction_could_do_is_found_out_in_turns(
+    by: str, lag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lags: dict[str, ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
+    broker = await many_segments(1_000, cleanup_policy="compact", **lags)
+    log = broker.partitions["long", 0].log
+    counter = Counter(broker, monkeypatch)
+    counter.count(Segment, "_ensure_time_index" if lag == "min" else "_batches")
+    if by == "explain":
+        await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
+    else:
+        await counter.during(lambda: broker.warmed(log.find_cleanable))
+    assert counter.most <= 2 * LOOKS_A_TURN
+    assert counter.all >= 999
+    assert log.find_cleanable() == await broker.warmed(log.find_cleanable)
+    assert log.find_cleanable().until_offset == 999
+    broker.close()
+
+
+@pytest.mark.parametrize("by", ["fetch", "offsets"])
+async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await many_segments(500)
+    counter = Counter(broker, monkeypatch)
+    counter.count(Segment, "_ensure_time_index")
+
+    async def fetch() -> None:
+        with await broker.fetch(FetchRequest([FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)) as answer:
+            assert answer.reply.partitions[0].offset == 500
+
+    async def offsets() -> None:
+        assert (await broker.offsets(OffsetsRequest([OffsetsPartition("long", 0, 2)]))).partitions[0].offset is None
+
+    await counter.during(fetch if by == "fetch" else offsets)
+    assert counter.most <= 2 * EFFORT_A_TURN
+    assert counter.all >= 499
+    broker.close()

@@ -1,0 +1,41 @@
+"""Workers and the signals that a terminal or a service manager sends to all processes of the broker at once."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import answer_to, worker
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NO_BATCH = b'{"size": 0, "needs_key": false, "earliest": null, "before_max_ms": 0}\n'
+
+
+@pytest.mark.parametrize(
+    ("module", "job"), [("recoverer", b"nonsense\n"), ("scrubber", b"nonsense\n"), ("record_checker", NO_BATCH)]
+)
+def test_a_worker_goes_on_through_them_and_ends_with_its_stdin(module: str, job: bytes) -> None:
+    """Under systemd's default a stop signals all of them: the broker then missed those that its last acks needed."""
+    with worker(module) as process:
+        for number in (None, *SIGNALS):
+            if number is not None:
+                process.send_signal(number)
+            assert "error" in answer_to(process, job)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) >= 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ignored signals are read in /proc")
+def test_so_does_the_cleaner() -> None:
+    with worker("cleaner") as process:
+        while not all(ignored(process.pid) & 1 << number - 1 for number in SIGNALS):
+            assert process.poll() is None
+        assert answer_to(process, b"nonsense\n")["error"] == "malformed job"
+
+
+def ignored(process_id: int) -> int:
+    """The signals that a process ignores, a bit for each."""
+    status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn"))

@@ -1,0 +1,232 @@
+"""What is in deploy/, each file held against its own tool, and all of them against the Dockerfile and the programs."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import compose_spec
+import kubernetes_validate
+import pytest
+import yaml
+
+from seglog.cli.arguments import join_moments, make_parser
+from seglog_broker.config import load_config
+from tests.processes import clean_environment
+from tests.support import REPOSITORY, missing
+
+DEPLOY = REPOSITORY / "deploy"
+TOOLS = Path(sys.executable).parent
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+VOLUME = "/var/lib/seglog"
+UID = 10001
+CLEAN_STOP_SECONDS = 300
+"""What a service manager leaves for a clean stop: longer than the broker takes for its connections and every fsync."""
+
+
+def manifests() -> dict[str, Any]:
+    """The Kubernetes resources, by kind."""
+    return {found["kind"]: found for found in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+
+
+def compose() -> dict[str, Any]:
+    """The services of the compose file."""
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return services
+
+
+def container() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pod of the StatefulSet, and the one container in it."""
+    pod = manifests()["StatefulSet"]["spec"]["template"]["spec"]
+    (only,) = pod["containers"]
+    return pod, only
+
+
+def unit() -> list[tuple[str, str]]:
+    """The settings of the systemd unit, in order; some stand there twice."""
+    lines = (line for line in (DEPLOY / "seglogd.service").read_text().splitlines() if not line.startswith("#"))
+    return [(name, value) for name, equals, value in (line.partition("=") for line in lines) if equals]
+
+
+def clients_started() -> list[list[str]]:
+    """Every command line of `seglog` in the files."""
+    health = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    _, only = container()
+    probes = [only[probe]["exec"]["command"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
+    load = compose()["load"]
+    return [
+        *map(json.loads, health),
+        *probes,
+        compose()["broker"]["healthcheck"]["test"][1:],
+        [*load["entrypoint"], *load["command"]],
+    ]
+
+
+@pytest.fixture
+def systemd_analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        missing("systemd: there is no systemd-analyze on this machine")
+    assert found is not None
+    return found
+
+
+# --- Their own tools --------------------------------------------------------------------------------------------------
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    linted = subprocess.run(
+        [TOOLS / "hadolint", REPOSITORY / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (linted.returncode, linted.stdout) == (0, "")
+
+
+def test_the_compose_file_is_one_by_the_specification() -> None:
+    parsed = compose_spec.PyCompose.from_yaml((DEPLOY / "compose.yaml").read_text())
+    parsed.validate()
+    parsed.to_spec()
+    assert sorted(parsed.service_names()) == ["broker", "load"]
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Service", "NetworkPolicy", "StatefulSet"])
+def test_each_kubernetes_resource_is_one_by_the_schemas(kind: str) -> None:
+    version = kubernetes_validate.latest_version()
+    kubernetes_validate.validate(manifests()[kind], version, strict=True)
+    spoiled = manifests()[kind] | {"spek": {}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(spoiled, version, strict=True)
+
+
+def test_the_unit_is_verified_and_little_exposed(systemd_analyze: str, tmp_path: Path) -> None:
+    text = (DEPLOY / "seglogd.service").read_text()
+    copy = tmp_path / "seglogd.service"  # with a program that is there
+    copy.write_text(text.replace("/opt/seglog/bin/seglogd", "/bin/true"))
+    verified = subprocess.run([systemd_analyze, "verify", str(copy)], capture_output=True, text=True, check=False)
+    ours = [line for line in verified.stderr.splitlines() if "seglogd.service" in line]
+    assert (verified.returncode, ours) == (0, []), verified.stderr
+    security = [systemd_analyze, "security", "--offline=true", "--threshold=20", "--no-pager", str(copy)]
+    told = subprocess.run(security, capture_output=True, text=True, check=False)
+    if "unrecognized option" in told.stderr:
+        missing("systemd: its systemd-analyze is too old for security --offline")
+    assert told.returncode == 0, told.stdout
+
+
+# --- Their words, to our programs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", clients_started(), ids=" ".join)
+def test_every_seglog_that_is_started_has_options_that_exist(command: list[str]) -> None:
+    assert command[0] == "seglog"
+    make_parser().parse_args(join_moments(command[1:]))
+
+
+def test_the_example_configurations_are_taken_without_a_word() -> None:
+    for text in ((DEPLOY / "seglogd.toml").read_text(), manifests()["ConfigMap"]["data"]["seglogd.toml"]):
+        config, warnings = load_config(text, "seglogd.toml", {}, [])
+        assert warnings == []
+        assert config.topic_defaults.retention_ms == 30 * 86_400_000
+        assert config.topic_defaults.retention_bytes > 2 * config.topic_defaults.segment_bytes
+
+
+def test_wherever_the_configuration_is_put_there_it_is_read() -> None:
+    pod, only = container()
+    mounts = {mount["name"]: mount["mountPath"] for mount in only["volumeMounts"]}
+    assert only["args"] == ["--config", f"{mounts['config']}/seglogd.toml"]
+    assert {volume["name"] for volume in pod["volumes"]} | {"data"} == set(mounts)
+    broker = compose()["broker"]
+    assert f"./seglogd.toml:{broker['command'][1]}:ro" in broker["volumes"]
+    starts = {value.partition(" ")[2] for name, value in unit() if name == "ExecStart"}
+    assert starts == {"--config /etc/seglog/seglogd.toml"}
+
+
+# --- All of one mind --------------------------------------------------------------------------------------------------
+
+
+def test_both_stages_stand_on_one_base_by_its_digest() -> None:
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert len(bases) == 2
+    assert len(set(bases)) == 1
+    assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", bases[0])
+
+
+def test_data_is_a_level_below_a_volume_that_outlives_the_container() -> None:
+    assert f"VOLUME {VOLUME}\n" in DOCKERFILE
+    assert f"SEGLOG_LOG_DIR={VOLUME}/data" in DOCKERFILE
+    assert f"data:{VOLUME}" in compose()["broker"]["volumes"]
+    assert {"name": "data", "mountPath": VOLUME} in container()[1]["volumeMounts"]
+    assert manifests()["StatefulSet"]["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == "data"
+    config, _ = load_config((DEPLOY / "seglogd.toml").read_text(), "", {}, [])
+    assert config.log_dir == f"{VOLUME}/data"
+    assert dict(unit())["StateDirectory"] == Path(VOLUME).name
+
+
+def test_nothing_runs_as_root_and_the_number_is_the_same_everywhere() -> None:
+    assert f"--uid {UID}" in DOCKERFILE
+    assert f"\nUSER {UID}\n" in DOCKERFILE
+    pod, only = container()
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"]) == (UID, UID)
+    assert only["securityContext"]["allowPrivilegeEscalation"] is False
+    assert dict(unit())["User"] == "seglog"
+
+
+def test_there_is_one_broker_with_time_for_a_clean_stop_and_descriptors_enough() -> None:
+    config, _ = load_config((DEPLOY / "seglogd.toml").read_text(), "", {}, [])
+    needed = config.seglog_connections_max + config.seglog_handles_max
+    assert manifests()["StatefulSet"]["spec"]["replicas"] == 1
+    assert container()[0]["terminationGracePeriodSeconds"] == CLEAN_STOP_SECONDS
+    assert compose()["broker"]["stop_grace_period"] == "5m"
+    assert compose()["broker"]["ulimits"]["nofile"] > needed
+    settings = dict(unit())
+    assert (settings["TimeoutStopSec"], settings["Type"]) == ("5min", "notify")
+    assert int(settings["LimitNOFILE"]) > needed
+
+
+def test_probes_start_it_again_only_when_it_does_not_answer() -> None:
+    _, only = container()
+    asks = {name: probe["exec"]["command"][-1] for name, probe in only.items() if name.endswith("Probe")}
+    assert asks == {"startupProbe": "--live", "readinessProbe": "--ready", "livenessProbe": "--live"}
+
+
+def test_a_reload_checks_the_configuration_first() -> None:
+    check, signal = (shlex.split(value) for name, value in unit() if name == "ExecReload")
+    start = shlex.split(dict(unit())["ExecStart"])
+    assert check == [*start, "--check-config"]
+    assert signal == ["/bin/kill", "-HUP", "$MAINPID"]
+    arguments = [str(DEPLOY / "seglogd.toml") if word.startswith("/etc/") else word for word in check[1:]]
+    command = [sys.executable, "-m", "seglog_broker", *arguments]
+    checked = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert re.search(r"^log[.]retention[.]ms +2592000000 [(]30 days[)] ", checked.stdout, re.MULTILINE)
+
+
+# --- make -------------------------------------------------------------------------------------------------------------
+
+
+def made(folder: Path, target: str) -> str:
+    """What make would do for ``target``."""
+    return subprocess.run(["make", "-n", target], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_run_installs_what_runs_and_make_test_adds_the_tools(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    assert "--editable '.[load]'" in made(tmp_path, "run")
+    assert "--editable '.[dev]'" in made(tmp_path, "check")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/.installed-run").touch()  # after `make run`
+    assert "pip install" not in made(tmp_path, "run")
+    assert "--editable '.[dev]'" in made(tmp_path, "check")
+    (tmp_path / ".venv/.installed").touch()  # after `make test`
+    assert "pip install" not in made(tmp_path, "run") + made(tmp_path, "check")
+
+
+def test_what_runs_needs_no_tool_of_development() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"] + project["optional-dependencies"]["load"]
+    tools = {re.split(r"[>=<\[]", line)[0] for line in project["optional-dependencies"]["dev"]} - {"seglog"}
+    assert not tools & {re.split(r"[>=<]", line)[0] for line in needed}

@@ -1,0 +1,40 @@
+"""A client in a few lines that asks a daemon one request after the other, in whatever words."""
+
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+from seglog_protocol.frames import FrameReader, encode_frame
+from seglog_protocol.messages import PROTOCOL_NAME
+
+PATIENCE_SECONDS = 300
+
+
+class Asking:
+    """One connection."""
+
+    def __init__(self, port: int) -> None:
+        self._sock = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = FrameReader()
+        self.ask({"api": "hello", "protocol": PROTOCOL_NAME})
+
+    def ask(self, header: dict[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], int]:
+        """The reply's header, which must be no error, and the size of its payload (bytes)."""
+        self._sock.sendall(encode_frame({"id": 1, "v": 1} | header, [payload]))
+        while (frame := self._reader.next_frame()) is None:
+            data = self._sock.recv(65536)
+            assert data, "the broker hung up"
+            self._reader.receive_data(data)
+        assert "error" not in frame.header, frame.header
+        return frame.header, len(frame.payload)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,180 @@
+"""Hostile requests beside a healthy client: the client is not disturbed, and the broker reports no bug.
+
+The measure of what others notice is ``loop_busy_seconds``: the most *processor time* that the loop took between two
+looks at the network. It is held against 0.1 s, or against the processor time of a piece of work that is measured all
+along beside it, where that is longer: so the test does not pass or fail by the clock, nor by how much else a machine
+has to do, which makes processors up to three times slower. The stall by the clock and the latencies of the healthy
+client are printed, and not judged.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import seglog
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.frames import decode_map, encode_value
+from seglog_protocol.messages import decode_request
+from tests.faults.asking import Asking
+from tests.processes import Daemon, clean_environment, daemon
+
+BUSY_SECONDS_MAX: Final = 0.1
+BUSY_REFERENCES_MAX: Final = 5
+"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, 15 to 20 ms on a quiet machine."""
+MUTATING_PEERS: Final = 2
+SETTINGS: Final = ("--set", "auto.create.topics.enable=false", "--set", "num.partitions=4")
+
+
+class Healthy(threading.Thread):
+    """A client that appends a record and fetches it, again and again, and notes how long that took (seconds)."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.latencies: list[float] = []
+        self.error: BaseException | None = None
+        self.is_wanted = True
+        self._asking = Asking(port)
+
+    def run(self) -> None:
+        try:
+            while self.is_wanted:
+                began = time.perf_counter()
+                self._append_and_fetch()
+                self.latencies.append(time.perf_counter() - began)
+                time.sleep(0.002)
+        except BaseException as error:  # noqa: BLE001 - the test tells it
+            self.error = error
+        finally:
+            self._asking.close()
+
+    def p99(self, since: int) -> float:
+        """Milliseconds, of what was measured after so many."""
+        measured = sorted(self.latencies[since:])
+        return measured[len(measured) * 99 // 100] * 1000 if measured else float("nan")
+
+    def _append_and_fetch(self) -> None:
+        batch = encode_batch([(-1, b"key", b"value", ())])
+        place = {"topic": "healthy", "partition": 0}
+        reply, _ = self._asking.ask({"api": "append", "partitions": [place | {"size": len(batch)}], "ack": "os"}, batch)
+        assert "error" not in reply["partitions"][0], reply
+        offset = reply["partitions"][0]["base_offset"]
+        reply, size = self._asking.ask({"api": "fetch", "partitions": [place | {"offset": offset}], "max_wait_ms": 0})
+        assert reply["partitions"][0].get("offset") == offset, reply
+        assert size == len(batch)
+
+
+def reference_seconds() -> float:
+    """Processor time to decode the largest ordinary request, now."""
+    began = time.thread_time()
+    decode_request(decode_map(LARGEST, "header"))
+    return time.thread_time() - began
+
+
+LARGEST: Final = encode_value(
+    {
+        "id": 1,
+        "api": "fetch",
+        "v": 1,
+        "partitions": [{"topic": "target", "partition": number, "offset": number} for number in range(10_000)],
+    }
+)
+
+
+def beset(running: Daemon, mutated: int, hostile: int, seed: int) -> dict[str, Any]:
+    """Send so many requests of both kinds beside a healthy client; what came of it."""
+    with seglog.connect(running.address) as client:
+        client.create_topic("healthy", partitions=1)
+        client.create_topic("target", partitions=4, config={"segment.bytes": 1_048_576})
+        client.create_topic("keyed", partitions=4, config={"cleanup.policy": "compact"})
+        client.create_topic("dated", partitions=4, config={"message.timestamp.before.max.ms": 10**15})
+        healthy = Healthy(running.port)
+        healthy.start()
+        time.sleep(2)
+        alone, before = healthy.p99(0), len(healthy.latencies)
+        began = time.monotonic()
+        peers = [("mutated", mutated // MUTATING_PEERS)] * MUTATING_PEERS + [("hostile", hostile)]
+        processes = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.faults.hostile_peer",
+                    str(running.port),
+                    kind,
+                    str(count),
+                    str(seed + at),
+                ],
+                stdout=subprocess.PIPE,
+                env=clean_environment(PYTHONPATH=os.pathsep.join(["broker", "protocol", "clients", "."])),
+            )
+            for at, (kind, count) in enumerate(peers)
+        ]
+        references = [reference_seconds()]
+        while any(process.poll() is None for process in processes):
+            time.sleep(0.5)
+            references.append(reference_seconds())
+        told = [json.loads(process.communicate()[0]) for process in processes]
+        seconds = time.monotonic() - began
+        healthy.is_wanted = False
+        healthy.join(60)
+        metrics = client.metrics()
+    assert running.process is not None
+    answers: Counter[str] = Counter()
+    for one in told:
+        answers.update(one["answers"])
+    status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="ascii")
+    found = {
+        "seed": seed,
+        "seconds": round(seconds),
+        "sent": sum(one["sent"] for one in told),
+        "connections": sum(one["connections"] for one in told),
+        "answers": dict(answers.most_common()),
+        "reference, ms of processor time at most": round(max(references) * 1000, 1),
+        "longest stall, ms of processor time": round(metrics["loop_busy_seconds"] * 1000, 1),
+        "longest stall, ms by the clock": round(metrics["loop_stall_seconds"] * 1000, 1),
+        "healthy client, round trips": len(healthy.latencies),
+        "its p99 alone, ms": round(alone, 2),
+        "its p99 beside them, ms": round(healthy.p99(before), 2),
+        "memory at peak, MiB": int(status.partition("VmHWM:")[2].split()[0]) // 1024,
+    }
+    assert healthy.error is None, healthy.error
+    assert found["sent"] == mutated // MUTATING_PEERS * MUTATING_PEERS + hostile
+    return found
+
+
+def judge(running: Daemon, found: dict[str, Any]) -> None:
+    for what, value in found.items():
+        print(f"  {what}: {value}")
+    logged = running.log_text()
+    for bug in ("Traceback", "request_crashed", "connection_crashed"):
+        assert bug not in logged, logged[logged.index(bug) - 500 :][:3000]
+    assert "UNKNOWN_SERVER_ERROR" not in found["answers"]
+    reference = found["reference, ms of processor time at most"]
+    assert found["longest stall, ms of processor time"] < max(BUSY_SECONDS_MAX * 1000, BUSY_REFERENCES_MAX * reference)
+    assert running.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_few_thousand_hostile_requests_disturb_nobody(tmp_path: Path) -> None:
+    with daemon(tmp_path / "data", *SETTINGS) as running:
+        judge(running, beset(running, mutated=4_000, hostile=300, seed=1))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(14_400)
+def test_hostile_requests_in_great_number_disturb_nobody(tmp_path: Path) -> None:
+    """SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many, SEGLOG_SOAK_SEED which: minutes as it is, or hours."""
+    seed = int(os.environ.get("SEGLOG_SOAK_SEED") or random.randrange(1_000_000))
+    mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or 120_000)
+    hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or 12_000)
+    with daemon(tmp_path / "data", *SETTINGS) as running:
+        judge(running, beset(running, mutated=mutated, hostile=hostile, seed=seed))

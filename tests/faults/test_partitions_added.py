@@ -1,0 +1,199 @@
+"""Partitions that are added to a topic under those who read it and write to it, and topics made again under producers.
+
+Followers read them from their earliest record, producers spread their keys over all of them, each within a request or
+two; what positions do not name was added since they were kept.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import seglog
+import seglog.trio
+from seglog.partitioner import partition_for_key
+from tests.processes import Daemon, clean_environment, daemon, seglog_command
+
+KEYS = [b"key %d" % number for number in range(40)]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    """With topic t of one partition."""
+    with daemon(tmp_path / "data") as started:
+        with seglog.connect(started.address) as client:
+            client.create_topic("t", partitions=1)
+        yield started
+
+
+def add(running: Daemon, partitions: int = 4) -> None:
+    with seglog.connect(running.address) as client:
+        client.alter_topic("t", partitions=partitions)
+
+
+def send(running: Daemon, value: bytes, partition: int) -> None:
+    """One record, by a producer that knows of everything."""
+    with seglog.connect(running.address) as client, client.producer("t", linger_ms=0) as producer:
+        producer.send(value, partition=partition)
+
+
+def test_a_follower_that_waits_at_the_end_reads_them_from_their_first_record(running: Daemon) -> None:
+    with (
+        seglog.connect(running.address) as client,
+        client.consumer("t", follow=True) as consumer,
+        client.consumer("t", partitions=[0], follow=True) as one,
+    ):
+        add(running)
+        for partition in (3, 1):
+            send(running, b"%d" % partition, partition)
+        assert {next(iter(consumer)).value, next(iter(consumer)).value} == {b"1", b"3"}
+        assert consumer.positions() == {0: 0, 1: 1, 2: 0, 3: 1}
+        assert set(consumer.lag()) == {0, 1, 2, 3}
+        add(running, 5)
+        send(running, b"4", 4)
+        assert next(iter(consumer)).value == b"4"
+        send(running, b"0", 0)
+        assert next(iter(one)).value == b"0"
+        assert one.positions() == {0: 1}, "who names partitions reads these"
+
+
+async def test_a_follower_on_trio_reads_them_too(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client, client.consumer("t", follow=True) as consumer:
+        found: list[bytes | None] = []
+
+        async def read() -> None:
+            async for record in consumer:
+                found.append(record.value)
+                if len(found) == 2:
+                    return
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                await trio.to_thread.run_sync(add, running)
+                for partition in (3, 1):
+                    await trio.to_thread.run_sync(send, running, b"%d" % partition, partition)
+        assert sorted(found, key=str) == [b"1", b"3"]
+        assert consumer.positions() == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+def test_the_command_line_that_follows_prints_them(running: Daemon) -> None:
+    with subprocess.Popen(
+        seglog_command(running.address, "consume", "t", "--follow", "--from", "earliest"),
+        stdout=subprocess.PIPE,
+        env=clean_environment(),
+    ) as process:
+        assert process.stdout is not None
+        send(running, b"first", 0)
+        assert process.stdout.readline() == b"first\n"
+        add(running)
+        send(running, b"added", 2)
+        assert process.stdout.readline() == b"added\n"
+        process.terminate()
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_who_starts_from_kept_positions_reads_what_they_do_not_name_from_the_earliest(
+    running: Daemon, follow: bool
+) -> None:
+    send(running, b"0", 0)
+    with seglog.connect(running.address) as client:
+        with client.consumer("t") as consumer:
+            assert [record.value for record in consumer] == [b"0"]
+            kept = consumer.positions()
+        add(running)
+        for partition in (3, 1):
+            send(running, b"%d" % partition, partition)
+        with client.consumer("t", start=kept, follow=follow) as consumer:
+            records = iter(consumer)
+            assert {next(records).value, next(records).value} == {b"1", b"3"}
+        with client.consumer("t", start=kept, partitions=[0]) as consumer:
+            assert list(consumer) == []
+        with pytest.raises(seglog.UnknownPartitionError):
+            client.consumer("t", start={9: 0})
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+@pytest.mark.parametrize("ack", ["os", "disk"])
+def test_a_producer_spreads_keys_over_them_from_the_next_answer_on(running: Daemon, ack: str, linger_ms: int) -> None:
+    with (
+        seglog.connect(running.address) as client,
+        client.producer("t", ack=ack, linger_ms=linger_ms) as producer,  # type: ignore[arg-type]
+    ):
+        assert producer.send(b"before", KEYS[0]).result().partition == 0
+        add(running)
+        producer.send(b"meanwhile", KEYS[0]).result()
+        assert producer.partitions == 4
+        placed = [producer.send(b"v", key) for key in KEYS]
+        assert [one.result().partition for one in placed] == [partition_for_key(key, 4) for key in KEYS]
+        keyless = {producer.send(b"v").result().partition for _ in range(100)}
+        assert keyless == {0, 1, 2, 3}
+
+
+def test_a_producer_finds_a_partition_that_it_is_asked_for_by_number(running: Daemon) -> None:
+    with seglog.connect(running.address) as client, client.producer("t") as producer:
+        add(running)
+        assert producer.send(b"v", partition=3).result().partition == 3
+        with pytest.raises(seglog.UnknownPartitionError, match="has no partition 4; it has 4"):
+            producer.send(b"v", partition=4)
+
+
+async def test_a_producer_on_trio_does_both(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client, client.producer("t") as producer:
+        await (await producer.send(b"before", KEYS[0]))
+        await client.alter_topic("t", partitions=4)
+        receipt = await (await producer.send(b"v", partition=3))
+        assert (receipt.partition, producer.partitions) == (3, 4)
+        await client.alter_topic("t", partitions=7)
+        await (await producer.send(b"meanwhile", KEYS[0]))
+        placed = [await producer.send(b"v", key) for key in KEYS]
+        assert [(await one).partition for one in placed] == [partition_for_key(key, 7) for key in KEYS]
+
+
+def send_until_it_fails(producer: seglog.Producer) -> None:
+    """At ack none nothing is known before the connection has ended."""
+    while True:
+        producer.send(b"new").result()
+        producer.flush()
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+@pytest.mark.parametrize("ack", ["none", "os", "disk"])
+def test_a_producer_whose_topic_was_made_again_says_so_and_writes_nothing_to_the_new_one(
+    running: Daemon, ack: str, linger_ms: int
+) -> None:
+    with seglog.connect(running.address) as client:
+        producer = client.producer("t", ack=ack, linger_ms=linger_ms)  # type: ignore[arg-type]
+        producer.send(b"old")
+        producer.flush()
+        client.delete_topic("t")
+        client.create_topic("t")
+        with pytest.raises((seglog.InconsistentTopicIdError, seglog.DeliveryFailed)) as caught:
+            send_until_it_fails(producer)
+        assert "topic t was deleted and made again, and the records were meant for the former topic" in str(
+            caught.value
+        )
+        with pytest.raises(seglog.InconsistentTopicIdError):
+            producer.send(b"another")
+        with client.producer("t") as fresh:
+            assert fresh.send(b"new").result().offset == 0
+        with client.consumer("t") as consumer:
+            assert [record.value for record in consumer] == [b"new"]
+        producer.abort(0)
+
+
+async def test_a_producer_on_trio_whose_topic_was_made_again_says_so_too(running: Daemon) -> None:
+    async with seglog.trio.connect(running.address) as client:
+        producer = await client.producer("t").__aenter__()
+        await (await producer.send(b"old"))
+        await client.delete_topic("t")
+        await client.create_topic("t")
+        with pytest.raises(seglog.InconsistentTopicIdError, match="the records were meant for the former topic"):
+            await (await producer.send(b"new"))
+        with pytest.raises(seglog.InconsistentTopicIdError):
+            await producer.send(b"another")
+        await producer.abort()
+        (place,) = await client.offsets("t")
+        assert place.latest == 0

@@ -1,0 +1,45 @@
+"""What a daemon and its processes make is readable for its own user alone, whatever the umask."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from tests.faults.test_retention import fill, wait_until
+from tests.processes import daemon
+
+pytestmark = pytest.mark.slow
+
+_OFTEN = (
+    *("--set", "log.initial.task.delay.ms=0", "--set", "log.cleaner.backoff.ms=50"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=50"),
+)
+
+
+def test_after_rolling_compacting_a_kill_and_a_clean_stop_nothing_is_for_others(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        with daemon(tmp_path / "data", *_OFTEN) as running:
+            with seglog.connect(running.address) as client:
+                client.create_topic("t", 1, config={"segment.bytes": 1024})
+                config: dict[str, Any] = {
+                    "segment.bytes": 1024,
+                    "cleanup.policy": "compact",
+                    "min.cleanable.dirty.ratio": 0.1,
+                }
+                client.create_topic("compacted", 1, config=config)
+                fill(client, 40)
+                with client.producer("compacted") as producer:
+                    for number in range(200):
+                        producer.send(b"%d" % number, key=b"k")
+                wait_until(lambda: "partition_compacted" in running.log_text(), "compaction")
+            running.kill()
+            running.start()
+            assert running.stop() == 0
+    finally:
+        os.umask(mask)
+    made = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    assert len(made) > 30
+    assert {path.name: oct(path.stat().st_mode) for path in made if path.stat().st_mode & 0o077} == {}

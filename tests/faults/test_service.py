@@ -1,0 +1,246 @@
+"""`seglogd` as a service: what hangups do, what is reloaded, what the service manager hears, how it ends."""
+
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.topic_creation import UnderWay
+from seglog_broker.storage.topics import Topic, TopicRegistry
+from tests.processes import Lines, ended, port_of, start_daemon
+
+CLEAN = ".kafka_cleanshutdown"
+
+ON_TERMINAL = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+)
+"""Becomes the command that follows, with stdin as its controlling terminal; for the leader of a session."""
+
+BELOW_A_SHELL = (*ON_TERMINAL, "/bin/sh", "-c", '"$@" & wait', "sh")
+
+
+def events(lines: Lines, last: str) -> list[str]:
+    return [entry["event"] for entry in lines.until(last)]
+
+
+@pytest.mark.parametrize("with_file", [False, True])
+def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(with_file: bool, tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text("")
+    outer, inner = pty.openpty()
+    arguments = ("--config", str(file)) if with_file else ()
+    process = start_daemon(tmp_path / "data", subprocess.PIPE, *arguments, under=ON_TERMINAL, stdin=inner)
+    os.close(inner)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_ready")
+        os.close(outer)
+        assert events(lines, "broker_stopped") == ["broker_stopping", "broker_stopped"]
+        assert process.wait(60) == 0
+    assert (tmp_path / "data" / CLEAN).exists()
+
+
+def test_a_start_that_has_many_partitions_to_make_hears_of_a_stop(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    registry = TopicRegistry(PosixFileSystem(), str(data / "seglog-topics.json"))
+    registry.topics["t"] = Topic("t", "IVT1Seu3QjacxS7oBTKhDQ", 10_000)
+    registry.save()
+    UnderWay("IVT1Seu3QjacxS7oBTKhDQ", 0).save(PosixFileSystem(), str(data))
+    process = start_daemon(data, subprocess.PIPE)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_starting")
+        while not (data / "t-5").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert events(lines, "broker_stopped") == ["loading_stopped", "broker_stopped"]
+        assert process.wait(60) == 0
+    assert len(list(data.glob("t-*"))) < 10_000
+    assert (data / CLEAN).exists()
+
+
+def test_so_does_one_below_a_shell_although_both_system_and_shell_may_signal(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    process = start_daemon(tmp_path / "data", subprocess.PIPE, under=BELOW_A_SHELL, stdin=inner)
+    os.close(inner)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_ready")
+        os.close(outer)
+        assert events(lines, "broker_stopped")[-2:] == ["broker_stopping", "broker_stopped"]
+        while process.stderr.read(1 << 16):
+            pass  # the end: the broker, which held the other end, has gone
+    assert (tmp_path / "data" / CLEAN).exists()
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_hangup_without_a_configuration_file_stops_it(on_terminal: bool, tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    under = ON_TERMINAL if on_terminal else ()
+    process = start_daemon(tmp_path / "data", subprocess.PIPE, under=under, stdin=inner)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_ready")
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
+    os.close(inner)
+    os.close(outer)
+    assert (tmp_path / "data" / CLEAN).exists()
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_a_hangup_with_a_file_puts_in_force_what_can_be_and_logs_each_change(on_terminal: bool, tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text('"num.partitions" = 2\n"log.retention.hours" = 24\n"seglog.handles.max" = 100\n')
+    outer, inner = pty.openpty()
+    under = ON_TERMINAL if on_terminal else ()
+    process = start_daemon(tmp_path / "data", subprocess.PIPE, "--config", str(file), under=under, stdin=inner)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        port = port_of(lines.until("broker_ready")[-1])
+        with seglog.connect(f"127.0.0.1:{port}") as client:
+            client.create_topic("before")
+            client.create_topic("own", config={"retention.ms": 1000})
+            lines.until("topic_created")
+            lines.until("topic_created")
+
+            file.write_text('"num.partitions" = 0\n"seglog.listn" = "x"\n"log.retention.hours" = 1\n')
+            process.send_signal(signal.SIGHUP)
+            mistakes = [lines.until("configuration_not_reloaded")[-1] for _ in range(2)]
+            assert {entry["level"] for entry in mistakes} == {"error"}
+            told = " ".join(entry["reason"] for entry in mistakes)
+            assert f'{file}: "num.partitions"' in told
+            assert "did you mean seglog.listen?" in told
+            client.create_topic("after_mistakes")
+            assert client.describe_topic("after_mistakes").partitions == 2
+            assert client.explain.config("before")["retention.ms"].value == "86400000"
+            lines.until("topic_created")
+
+            file.write_text('"num.partitions" = 3\n"log.retention.hours" = 48\n"seglog.handles.max" = 200\n')
+            process.send_signal(signal.SIGHUP)
+            found = lines.until("configuration_reloaded")
+            waiting = [
+                (e["key"], e["in_force"], e["new"]) for e in found if e["event"] == "configuration_needs_restart"
+            ]
+            assert waiting == [("seglog.handles.max", "100", "200")]
+            changed = {e["key"]: (e["old"], e["new"]) for e in found if e["event"] == "configuration_changed"}
+            assert changed == {"num.partitions": ("2", "3"), "log.retention.ms": ("86400000", "172800000")}
+            assert (found[-1]["changed"], found[-1]["need_restart"]) == (2, 1)
+            client.create_topic("after")
+            assert client.describe_topic("after").partitions == 3
+            for topic, milliseconds in (("before", "172800000"), ("after", "172800000"), ("own", "1000")):
+                assert client.explain.config(topic)["retention.ms"].value == milliseconds
+            lines.until("topic_created")
+
+            process.send_signal(signal.SIGHUP)
+            [needed, nothing] = lines.until("configuration_reloaded")
+            assert needed["event"] == "configuration_needs_restart", "as long as it is not restarted"
+            assert nothing["changed"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    os.close(inner)
+    os.close(outer)
+
+
+class ServiceManager:
+    """The socket of a service manager, and the messages that arrive there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "notify")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.path)
+        self._socket.settimeout(60)
+
+    def told(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self._socket.recv(4096).decode().splitlines())
+
+    def told_ready(self) -> dict[str, str]:
+        while "READY" not in (told := self.told()):
+            pass
+        return told
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[ServiceManager]:
+    made = ServiceManager(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_level_of_the_log_changes_with_a_reload(manager: ServiceManager, tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text("")
+    process = start_daemon(
+        tmp_path / "data", subprocess.PIPE, "--config", str(file), variables={"NOTIFY_SOCKET": manager.path}
+    )
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_ready")
+        manager.told_ready()
+        for level in ("error", "nonsense", "info"):
+            file.write_text(f'"seglog.log.level" = "{level}"\n')
+            process.send_signal(signal.SIGHUP)
+            manager.told_ready()
+        assert events(lines, "configuration_reloaded") == [
+            "configuration_not_reloaded",
+            "configuration_changed",
+            "configuration_reloaded",
+        ]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_service_manager_is_told_when_it_serves_reloads_and_stops(manager: ServiceManager, tmp_path: Path) -> None:
+    file = tmp_path / "seglogd.toml"
+    file.write_text("")
+    process = start_daemon(
+        tmp_path / "data", subprocess.DEVNULL, "--config", str(file), variables={"NOTIFY_SOCKET": manager.path}
+    )
+    with ended(process):
+        assert manager.told() == {"STATUS": f"Loading {tmp_path / 'data'}"}
+        ready = manager.told()
+        assert ready["READY"] == "1"
+        with seglog.connect(ready["STATUS"].removeprefix("Serving ")) as client:
+            assert client.topics() == []
+        process.send_signal(signal.SIGHUP)
+        reloading = manager.told()
+        assert reloading["RELOADING"] == "1"
+        assert int(reloading["MONOTONIC_USEC"]) > 0
+        assert manager.told() == ready
+        process.send_signal(signal.SIGTERM)
+        assert manager.told()["STOPPING"] == "1"
+        assert process.wait(60) == 0
+
+
+def test_a_stop_that_is_not_clean_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    process = start_daemon(tmp_path / "data", subprocess.PIPE)
+    assert process.stderr is not None
+    with ended(process):
+        lines = Lines(process.stderr.fileno())
+        lines.until("broker_ready")
+        (tmp_path / "data" / "recovery-point-offset-checkpoint.tmp").mkdir()
+        process.send_signal(signal.SIGTERM)
+        [*_, problem] = lines.until("stop_not_clean")
+        assert "recovery-point-offset-checkpoint.tmp" in problem["problem"]
+        assert process.wait(60) == 3
+    assert not (tmp_path / "data" / CLEAN).exists()

@@ -1,0 +1,112 @@
+"""The shared folder's script that runs a real Apache Kafka and its tools; tests that need it are skipped without it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support import REPOSITORY, missing
+
+
+def kafka_script() -> Path:
+    """The script that runs Kafka's tools. Skips the test where it is absent, or cannot get Kafka."""
+    shared = Path(os.environ.get("SEGLOG_SHARED") or REPOSITORY.parent / "shared")
+    script = shared / "peers" / "kafka" / "kafka"
+    if not script.exists():
+        missing("kafka: no peers/kafka/kafka; set SEGLOG_SHARED to the folder that has it")
+    if shutil.which("java") is None:
+        missing("java: Kafka needs it")
+    done = subprocess.run([script, "setup"], capture_output=True, check=False, timeout=600)
+    if done.returncode:
+        missing(f"kafka: its jars could not be had: {done.stderr.decode(errors='replace')[-300:]}")
+    return script
+
+
+class Kafka:
+    """A real broker on ``data``; its log directory is ``data/logs``."""
+
+    def __init__(self, script: Path, data: Path) -> None:
+        self._script = script
+        self.data = data
+        self.directory = data / "logs"
+        self.port = _free_ports()
+        self._cleaned: list[str] = []
+
+    @contextmanager
+    def running(self, *settings: str, killed: bool = False) -> Iterator["Kafka"]:
+        """Serve, and stop in order, or by SIGKILL."""
+        self._run("start", str(self.data), str(self.port), *settings)
+        try:
+            yield self
+        finally:
+            if killed:
+                os.kill(int((self.data / "pid").read_text()), 9)
+            self._run("stop", str(self.data), check=not killed)
+
+    def topics(self, *arguments: str) -> str:
+        """`kafka-topics`."""
+        return self._run("topics", "--bootstrap-server", self.address, *arguments)
+
+    def produce(self, topic: str, lines: str) -> None:
+        """Records from ``key:value`` lines."""
+        properties = ("parse.key=true", "key.separator=:")
+        given = [argument for each in properties for argument in ("--reader-property", each)]
+        self._run("console-producer", "--bootstrap-server", self.address, "--topic", topic, *given, stdin=lines)
+
+    def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
+        """The first ``count`` values from the beginning on."""
+        wanted = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000")
+        told = self._run("console-consumer", "--bootstrap-server", self.address, *wanted, *arguments)
+        return told.splitlines()
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """By partition, the offset behind the last record."""
+        told = self._run("offsets", "--bootstrap-server", self.address, "--topic", topic)
+        return {int(line.split(":")[1]): int(line.split(":")[2]) for line in told.splitlines()}
+
+    def wait_until_cleaned(self, topic: str, partition: int) -> None:
+        """Return when its cleaner has gone on from where it was, which its checkpoint tells."""
+        checkpoint = self.directory / "cleaner-offset-checkpoint"
+        before = self._cleaned
+        for _ in range(300):
+            found = [line for line in checkpoint.read_text().splitlines() if line.startswith(f"{topic} {partition} ")]
+            if found and found != before:
+                self._cleaned = found
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"Kafka has not compacted {topic}-{partition}")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _run(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
+        environment = os.environ | {"KAFKA_HEAP": "-Xms128m -Xmx400m", "KAFKA_TOOL_HEAP": "-Xmx128m"}
+        done = subprocess.run(
+            [self._script, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+
+def _free_ports() -> int:
+    """A port that is free, and so is the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,453 @@
+"""Every single bit of a small log directory turned, one after the other, in every file of it.
+
+The directory was stopped in order, or its broker was killed. Whatever bit turns: no record, offset or answer by offset
+or by time is wrong; no offset, leader epoch or producer id is given twice; a batch that is sent again is there once;
+and what is left out is named to its reader, by ``ping`` and by ``seglogd check``. A start may refuse, with an error
+that names the file. A check names every bit but those of ``_may_escape_check``, also where nothing follows from it.
+
+``SEGLOG_FLIPS_EVERY=n`` turns every n-th bit only, from one on that ``SEGLOG_FLIPS_SEED`` chooses, so that runs with
+seeds 0 to n-1 turn all of them. Without it all are turned: 33,300, of which a core does about a hundred a second, so
+that both cases take less than six minutes.
+"""
+
+import os
+import random
+from collections import Counter
+from contextlib import suppress
+from functools import cache
+from typing import Final, NamedTuple
+
+import pytest
+from structlog.testing import capture_logs
+
+from seglog.fetching import Fetcher, PartitionState
+from seglog_broker.broker import Broker
+from seglog_broker.check.directory import RefusedError, Wish, check_directory
+from seglog_broker.check.findings import Finding, Severity, Totals
+from seglog_broker.config import BrokerConfig, load_config
+from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.checkpoints import CLEANER_CHECKPOINT
+from seglog_broker.storage.filenames import (
+    CLEAN_PARTITIONS_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    CREATION_FILE,
+    META_PROPERTIES_FILE,
+)
+from seglog_broker.storage.filesystem import write_file_atomically
+from seglog_broker.storage.forgetful import PROCESS_KILL, ForgetfulFileSystem
+from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.segment import FoundTimestamp
+from seglog_broker.storage.topic_creation import UnderWay
+from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.tasks.scrub import scrub_all
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
+from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest
+from seglog_protocol.record_batch import parse_header, verify_crc
+from seglog_protocol.records import decode_records
+from tests.logs import ManualClock, contents, flip_bit
+
+_EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY", "1"))
+_SEED: Final = int(os.environ.get("SEGLOG_FLIPS_SEED", random.randrange(_EVERY)))
+_CONFIG: Final = {"segment.ms": 1000, "index.interval.bytes": 0}
+_BATCHES: Final = 3  # a segment, of two records each
+START: Final = 2
+"""The first offset that is left: what came before was deleted, so that there is a checkpoint of it."""
+
+Records = dict[int, tuple[int, bytes | None]]
+"""By offset: timestamp and value."""
+
+
+_LOG_STARTS: Final = "/data/log-start-offset-checkpoint"
+_UNMOVED: Final = b"0\n1\nt 0 0\n"
+_NAME_IN_UNMOVED: Final = range(4, 7)
+_WITHOUT_CONSEQUENCE: Final = (
+    META_PROPERTIES_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_CHECKPOINT,
+    CLEAN_PARTITIONS_FILE,
+    CREATION_FILE,
+)
+"""The checkpoint of a log start that was never moved."""
+
+
+class Written(NamedTuple):
+    """The files of a log directory, what is in it, and from which offset on a kill may have torn its last batch."""
+
+    files: dict[str, bytes]
+    records: Records
+    tearable: int
+    producer_id: int  # of all batches, the only one that was given
+    leader_epoch: int  # of the last batch
+    last_batch: bytes  # as its producer sent it
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the broker was."""
+        return self.tearable <= max(self.records)
+
+    @property
+    def start(self) -> int:
+        """The first offset that is left."""
+        return min(self.records)
+
+
+class Outcome(NamedTuple):
+    """What came of one flip. ``wrong`` is None unless something is; ``unnamed`` are those that kept silent."""
+
+    kind: str
+    wrong: str | None = None
+    unnamed: frozenset[str] = frozenset()
+
+
+@cache
+def _broker_config() -> BrokerConfig:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return config
+
+
+def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
+    return Broker.open(_broker_config(), fs, clock or ManualClock(), InlineOffload())
+
+
+async def _append(broker: Broker, clock: ManualClock, records: Records, number: int, producer_id: int) -> bytes:
+    """Append the batch with this number; return it as it was sent."""
+    stamps = [clock.now + 10 * number, clock.now + 10 * number + 3 - number % 3 * 7]
+    values = [b"%d" % (2 * number + part) for part in range(2)]
+    data = encode_batch(
+        [(stamp, None, value, ()) for stamp, value in zip(stamps, values, strict=True)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=2 * number,
+    )
+    await _send(broker, data)
+    records |= {2 * number + part: found for part, found in enumerate(zip(stamps, values, strict=True))}
+    return data
+
+
+async def _send(broker: Broker, data: bytes) -> AppendResult:
+    request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
+    reply = await broker.append(request, memoryview(bytearray(data))).wait()
+    return reply.partitions[0]
+
+
+async def _written(*, clean: bool, truncated: bool = True) -> Written:
+    """Two closed segments and an active one, three batches in each; after a kill the last two were not yet saved."""
+    fs, clock = ForgetfulFileSystem(), ManualClock()
+    records: Records = {}
+    broker = _open(fs, clock)
+    await broker.create_topic(CreateTopicRequest("t", 1, dict(_CONFIG)))
+    producer_id, last_batch = (await broker.init_producer()).producer_id, b""
+    for number in range(3 * _BATCHES):
+        if not clean and number == 3 * _BATCHES - 2:
+            broker.close()
+            broker = _open(fs, clock)
+        last_batch = await _append(broker, clock, records, number, producer_id)
+        if number in (_BATCHES - 1, 2 * _BATCHES - 1):
+            clock.now += 2000
+    log = broker.partitions["t", 0].log
+    assert [segment.base_offset for segment in log.segments] == [0, 6, 12]
+    if truncated:
+        log.truncate_before(START)
+    for path, content in broker.directory.checkpoints():
+        write_file_atomically(fs, path, content)
+    kept = {offset: record for offset, record in records.items() if offset >= log.log_start_offset}
+    known = producer_id, log.leader_epoch, last_batch
+    if clean:
+        broker.close()
+    files = contents(fs if clean else fs.crash(PROCESS_KILL))
+    if not truncated:
+        files[_LOG_STARTS] = _UNMOVED
+    return Written(files, kept, len(records) - 2 * (not clean), *known)
+
+
+async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]]:
+    """What a consumer gets that goes on behind every error, and the offsets that errors say are left out."""
+    found: Records = {}
+    told: set[int] = set()
+    fetcher = Fetcher("t", [PartitionState(0, start, end=end)])
+    while not fetcher.is_finished:
+        position = fetcher.states[0].position
+        try:
+            request, generations = fetcher.request(0.0), fetcher.generations()
+            assert request is not None
+            with await broker.fetch(request) as answer:
+                payload = b"".join(piece.file.pread(piece.size, piece.position) for piece in answer.slices)
+                fetcher.take(answer.reply, memoryview(payload), request, generations, 0.0)
+            while (batch := fetcher.next_batch()) is not None:
+                for record in batch.records():
+                    found[record.offset] = (record.timestamp, record.value)
+                fetcher.finish(batch)
+        except CorruptRecordError as error:
+            position = fetcher.states[0].position
+            onward = max(error.next_offset, position + 1)
+            told |= set(range(position, onward))
+            told |= {offset for gap in fetcher.met if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
+            fetcher = Fetcher("t", [PartitionState(0, onward, end=end)])
+        except SeglogError:
+            return found, told | set(range(position, end))
+    told |= {offset for gap in fetcher.met if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
+    return found, told
+
+
+def _sought(log: PartitionLog, offset: int) -> Records | None:
+    """The batch that is found for one offset, as a consumer believes it; None where there is none to believe."""
+    try:
+        piece = log.read(offset, 1)
+        if piece is None:
+            return {}
+        data = piece.file.pread(piece.size, piece.position)
+        piece.release()
+        header = parse_header(data)
+        if not verify_crc(data, 0, header):
+            return None  # who gets it asks again, with ``verify``
+        return {record.offset: (record.timestamp, record.value) for record in decode_records(header, data)}
+    except SeglogError:
+        return None
+
+
+class CheckSays(NamedTuple):
+    """What ``seglogd check`` says of a directory; ``lost`` are the offsets that it calls damaged or missing."""
+
+    is_sound: bool
+    lost: frozenset[int]
+
+
+def _checked(fs: ForgetfulFileSystem) -> CheckSays:
+    try:
+        told = list(check_directory(fs, "/data", _broker_config(), Wish()))
+    except RefusedError:
+        return CheckSays(is_sound=False, lost=frozenset(range(3 * _BATCHES * 2)))
+    [totals] = [one for one in told if isinstance(one, Totals)]
+    damage = [one for one in told if isinstance(one, Finding) and one.severity == Severity.DAMAGE]
+    lost = (range(one.start_offset or 0, one.end_offset or 0) for one in damage)
+    return CheckSays(totals.is_sound, frozenset(offset for offsets in lost for offset in offsets))
+
+
+def _may_escape_check(written: Written, path: str, position: int) -> bool:
+    """Whether another value there may be as good as the one that was written, and costs nothing.
+
+    Ids and comments are compared with nothing; of the marker of a clean stop only its being there counts; checkpoints
+    lag behind while a broker runs. Of the last two nothing else speaks, and all that follows from them is work.
+    That a partition begins at offset 0 goes without saying, so the name in such a line may change. A file about
+    partitions that were being made says nothing where all of them are there.
+    """
+    if path == _LOG_STARTS and written.start == 0 and position in _NAME_IN_UNMOVED:
+        return True
+    if path.endswith(_WITHOUT_CONSEQUENCE):
+        return True
+    return written.was_killed and path.endswith("-checkpoint")
+
+
+def _named_by_ping(broker: Broker) -> bool:
+    return any("t-0" in problem for problem in broker.hello().problems)
+
+
+async def _outcome(written: Written, path: str, position: int, bit: int) -> Outcome:
+    """What comes of one flip. By offset, by time or from the start: each is the first look at every third of them."""
+    fs = ForgetfulFileSystem()
+    fs.load(written.files)
+    flip_bit(fs, path, position, bit)
+    check = _checked(fs)
+    not_by_check = frozenset({"check"} if check.is_sound else ())
+    try:
+        broker = _open(fs)
+    except LogDirectoryError as error:
+        is_named = path in error.message
+        wrong = None if is_named else f"refused without naming the file: {error.message}"
+        return Outcome("refused", wrong, not_by_check)
+    if ("t", 0) not in broker.partitions:
+        outcome = Outcome("offline", None, not_by_check if _named_by_ping(broker) else not_by_check | {"ping"})
+    else:
+        outcome = await _served(broker, written, check, first_look=(position + bit) % 3)
+    if path.endswith(PARTITION_STATE_FILE):  # nothing is lost with it, and it is named all the same
+        is_named = any(PARTITION_STATE_FILE in problem for problem in broker.hello().problems)
+        outcome = outcome._replace(unnamed=outcome.unnamed if is_named else outcome.unnamed | {"ping"})
+    with suppress(SeglogError):
+        if (await broker.init_producer()).producer_id <= written.producer_id:
+            outcome = outcome._replace(wrong="a producer id was given twice")
+    problems = broker.directory.close()
+    bugs = [problem for problem in problems if "bug" in problem]
+    if not _may_escape_check(written, path, position) and outcome.kind != "torn tail":
+        outcome = outcome._replace(unnamed=outcome.unnamed | not_by_check)
+    return outcome._replace(wrong=bugs[0]) if bugs else outcome
+
+
+async def _served(broker: Broker, written: Written, check: CheckSays, *, first_look: int) -> Outcome:
+    records, end = written.records, max(written.records) + 1
+    log = broker.partitions["t", 0].log
+    was_torn = log.log_end_offset < end
+    if not (written.tearable <= log.log_end_offset <= end):
+        return Outcome("wrong", f"the log ends at {log.log_end_offset}")
+    if log.leader_epoch < written.leader_epoch + written.was_killed:  # after a kill a start takes a new one
+        return Outcome("wrong", f"leader epoch {log.leader_epoch} is taken, {written.leader_epoch} was")
+    times: dict[int, FoundTimestamp | None] = {}
+    sought: dict[int, Records | None] = {}
+    found, told = Records(), set[int]()
+    for look in range(first_look, first_look + 3):
+        if look % 3 == 0:
+            for moment in sorted({stamp + change for stamp, _ in records.values() for change in (0, 1)}):
+                try:
+                    times[moment] = log.find_timestamp(moment)
+                except SeglogError as error:
+                    return Outcome("wrong", f"time {moment}: {error!r}")
+        elif look % 3 == 1:
+            sought = {offset: _sought(log, offset) for offset in sorted(records, key=lambda offset: offset * 7 % end)}
+        else:
+            found, told = await _read(broker, written.start, log.log_end_offset)
+    for offset, batch in sought.items():
+        if batch is not None and (batch.items() - records.items() or (offset in found and offset not in batch)):
+            return Outcome("wrong", f"offset {offset}: {batch}")
+    wrong = {offset: record for offset, record in found.items() if records.get(offset) != record}
+    if wrong:
+        return Outcome("wrong", f"records {wrong}")
+    lost = records.keys() - found.keys() - (set(range(written.tearable, end)) if was_torn else set())
+    for moment, answer in times.items():
+        # The first record of that time, or, where it cannot be read, one of those that are named or the first behind.
+        sure = next((offset for offset in records if offset in found and records[offset][0] >= moment), end)
+        first = next((offset for offset in records if records[offset][0] >= moment), end)
+        said = end if answer is None else answer.offset
+        if not first <= said <= sure or (said not in {first, sure} and said in found):
+            return Outcome("wrong", f"time {moment}: {said}, not {first} or {sure}")
+    await scrub_all(broker, TaskBoundary("scrub"))
+    unnamed = set[str]()
+    if lost - told:
+        unnamed.add("reader")
+    if lost and not _named_by_ping(broker):
+        unnamed.add("ping")
+    if lost - check.lost:
+        unnamed.add("check")
+    given = []
+    with suppress(SeglogError):
+        for data in (written.last_batch, encode_batch([(broker.clock.now_ms(), None, b"next", ())])):
+            result = await _send(broker, data)
+            if result.error is None and not result.duplicate:
+                given.append(result.base_offset or 0)
+            elif result.error is None and result.base_offset != end - 2:
+                return Outcome("wrong", f"the last batch is said to be at {result.base_offset}")
+            if data is written.last_batch and given and end - 2 in found:
+                return Outcome("wrong", f"the last batch is there twice, at {end - 2} and at {given[0]}")
+    if given and (not written.tearable <= given[0] <= end or len(set(given)) < len(given)):
+        return Outcome("wrong", f"offsets {given} were given")
+    if was_torn:
+        return Outcome("torn tail", None, frozenset(unnamed))
+    return Outcome("left out, named" if lost else "nothing lost", None, frozenset(unnamed))
+
+
+def _kind_of(path: str) -> str:
+    """The files that are alike, in one row."""
+    name = path.removeprefix("/data/")
+    stem, _, suffix = name.rpartition(".")
+    if stem.rpartition("/")[2].isdigit():
+        closed = "active" if stem.endswith("12") else "closed"
+        return f"*.{suffix} ({closed})" if suffix in {"log", "index", "timeindex"} else f"*.{suffix}"
+    return name
+
+
+async def _run(
+    written: Written, *, every: int, seed: int, only: str = ""
+) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """How often which outcome came of a kind of file, and what must not be; ``only`` of one file."""
+    counts = Counter[tuple[str, str]]()
+    failures = []
+    number = 0
+    for path, data in sorted(written.files.items()):
+        if only not in path:
+            continue
+        for position, bit in ((position, bit) for position in range(len(data)) for bit in range(8)):
+            number += 1
+            if number % every != seed % every:
+                continue
+            try:
+                with capture_logs():
+                    outcome = await _outcome(written, path, position, bit)
+            except Exception as error:  # noqa: BLE001 - whatever it is, no bit may cause it
+                outcome = Outcome("wrong", repr(error))
+            kind = _kind_of(path)
+            counts[kind, outcome.kind if outcome.wrong is None else "wrong"] += 1
+            if outcome.wrong is not None:
+                failures.append(f"{path}, byte {position}, bit {bit}: {outcome.wrong}")
+            for who in outcome.unnamed:
+                counts[kind, f"not named by {who}"] += 1
+                failures.append(f"{path}, byte {position}, bit {bit}: not named by {who}")
+    return counts, failures
+
+
+def _table(counts: Counter[tuple[str, str]]) -> str:
+    return "\n".join(f"{kind:45} {outcome:25} {count:6}" for (kind, outcome), count in sorted(counts.items()))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+async def test_every_bit_of_a_log_directory_is_right_or_named(clean: bool) -> None:
+    counts, failures = await _run(await _written(clean=clean), every=_EVERY, seed=_SEED)
+    print(
+        f"\n{sum(n for (_, kind), n in counts.items() if 'not named' not in kind)} flips, every {_EVERY}, seed {_SEED}."
+    )
+    print(_table(counts))
+    assert not failures, "\n".join(failures[:50])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+async def test_a_sample_of_the_bits_of_a_log_directory_is_right_or_named(clean: bool) -> None:
+    _, failures = await _run(await _written(clean=clean), every=101, seed=0)
+    assert not failures, "\n".join(failures[:50])
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool) -> None:
+    """Of a log in which compaction found nothing to do."""
+    written = await _written(clean=clean)
+    written.files[f"/data/{CLEANER_CHECKPOINT}"] = b"0\n1\nt 0 6\n"
+    counts, failures = await _run(written, every=1, seed=0, only=CLEANER_CHECKPOINT)
+    assert not failures, "\n".join(failures[:50])
+    assert counts.keys() == {(CLEANER_CHECKPOINT, "nothing lost")}
+
+
+async def test_no_bit_of_the_ends_of_partitions_that_were_closed_in_order_does_harm() -> None:
+    """What a stop leaves at which another partition was not."""
+    written = await _written(clean=True)
+    del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
+    written.files[f"/data/{CLEAN_PARTITIONS_FILE}"] = b"0\n1\nt 0 18\n"
+    counts, failures = await _run(written, every=1, seed=0, only=CLEAN_PARTITIONS_FILE)
+    assert not failures, "\n".join(failures[:50])
+    assert counts.keys() == {(CLEAN_PARTITIONS_FILE, "nothing lost")}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_harm(clean: bool) -> None:
+    """A crash came when the partition had been made, and before the file was removed."""
+    written = await _written(clean=clean)
+    fs = ForgetfulFileSystem()
+    fs.load(written.files)
+    UnderWay(_open(fs).directory.registry.topics["t"].id, 0).save(fs, "/data")
+    written.files[f"/data/{CREATION_FILE}"] = contents(fs)[f"/data/{CREATION_FILE}"]
+    counts, failures = await _run(written, every=1, seed=0, only=CREATION_FILE)
+    assert not failures, "\n".join(failures[:50])
+    assert counts.keys() == {(CREATION_FILE, "nothing lost")}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("truncated", [True, False], ids=["moved", "never moved"])
+async def test_no_bit_of_the_log_start_checkpoint_hides_a_record_or_brings_one_back(
+    clean: bool, truncated: bool
+) -> None:
+    written = await _written(clean=clean, truncated=truncated)
+    _, failures = await _run(written, every=1, seed=0, only=_LOG_STARTS)
+    assert not failures, "\n".join(failures[:50])
+
+
+@pytest.mark.parametrize("has_state", [True, False], ids=["state", "no state"])
+async def test_a_log_start_beyond_the_end_removes_no_segment(has_state: bool) -> None:
+    """Also where nothing of ours remembers the start, as in a directory that Kafka wrote."""
+    written = await _written(clean=False, truncated=False)
+    fs = ForgetfulFileSystem()
+    fs.load(written.files | {_LOG_STARTS: b"0\n1\nt 0 99\n"})
+    if not has_state:
+        fs.unlink(f"/data/t-0/{PARTITION_STATE_FILE}")
+    broker = _open(fs)
+    assert any(problem.startswith("t-0: log-start-offset-checkpoint says 99, ") for problem in broker.hello().problems)
+    found, told = await _read(broker, 0, broker.partitions["t", 0].log.log_end_offset)
+    assert (found, told) == (written.records, set())

@@ -1,0 +1,47 @@
+"""docs/CLIENT.md: its programs run, in order, and print what the page says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import clean_environment, daemon
+from tests.support import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
+
+
+def test_the_programs_of_the_page_print_what_it_says(tmp_path: Path) -> None:
+    programs = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(programs) == PAGE.count("```python\n")
+    warned = []
+    with daemon(tmp_path / "data") as broker:
+        for number, (program, printed) in enumerate(programs):
+            path = tmp_path / f"program_{number}.py"
+            path.write_text(program.replace("localhost:9192", broker.address), encoding="utf-8")
+            done = subprocess.run(
+                [sys.executable, str(path)],
+                cwd=tmp_path,
+                env=clean_environment(),
+                capture_output=True,
+                encoding="utf-8",
+                timeout=120,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (0, printed), done.stderr
+            warned.append([line for line in done.stderr.splitlines() if "TimestampWarning" in line])
+    assert [len(lines) for lines in warned] == [2, 0, 0, 0]
+    expired, seconds = warned[0]
+    assert "the topic keeps 7 d" in expired
+    assert "if seconds are meant (2019-01-01" in seconds
+
+
+def test_the_lines_of_the_log_on_the_page_are_those_that_are_logged() -> None:
+    source = (REPOSITORY / "clients" / "seglog" / "dialing.py").read_text(encoding="utf-8")
+    for line, logged in (
+        ("waiting for localhost:9192: Connection refused", "waiting for %s: %s"),
+        ("still waiting for localhost:9192, for 10 s now: ", "still waiting for %s, for %.0f s now: %s"),
+        ("localhost:9192 is back after 14.2 s", "%s is back after %.1f s"),
+    ):
+        assert line in PAGE
+        assert f'"{logged}"' in source
