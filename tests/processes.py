@@ -169,6 +169,12 @@ class Daemon:
         self.process = None
         return code
 
+    def state(self) -> str:
+        """Whether it runs, and its last lines: what a failed test needs to tell."""
+        code = None if self.process is None else self.process.poll()
+        told = "was ended by the test" if self.process is None else "runs" if code is None else f"ended with {code}"
+        return f"seglogd {told}; its log ends with:\n{self.log_text()[-4000:]}"
+
     def log_text(self) -> str:
         """What it has logged since its last start."""
         return self._log.read_text()
@@ -181,6 +187,9 @@ def daemon(directory: Path, *arguments: str, under: Sequence[str] = ()) -> Itera
     running.start()
     try:
         yield running
+    except BaseException as error:
+        error.add_note(running.state())
+        raise
     finally:
         if running.process is not None:
             running.kill()
