@@ -6,10 +6,10 @@ from typing import Any
 
 from seglog_broker.storage.compaction import clean
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem, read_file
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol import segment_files as names

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from seglog_broker.storage.checkpoints import encode_offsets
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import read_file
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PartitionState
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.topics import Topic
 from seglog_protocol.batch_builder import encode_batch

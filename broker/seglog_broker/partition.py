@@ -16,10 +16,10 @@ from seglog_broker.dry_runs import Remembered
 from seglog_broker.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
 from seglog_broker.metrics import Metrics
 from seglog_broker.offload import Offload
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.failures import why
 from seglog_broker.storage.flushes import Flush
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.waiting import Waiter
 from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
 

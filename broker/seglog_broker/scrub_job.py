@@ -6,8 +6,8 @@ Offsets count records, positions and sizes are bytes.
 import json
 from dataclasses import asdict, dataclass
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.json_values import decoded
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment_checksum import SegmentChecksum
 
 

@@ -9,6 +9,7 @@ import pytest
 from seglog_broker.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -19,7 +20,6 @@ from seglog_broker.storage.forgetful import (
     Operation,
 )
 from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_protocol import errors
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (

@@ -9,9 +9,9 @@ from seglog_broker.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.gaps import GAPS_TOLD_MAX
 from seglog_broker.offload import InlineOffload
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.rolling import RollReason
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest, FetchResult, Gap

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.storage.compaction import clean
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -22,7 +23,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     SimulatedCrash,
 )
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.rolling import RollReason
 from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.throttle import Throttle

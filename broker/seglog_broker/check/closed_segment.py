@@ -15,8 +15,8 @@ from seglog_broker.check.log_walk import LogWalk
 from seglog_broker.check.plan import Circumstances, Replacement
 from seglog_broker.check.segment_walk import SegmentWalk
 from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem, write_all
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment_checksum import MalformedChecksumError, RunningChecksum, read_segment_checksum
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol import segment_files as names

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from seglog_broker.dump.log_file import judge_stretch
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import File, FileSystem
 from seglog_broker.storage.log_verifier import LogVerifier, Tail
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_protocol import segment_files as names
 
 

@@ -18,6 +18,7 @@ from seglog_broker.check.segment_walk import OnSpoilt, SegmentWalk
 from seglog_broker.check.small_files import SmallFiles
 from seglog_broker.storage.batch_scan import LocatedBatch, scan_headers
 from seglog_broker.storage.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filenames import PARTITION_METADATA_FILE
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.kafka_signs import is_checksum_stale
@@ -25,7 +26,6 @@ from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log_marks import LogMarks
 from seglog_broker.storage.log_start import believed_start
 from seglog_broker.storage.log_verifier import LogVerifier
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment_checksum import (
     MalformedChecksumError,
     SegmentChecksum,

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.damaged_range import DamagedRange
+from seglog_broker.storage.partition_state import PartitionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from typing import Final
 
 from seglog_broker.check.findings import Repaired
 from seglog_broker.check.plan import Plan
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem, write_all, write_file_atomically
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.recovery import remove_without_log, tidy_directory
 from seglog_broker.storage.segment_checksum import checksum_path, measure_segment, write_segment_checksum
 from seglog_protocol import segment_files as names

@@ -17,6 +17,7 @@ from seglog_broker.dump.small_files import (
     txn_index_reader,
 )
 from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filenames import (
     PARTITION_METADATA_FILE,
     decode_partition_metadata,
@@ -27,12 +28,7 @@ from seglog_broker.storage.kafka_signs import KafkaOffsets, state_after_kafka
 from seglog_broker.storage.leader_epochs import EpochEntry, LeaderEpochs
 from seglog_broker.storage.log_marks import bases_without_log
 from seglog_broker.storage.log_start import records_gone
-from seglog_broker.storage.partition_state import (
-    PARTITION_STATE_FILE,
-    DamagedRange,
-    MalformedStateError,
-    PartitionState,
-)
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
 from seglog_protocol import segment_files as names
 
 if TYPE_CHECKING:

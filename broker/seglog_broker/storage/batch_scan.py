@@ -6,8 +6,8 @@ Both stop where the bytes no longer form a batch and say where that was, instead
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import Readable
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.pauses import HEADERS_A_TURN, SEARCHED_A_TURN, Pauses
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.record_batch import (

@@ -26,9 +26,9 @@ from seglog_broker.storage.compaction_job import (
 )
 from seglog_broker.storage.compaction_producers import ProducerScan, TransactionTracker, read_marker
 from seglog_broker.storage.compaction_source import PIECE_BYTES, Piece, SourceFile, open_source
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import Buffer, FileSystem, read_file
 from seglog_broker.storage.offset_map import OffsetMap
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s

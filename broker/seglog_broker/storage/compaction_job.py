@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.json_values import decoded
-from seglog_broker.storage.partition_state import DamagedRange
 
 UNREADABLE: Final = "unreadable"
 """Reason of a range whose batch is whole and has the right checksum, and whose records cannot be opened."""

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import File, FileSystem
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, why_implausible

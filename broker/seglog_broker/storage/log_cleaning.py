@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.failures import storage_error, why
 from seglog_broker.storage.handles import OnlyWarm, TurnWantedError
 from seglog_broker.storage.log_damage import LogWithDamage
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_broker.storage.segment_list import SegmentList
 from seglog_broker.storage.swap import SegmentSwap

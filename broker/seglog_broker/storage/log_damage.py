@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.handles import TurnWantedError
 from seglog_broker.storage.log_state import LogWithState
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError

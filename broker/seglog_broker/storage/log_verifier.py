@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import Readable
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_protocol import segment_files as names
 
 

@@ -8,6 +8,7 @@ mark, which is why that one is written at once. It carries a checksum of itself.
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, TypeVar
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_broker.storage.sealed_json import MalformedJsonError, seal, unseal
 from seglog_protocol.segment_files import PARTITION_STATE_FILE
@@ -17,7 +18,6 @@ __all__ = [
     "ROLLS_REMEMBERED_MAX",
     "ActiveChecksum",
     "CleanerState",
-    "DamagedRange",
     "MalformedStateError",
     "PartitionState",
     "Roll",
@@ -36,22 +36,6 @@ class MalformedStateError(ValueError):
 ROLLS_REMEMBERED_MAX: Final = 2_000
 """Segments of a partition whose reason of closing is kept; about 40 bytes each in the file, which is encoded on the
 loop: so many take it about two milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRange:
-    """Offsets [start_offset, end_offset) that cannot be read, and the bytes of one segment that stand in their place.
-
-    ``reason`` is "damaged" (bytes [position, end_position) are there and are no batches) or "missing" (nothing is
-    there: both positions are the place of the hole).
-    """
-
-    start_offset: int
-    end_offset: int
-    segment: int
-    position: int
-    end_position: int
-    reason: str = "damaged"
 
 
 class ActiveChecksum(NamedTuple):

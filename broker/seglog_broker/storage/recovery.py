@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log_verifier import LogVerifier
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_protocol import segment_files as names
 

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.clock import Clock
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import FileSystem
 from seglog_broker.storage.handles import HandlePool
 from seglog_broker.storage.json_values import decoded
 from seglog_broker.storage.partition_log import OpenReport, PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.recovery import Progress, RecoveryReport
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import StorageError

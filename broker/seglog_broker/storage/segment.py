@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch, scan_headers
 from seglog_broker.storage.checksum_file import ChecksumFile
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import Buffer, File, FileSystem, Readable, write_all
 from seglog_broker.storage.handles import ColdReadError, HandlePool, Lease, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.offset_index import OffsetIndex, OffsetPosition
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.pauses import HEADERS_A_TURN, Pauses
 from seglog_broker.storage.seek_trace import SeekTrace
 from seglog_broker.storage.segment_checksum import NO_BYTES, SegmentChecksum, measure

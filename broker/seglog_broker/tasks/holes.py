@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.storage.partition_state import DamagedRange
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.segment_ends import SegmentHole, holes_between
 from seglog_broker.tasks.boundary import TaskBoundary
 

@@ -26,8 +26,8 @@ from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 if TYPE_CHECKING:
     from seglog_broker.broker import Broker
     from seglog_broker.partition import Partition
+    from seglog_broker.storage.damaged_range import DamagedRange
     from seglog_broker.storage.filesystem import FileSystem
-    from seglog_broker.storage.partition_state import DamagedRange
 
 log = structlog.get_logger()
 

@@ -7,6 +7,7 @@ import pytest
 
 from seglog_broker.check.findings import Code, Severity
 from seglog_broker.storage.checkpoints import decode_offsets
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import read_file
 from seglog_broker.storage.forgetful import (
     POWER_LOSS,
@@ -17,7 +18,7 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PartitionState
 from seglog_broker.storage.segment_checksum import SegmentChecksum, write_segment_checksum
 from tests.broker.check.support import (
     DATA,

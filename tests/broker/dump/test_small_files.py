@@ -17,8 +17,9 @@ from seglog_broker.dump.facts import (
     TopicFound,
 )
 from seglog_broker.dump.small_files import BYTES_MAX
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.partition_state import DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PartitionState
 from seglog_broker.storage.topics import Topic, TopicRegistry
 from tests.broker.dump.support import create, damage, facts, notes, only
 from tests.logs import TOPIC_ID

@@ -9,10 +9,10 @@ import pytest
 
 from seglog_broker.storage.compaction import clean
 from seglog_broker.storage.compaction_job import UNREADABLE, CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.filesystem import read_file
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.storage.offset_map import ENTRY_BYTES
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.throttle import Throttle
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.retention import AgeSource, DeletionRule, Kept
 from seglog_broker.storage.rolling import RollReason
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError

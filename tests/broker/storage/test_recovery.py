@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.batch_scan import BatchVerifier
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
 from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, DamagedRange, PartitionState
+from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.recovery import tidy_directory
 from seglog_broker.storage.retention import DeletionRule
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError

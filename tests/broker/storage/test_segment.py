@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from seglog_broker.storage.damaged_range import DamagedRange
 from seglog_broker.storage.doomed import DoomedSegments
 from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
 from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_state import DamagedRange
 from seglog_broker.storage.segment import Segment
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec

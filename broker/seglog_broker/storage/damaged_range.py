@@ -1,0 +1,19 @@
+"""A range of offsets that cannot be read."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Offsets [start_offset, end_offset) that cannot be read, and the bytes of one segment that stand in their place.
+
+    ``reason`` is "damaged" (bytes [position, end_position) are there and are no batches) or "missing" (nothing is
+    there: both positions are the place of the hole).
+    """
+
+    start_offset: int
+    end_offset: int
+    segment: int
+    position: int
+    end_position: int
+    reason: str = "damaged"
