@@ -10,7 +10,7 @@ import selectors
 import socket
 from typing import Final
 
-from seglog_broker.storage.kernel_queue import sync_in_kernel
+from seglog_broker.storage.io.fsync_queue import sync_in_kernel
 
 RECEIVE_BYTES: Final = 1024 * 1024
 PIECES_PER_WRITE: Final = 1024  # IOV_MAX

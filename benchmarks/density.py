@@ -18,11 +18,11 @@ from benchmarks.harness import MB, MIB, Bench, Benchmark, Row, percentile, take_
 from benchmarks.processes import resident_bytes, run_worker
 from benchmarks.seek import seek_offset, seek_time, time_seeks
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import File, PosixFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_files import make_partition
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import File, PosixFileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.partition_files import make_partition
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.record_batch import parse_header
 
 _TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

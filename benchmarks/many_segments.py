@@ -10,9 +10,9 @@ from benchmarks.batches import one_record
 from benchmarks.harness import MIB, Bench, Goal, Row, take_turns
 from benchmarks.processes import Daemon, cpu_seconds, resident_bytes
 from seglog_broker.config import load_config
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.record_batch import parse_header
 
 COUNTS: Final = (100, 1_000, 10_000)

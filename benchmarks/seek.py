@@ -17,10 +17,10 @@ from benchmarks.harness import Bench, Benchmark, Goal, Row, percentile, take_tur
 from benchmarks.processes import daemon
 from benchmarks.raw_client import Connection, connect, exchange_seconds, fetch_frame, fill, time_frame
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.partition_log import PartitionLog
 
 _BATCH_BYTES: Final = 16 * 1024
 _STEP_MS: Final = 1

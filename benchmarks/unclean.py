@@ -14,9 +14,9 @@ from benchmarks.harness import Bench, Goal, Row, take_turns
 from benchmarks.processes import Daemon
 from benchmarks.raw_client import append_frame, connect, encode, fetch_frame
 from seglog_broker.config import load_config
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.messages import MetricsRequest
 from seglog_protocol.record_batch import parse_header
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seglog_broker.storage.compaction import clean
-from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult, SourceSegment
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.filesystem import FileSystem, read_file
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.segment import Segment
-from seglog_broker.storage.throttle import Throttle
+from seglog_broker.storage.compaction.cleaner import clean
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import segment_files as names
 from seglog_protocol.record_batch import BatchHeader, parse_header, verify_crc
 from seglog_protocol.records import Record, decode_records

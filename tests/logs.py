@@ -4,14 +4,14 @@ import struct
 from collections.abc import Sequence
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.batch_scan import BatchVerifier, LocatedBatch
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.log_appending import Appended
-from seglog_broker.storage.partition_files import make_partition
-from seglog_broker.storage.partition_log import OpenReport, PartitionLog
-from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.partition_files import make_partition
+from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import parse_header

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seglog_broker.storage import filenames
+from seglog_broker.storage.io import filenames
 from tests.soundness import assert_left_sound
 from tests.support import REPOSITORY
 
@@ -223,7 +223,7 @@ def workers(module: str, parent: int | None = None) -> list[int]:
     """Process ids of the children of a process, this one unless another is named, that run a module of the broker."""
     command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.{module}" in line]
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.workers.{module}" in line]
 
 
 def told_of_nonsense(module: str) -> tuple[Any, int]:
@@ -238,7 +238,7 @@ def told_of_nonsense(module: str) -> tuple[Any, int]:
 def worker(module: str) -> "subprocess.Popen[bytes]":
     """A process of the broker's that works beside it, without a broker."""
     return subprocess.Popen(
-        [sys.executable, "-m", f"seglog_broker.{module}"],
+        [sys.executable, "-m", f"seglog_broker.workers.{module}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=clean_environment(),

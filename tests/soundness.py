@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from seglog_broker.check.directory import Wish, check_directory
-from seglog_broker.check.findings import Finding, Severity
-from seglog_broker.check.partition import check_partition
-from seglog_broker.check.plan import Circumstances
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
-from seglog_broker.storage.filesystem import FileSystem, PosixFileSystem
+from seglog_broker.inspect.check.directory import Wish, check_directory
+from seglog_broker.inspect.check.findings import Finding, Severity
+from seglog_broker.inspect.check.partition import check_partition
+from seglog_broker.inspect.check.plan import Circumstances
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 
 
 def assert_directory_sound(fs: FileSystem, path: str, config: BrokerConfig | None = None) -> None:

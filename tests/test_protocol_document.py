@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 import msgpack
 import pytest
 
-from seglog_broker import request_memory
-from seglog_broker.broker import DESCRIBED_MAX, RESULTS_MAX, Broker
+from seglog_broker.api.broker import DESCRIBED_MAX, RESULTS_MAX, Broker
+from seglog_broker.api.explain import SEGMENTS_TOLD_MAX
 from seglog_broker.config import load_config
-from seglog_broker.explain import SEGMENTS_TOLD_MAX
-from seglog_broker.listeners import acks, connection, native, parting
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.listeners import acks, connection, native
+from seglog_broker.listeners import graceful_close as parting
+from seglog_broker.runtime import request_memory
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors, frames, messages
 from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
 from seglog_protocol.frames import Buffer, Frame, FrameReader, encode_frame, encode_value

@@ -17,12 +17,12 @@ from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final, cast
 
-from seglog_broker.signals import Signals
+from seglog_broker.runtime.signals import Signals
 from seglog_broker.standard_output import complain, print_lines, run_printing
 
 if TYPE_CHECKING:
     from seglog_broker.config import BrokerConfig, ConfigSources
-    from seglog_broker.service_manager import ServiceManager
+    from seglog_broker.runtime.service_manager import ServiceManager
 
 GARBAGE_THRESHOLDS: Final = (10_000, 20, 50)
 """Of Python's collector of cycles: serving makes next to none, and looking for them every 700 objects took a tenth of
@@ -34,7 +34,7 @@ EXIT_USAGE: Final = 2
 EXIT_NOT_CLEAN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # of the offline commands, for one whose module is still being imported
 
-COMMANDS: Final = {"check": "seglog_broker.check.command", "dump": "seglog_broker.dump.command"}
+COMMANDS: Final = {"check": "seglog_broker.inspect.check.command", "dump": "seglog_broker.inspect.dump.command"}
 """Modules of the offline commands; each has ``main(arguments) -> exit code`` and is imported when it is called."""
 
 PLATFORMS: Final = ("linux", "darwin")
@@ -64,7 +64,7 @@ def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
         return _print([f"seglogd {VERSION}"], EXIT_OK)
 
     from seglog_broker.config import ConfigSources  # noqa: PLC0415
-    from seglog_broker.descriptors import raise_limit  # noqa: PLC0415
+    from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
 
     file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
     sources = ConfigSources(file_name, dict(os.environ), options.set, _named(options))
@@ -83,7 +83,7 @@ def _check_config(sources: "ConfigSources") -> int:
     """Print the configuration, and on standard error what is wrong with it."""
     from seglog_broker.config.machine import machine_warnings, why_unusable  # noqa: PLC0415
     from seglog_broker.config.report import configuration_lines, verdict_lines  # noqa: PLC0415
-    from seglog_broker.descriptors import raise_limit  # noqa: PLC0415
+    from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
     from seglog_protocol.errors import InvalidConfigError  # noqa: PLC0415
 
     examined = sources.examine()
@@ -157,8 +157,8 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
         import structlog  # noqa: PLC0415
     import trio  # noqa: PLC0415
 
-    from seglog_broker import logs  # noqa: PLC0415
-    from seglog_broker.service_manager import ServiceManager  # noqa: PLC0415
+    from seglog_broker.runtime import logs  # noqa: PLC0415
+    from seglog_broker.runtime.service_manager import ServiceManager  # noqa: PLC0415
 
     standard_error = logs.to_standard_error(config.seglog_log_format, config.seglog_log_level)
     manager = ServiceManager.from_environment(os.environ)
@@ -209,11 +209,11 @@ async def _serve(
 ) -> None:
     import trio  # noqa: PLC0415
 
-    from seglog_broker.offload import Offload  # noqa: PLC0415
     from seglog_broker.reloading import ReloadRequests  # noqa: PLC0415
+    from seglog_broker.runtime.offload import Offload  # noqa: PLC0415
     from seglog_broker.server import serve  # noqa: PLC0415
-    from seglog_broker.storage.clock import SystemClock  # noqa: PLC0415
-    from seglog_broker.storage.filesystem import PosixFileSystem  # noqa: PLC0415
+    from seglog_broker.storage.io.clock import SystemClock  # noqa: PLC0415
+    from seglog_broker.storage.io.filesystem import PosixFileSystem  # noqa: PLC0415
 
     reloads = ReloadRequests(sources)
     with trio.CancelScope() as scope:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from seglog_broker import logs
 from seglog_broker.config import ConfigSources
 from seglog_broker.config.changes import differences, taken_over
-from seglog_broker.service_manager import ServiceManager
+from seglog_broker.runtime import logs
+from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_protocol.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
+    from seglog_broker.api.broker import Broker
 
 log = structlog.get_logger()
 

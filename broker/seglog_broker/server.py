@@ -11,28 +11,28 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
-from seglog_broker.descriptors import StopReserve
 from seglog_broker.listeners.native import addresses_of, open_listeners, serve_native
-from seglog_broker.metrics import watch_stalls
-from seglog_broker.offload import Offload
 from seglog_broker.reloading import ReloadRequests, run_reloads
-from seglog_broker.service_manager import ServiceManager
-from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.directory_core import LoadingStoppedError
-from seglog_broker.storage.filesystem import FileSystem
+from seglog_broker.runtime.descriptors import StopReserve
+from seglog_broker.runtime.metrics import watch_stalls
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.service_manager import ServiceManager
+from seglog_broker.storage.directory.core import LoadingStoppedError
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
+from seglog_broker.tasks.directory_watch import run_presence
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
 from seglog_broker.tasks.holes import run_holes
+from seglog_broker.tasks.idle_writers import run_resting
 from seglog_broker.tasks.imports import run_imports
-from seglog_broker.tasks.presence import run_presence
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.recovery import run_recovery
-from seglog_broker.tasks.resting import run_resting
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.tasks.roll import run_rolls
 from seglog_broker.tasks.scrub import run_scrubs

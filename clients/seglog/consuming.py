@@ -10,15 +10,7 @@ from typing import Final
 from seglog.connection import Reply
 from seglog.conversations import Conversation
 from seglog.dialing import backoff_seconds
-from seglog.fetching import (
-    FETCH_BYTES,
-    PARTITION_BYTES,
-    FetchedBatch,
-    Fetcher,
-    OutOfRange,
-    PartitionState,
-    Record,
-)
+from seglog.fetching import FETCH_BYTES, PARTITION_BYTES, FetchedBatch, Fetcher, OutOfRange, PartitionState, Record
 from seglog.gaps import ConsumerGap, GapLog
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import to_positions

@@ -5,15 +5,7 @@ import time
 from collections.abc import Callable
 
 from seglog.address import Address
-from seglog.dialing import (
-    Attempts,
-    Outage,
-    check_cluster,
-    hello_request,
-    is_unknown_host,
-    refused,
-    saying_hello,
-)
+from seglog.dialing import Attempts, Outage, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.link import Link
 from seglog_protocol.errors import NotReachableError
 from seglog_protocol.messages import HelloReply

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from seglog.batching import (
-    IN_FLIGHT_MAX,
-    Accumulator,
-    BatchLimits,
-    ProducerBatch,
-    ProducerEpoch,
-    record_bytes_max,
-)
+from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch, record_bytes_max
 from seglog.connection import Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.failures import copied

@@ -9,13 +9,7 @@ from seglog.client import Client
 from seglog.client import connect as seglog_connect
 from seglog.consuming import Retries
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.messages import (
-    OffsetsPartition,
-    OffsetsReply,
-    OffsetsRequest,
-    OffsetsResult,
-    TopicDescription,
-)
+from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult, TopicDescription
 from seglog_spark.extents import Extent
 from seglog_spark.offsets import Offsets, TopicPartition
 from seglog_spark.options import Assign, OptionError, Selection, Subscribe

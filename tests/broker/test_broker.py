@@ -10,11 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from seglog_broker.answers import FetchAnswer
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.partitions.fetch_response import FetchAnswer
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
@@ -136,7 +136,7 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
 
 async def test_without_the_fsync_a_power_cut_takes_what_was_acked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake that the tests above must catch, made on purpose."""
-    monkeypatch.setattr("seglog_broker.group_commit.run_flushes", lambda _fs, flushes: [None] * len(flushes))
+    monkeypatch.setattr("seglog_broker.partitions.group_commit.run_flushes", lambda _fs, flushes: [None] * len(flushes))
     fs = ForgetfulFileSystem()
     broker = open_broker(fs)
     await with_topic(broker)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import (
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -19,7 +20,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.log_directory import LogDirectory
 from seglog_protocol import errors
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (

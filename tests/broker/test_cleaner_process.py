@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from seglog_broker import cleaner_process
-from seglog_broker.cleaner_process import CleanerError, run_cleaner
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.workers import cleaner_process
+from seglog_broker.workers.cleaner_process import CleanerError, run_cleaner
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
 from tests.processes import clean_environment, workers
@@ -71,7 +71,7 @@ async def test_a_storage_error_is_told_with_its_reason(log: Log) -> None:
 @pytest.mark.parametrize("line", ["", "nonsense", "[]", "{}", '{"directory": 1}'])
 def test_a_malformed_job_is_refused_on_stdout_with_status_1(line: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "seglog_broker.cleaner"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "seglog_broker.workers.cleaner"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -134,7 +134,7 @@ async def test_a_process_that_cannot_start_properly_tells_its_last_words(
 
 
 def test_the_cleaner_ends_when_its_broker_does(stuck_log: Log) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "seglog_broker.cleaner"], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", "seglog_broker.workers.cleaner"], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(stuck_log.job().to_json().encode() + b"\n")
     process.stdin.flush()
@@ -146,7 +146,7 @@ def test_the_cleaner_ends_when_its_broker_does(stuck_log: Log) -> None:
 
 def test_the_daemon_and_its_side_of_the_cleaner_load_no_numpy() -> None:
     code = (
-        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.cleaner_process\n"
+        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.workers.cleaner_process\n"
         "sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

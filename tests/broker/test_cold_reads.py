@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import Arguments, InlineOffload, T
-from seglog_broker.storage import forgetful
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.testing import forgetful
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,

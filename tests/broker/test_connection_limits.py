@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.listeners import native
-from seglog_broker.listeners.parting import PART_SECONDS
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.listeners.graceful_close import PART_SECONDS
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frames import RECEIVE_BYTES, encode_frame
 from seglog_protocol.messages import request_header
 from tests.broker.fake_broker import (

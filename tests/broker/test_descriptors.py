@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.descriptors import (
+from seglog_broker.runtime.descriptors import (
     CONNECTIONS_MIN,
     EXCESS_MIN,
     HANDLES_MIN,

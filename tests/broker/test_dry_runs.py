@@ -2,16 +2,16 @@
 
 import pytest
 
-from seglog_broker import dry_runs
-from seglog_broker.broker import Broker
-from seglog_broker.cleaner_process import CleanerError
+from seglog_broker.api import compaction_preview as dry_runs
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.tasks.compaction import Rounds
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.workers.cleaner_process import CleanerError
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import StorageError
 from seglog_protocol.messages import (

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 import trio
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.gaps import GAPS_TOLD_MAX
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.partitions.gaps import GAPS_TOLD_MAX
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest, FetchResult, Gap
 from tests.logs import ManualClock, add_bytes, flip_bit

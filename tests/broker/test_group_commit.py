@@ -9,12 +9,12 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.broker import Broker, PendingAppend
+from seglog_broker.api.broker import Broker, PendingAppend
 from seglog_broker.config import load_config
-from seglog_broker.offload import Arguments, InlineOffload, T
-from seglog_broker.storage.flushes import Flush
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_state import PartitionState
+from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     PartitionReadOnlyError,
@@ -398,7 +398,7 @@ async def test_a_flush_that_a_bug_breaks_off_is_a_failed_one(monkeypatch: pytest
 
         pending = running.append(0)
         with monkeypatch.context() as patched:
-            patched.setattr("seglog_broker.group_commit.run_flushes", breaks)
+            patched.setattr("seglog_broker.partitions.group_commit.run_flushes", breaks)
             with pytest.raises(ZeroDivisionError):
                 await pending.wait()
         assert pending.reply is None

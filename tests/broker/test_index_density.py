@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from seglog_broker.api.index_density import SMALLEST_BATCH, why_index_fills_first
 from seglog_broker.config import TopicConfig
-from seglog_broker.index_density import SMALLEST_BATCH, why_index_fills_first
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import CreateTopicRequest
 from tests.broker.test_broker import open_broker
 from tests.logs import LogOnDisk, batch

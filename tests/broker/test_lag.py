@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from seglog_broker.lag import LAG_PARTITIONS_MAX
-from seglog_protocol.errors import (
-    InvalidRequestError,
-    StorageError,
-    UnknownPartitionError,
-    UnknownTopicError,
-)
+from seglog_broker.api.lag import LAG_PARTITIONS_MAX
+from seglog_protocol.errors import InvalidRequestError, StorageError, UnknownPartitionError, UnknownTopicError
 from seglog_protocol.messages import LagPartition, LagReply, LagRequest, LagResult, TruncatePartition, TruncateRequest
 from tests.broker.test_explain import MINUTE, NOW, SIZE, Scene
 

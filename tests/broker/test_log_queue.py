@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker import log_queue
-from seglog_broker.log_queue import LogQueue
+from seglog_broker.runtime import log_queue
+from seglog_broker.runtime.log_queue import LogQueue
 
 PIPE_BYTES = 64 * 1024
 LINE = "a line of a hundred characters".ljust(99, ".") + "\n"

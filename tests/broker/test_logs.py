@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import structlog
 
-from seglog_broker import logs
+from seglog_broker.runtime import logs
 
 
 @pytest.fixture(autouse=True)

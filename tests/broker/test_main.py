@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from seglog_broker import __main__ as daemon
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frames import FrameReader, encode_frame
 from seglog_protocol.messages import PROTOCOL_NAME, HelloRequest, request_header
 from tests.processes import signalled_at_import
@@ -159,7 +159,7 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
     """The second one must work even while something keeps the loop busy."""
     code = (
         "import os, signal, time, trio\n"
-        "from seglog_broker.signals import Signals\n"
+        "from seglog_broker.runtime.signals import Signals\n"
         "async def main():\n"
         "    with trio.CancelScope() as scope, Signals() as signals:\n"
         "        signals.attach(scope.cancel, int)\n"
@@ -185,7 +185,7 @@ def test_a_signal_that_comes_while_it_is_still_being_imported_ends_it_without_a_
 
 
 @pytest.mark.parametrize("name", ["check", "dump"])
-@pytest.mark.parametrize("module", ["seglog_broker.{}.command", "seglog_broker.storage.filesystem"])
+@pytest.mark.parametrize("module", ["seglog_broker.inspect.{}.command", "seglog_broker.storage.io.filesystem"])
 def test_an_offline_command_that_is_interrupted_while_it_is_being_imported_ends_with_130(
     name: str, module: str, tmp_path: Path
 ) -> None:

@@ -7,13 +7,13 @@ from typing import TypeVar, TypeVarTuple, get_args
 import pytest
 import trio
 
-from seglog_broker import metrics
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.listeners.replies import count_errors
-from seglog_broker.metrics import Metrics, StallWatch
-from seglog_broker.offload import InlineOffload, Offload
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.runtime import metrics
+from seglog_broker.runtime.metrics import Metrics, StallWatch
+from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import (
     REQUESTS,

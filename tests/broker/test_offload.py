@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker import offload as module
-from seglog_broker.offload import InlineOffload, Offload
+from seglog_broker.runtime import offload as module
+from seglog_broker.runtime.offload import InlineOffload, Offload
 
 
 @pytest.mark.trio

@@ -6,15 +6,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker import batch_checks
-from seglog_broker import broker as broker_module
-from seglog_broker.batch_checks import RecordRules, check_records, check_small_records
-from seglog_broker.broker import Broker
+from seglog_broker.api import broker as broker_module
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload, Offload
-from seglog_broker.record_checker_process import RecordCheckers
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.segment import RECORDS_IN_LINE_BYTES
+from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.storage.log import batch_checks
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
+from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.workers.record_checker_process import RecordCheckers
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError

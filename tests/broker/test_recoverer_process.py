@@ -11,15 +11,15 @@ import pytest
 import trio
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.recoverer_process import recoverer_process
-from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_files import make_partition
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.recovery_job import RecoveryJob, recover_partition, unread_tail
-from seglog_broker.worker import WorkerError
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.partition_files import make_partition
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partition, unread_tail
+from seglog_broker.workers.recoverer_process import recoverer_process
+from seglog_broker.workers.worker import WorkerError
 from seglog_protocol.record_batch import parse_header
 from tests.logs import TOPIC_ID, batch_of_size
 from tests.processes import clean_environment, told_of_nonsense, workers

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.request_memory import GRACE_SECONDS, PACE_BYTES, RequestMemory, Share
+from seglog_broker.runtime.request_memory import GRACE_SECONDS, PACE_BYTES, RequestMemory, Share
 from seglog_protocol.frames import Frame
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from seglog_broker.check.closed_segment import scrub_segment
-from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.scrubber_process import ScrubberError, scrubber_process
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.throttle import Throttle
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.workers.closed_segment import scrub_segment
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.scrubber_process import ScrubberError, scrubber_process
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
 from tests.processes import clean_environment, told_of_nonsense, workers
@@ -98,7 +98,7 @@ def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
 
 def test_the_daemon_does_not_load_what_only_the_scrubber_needs() -> None:
     code = (
-        "import sys, seglog_broker.server, seglog_broker.scrubber_process\n"
-        "sys.exit('seglog_broker.check.closed_segment' in sys.modules)"
+        "import sys, seglog_broker.server, seglog_broker.workers.scrubber_process\n"
+        "sys.exit('seglog_broker.workers.closed_segment' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

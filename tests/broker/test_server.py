@@ -10,11 +10,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.native import ListenError
-from seglog_broker.offload import Offload
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve
-from seglog_broker.service_manager import ServiceManager
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.messages import CreateTopicRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.service_manager import ServiceManager
+from seglog_broker.runtime.service_manager import ServiceManager
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker import signals
-from seglog_broker.signals import Signals
+from seglog_broker.runtime import signals
+from seglog_broker.runtime.signals import Signals
 
 
 class Asked:

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker import waiting
-from seglog_broker.waiting import Waiter, WaitingRoom
+from seglog_broker.partitions import fetch_purgatory as waiting
+from seglog_broker.partitions.fetch_purgatory import Waiter, WaitingRoom
 
 
 @asynccontextmanager

@@ -10,13 +10,14 @@ from typing import Final
 import pytest
 import trio
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage import batch_scan, forgetful
-from seglog_broker.storage import segment as segment_module
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment import batch_scan
+from seglog_broker.storage.segment import segment as segment_module
+from seglog_broker.testing import forgetful
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.messages import (

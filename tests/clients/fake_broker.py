@@ -13,12 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from seglog_protocol.errors import (
-    OffsetOutOfRangeError,
-    SeglogError,
-    TopicExistsError,
-    UnknownTopicError,
-)
+from seglog_protocol.errors import OffsetOutOfRangeError, SeglogError, TopicExistsError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (
     API_VERSIONS,

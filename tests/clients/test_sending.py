@@ -4,14 +4,7 @@ import pytest
 
 from seglog.batching import IN_FLIGHT_MAX, ProducerEpoch
 from seglog.connection import Reply
-from seglog.sending import (
-    LOOK_UP_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
-    SILENCE_SECONDS,
-    ProducerOptions,
-    Sender,
-    Sent,
-)
+from seglog.sending import LOOK_UP_SECONDS, REQUEST_TIMEOUT_SECONDS, SILENCE_SECONDS, ProducerOptions, Sender, Sent
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     BrokerStoppingError,

@@ -12,14 +12,7 @@ import seglog
 from seglog import sending
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError
-from seglog_protocol.messages import (
-    AppendRequest,
-    CancelRequest,
-    FetchRequest,
-    HelloRequest,
-    OffsetsRequest,
-    Request,
-)
+from seglog_protocol.messages import AppendRequest, CancelRequest, FetchRequest, HelloRequest, OffsetsRequest, Request
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
 
 CHILD = """

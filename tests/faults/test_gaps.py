@@ -9,7 +9,7 @@ import trio
 
 import seglog
 import seglog.trio
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from tests.interop.golden import load_case, unpack
 from tests.logs import flip_bit

@@ -21,9 +21,9 @@ import pytest
 
 import seglog
 from seglog_broker.config import load_config
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.faults.living_clients import Entry, Ledger, Ledgers, Policy, Reader, Writer, send_last
 from tests.logs import read_around, verify
 from tests.processes import Daemon, daemon

@@ -13,12 +13,12 @@ from typing import Any, Final, cast
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.storage import filenames
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import File, PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_files import make_partition
-from seglog_broker.storage.topics import Topic
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import File, PosixFileSystem
+from seglog_broker.storage.log.partition_files import make_partition
 from tests.faults.asking import Asking
 from tests.faults.hostile_peer import plain_batch
 from tests.faults.test_hostile_requests import BUSY_REFERENCES_MAX, BUSY_SECONDS_MAX, reference_seconds

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.topic_creation import UnderWay
-from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.processes import Lines, ended, port_of, start_daemon
 
 CLEAN = ".kafka_cleanshutdown"

@@ -11,9 +11,9 @@ import pytest
 
 import seglog
 from seglog_broker.config import load_config
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import ClientTimeoutError
 from seglog_protocol.record_batch import parse_header
 from tests.logs import batch_of_size

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglog_broker.config import load_config
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.record_batch import BatchHeader, iter_batches, verify_crc
 from seglog_protocol.records import Record, decode_records

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from seglog_broker.storage.producer_snapshots import ReplayedBatch
-from seglog_broker.storage.producer_state import ProducerState
+from seglog_broker.storage.producers.producer_snapshots import ReplayedBatch
+from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.record_batch import iter_batches
 from seglog_protocol.records import decode_records

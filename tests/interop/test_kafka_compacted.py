@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol import segment_files as names
 from tests.cleaning import Log
 from tests.interop.golden import INDEX_INTERVAL, load_case, unpack

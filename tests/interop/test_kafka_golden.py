@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from seglog_broker.gaps import gaps_to_tell
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.partitions.gaps import gaps_to_tell
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import iter_batches, parse_header
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX

@@ -1,11 +1,6 @@
 """Helpers for tests about batches."""
 
-from seglog_protocol.record_batch import (
-    parse_header,
-    seal_batch,
-    verify_crc,
-    why_implausible,
-)
+from seglog_protocol.record_batch import parse_header, seal_batch, verify_crc, why_implausible
 from seglog_protocol.records import Record, decode_records
 from tests.protocol import golden
 

@@ -6,12 +6,7 @@ from hypothesis import strategies as st
 
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    INT64_MAX,
-    INT64_MIN,
-    parse_header,
-)
+from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, parse_header
 from seglog_protocol.records import Record
 from tests.protocol import golden
 from tests.protocol.batches import read

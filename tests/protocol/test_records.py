@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from seglog_protocol.batch_builder import NewRecord, encode_batch
 from seglog_protocol.compression import Codec, compress
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError, DecompressionError
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    INT64_MAX,
-    INT64_MIN,
-    parse_header,
-    verify_crc,
-    why_implausible,
-)
+from seglog_protocol.record_batch import HEADER_SIZE, INT64_MAX, INT64_MIN, parse_header, verify_crc, why_implausible
 from seglog_protocol.records import Record, decode_records, encode_record, iter_records
 from tests.protocol import golden
 from tests.protocol.batches import batch_of, read

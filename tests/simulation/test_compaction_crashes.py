@@ -11,9 +11,14 @@ import time
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.compaction import clean
-from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.compaction.cleaner import clean
+from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -21,11 +26,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.rolling import RollReason
-from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
-from seglog_broker.storage.throttle import Throttle
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, flip_bit, read_around, verify

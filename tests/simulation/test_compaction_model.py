@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
-from seglog_broker.storage.compaction import clean
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.compaction.cleaner import clean
+from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -23,9 +26,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     SimulatedCrash,
 )
-from seglog_broker.storage.rolling import RollReason
-from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
-from seglog_broker.storage.throttle import Throttle
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import DIRECTORY, LogOnDisk, read_around, verify

@@ -13,11 +13,14 @@ from itertools import pairwise
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage import filenames
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.storage.flushes import Flush
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -25,9 +28,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.retention import DeletionRule
 from seglog_protocol import segment_files
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, batch, read_around, verify

@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 
 from seglog.fetching import Fetcher, PartitionState
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest

@@ -20,22 +20,22 @@ from typing import Final, cast
 import pytest
 import trio
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.offload import Arguments, InlineOffload, T
-from seglog_broker.partition import Partition
-from seglog_broker.storage import checkpoints, filesystem
-from seglog_broker.storage.batch_scan import LocatedBatch
-from seglog_broker.storage.filesystem import Buffer, File, FileSystem, write_all
-from seglog_broker.storage.flushes import Flush, run_flushes
-from seglog_broker.storage.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
-from seglog_broker.storage.handles import HandlePool, Lease
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.log_slice import LogSlice
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.seek_trace import SeekTrace
-from seglog_broker.storage.segment import Segment
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io import checkpoints, filesystem
+from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.io.flushes import Flush, run_flushes
+from seglog_broker.storage.io.handle_pool import HandlePool, Lease
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.tasks.checkpoint import write_checkpoints
+from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import (
     Ack,
@@ -296,7 +296,7 @@ def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
         return run_flushes(fs, flushes)
 
     run.__name__ = "run_flushes"
-    patch.setattr("seglog_broker.group_commit.run_flushes", run)
+    patch.setattr("seglog_broker.partitions.group_commit.run_flushes", run)
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def ack_before_write(patch: pytest.MonkeyPatch) -> None:
         held[file.path] = data, position
         return len(data)
 
-    patch.setattr("seglog_broker.storage.segment.write_all", write_later)
+    patch.setattr("seglog_broker.storage.segment.segment.write_all", write_later)
 
 
 def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,12 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
             file.fdatasync()
         file.close()
 
-    for module in ("tasks.checkpoint", "storage.topics", "storage.leader_epochs", "storage.log_directory"):
+    for module in (
+        "tasks.checkpoint",
+        "storage.directory.topic_registry",
+        "storage.log.leader_epochs",
+        "storage.directory.log_directory",
+    ):
         patch.setattr(f"seglog_broker.{module}.write_file_atomically", write)
 
 

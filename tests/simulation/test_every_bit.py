@@ -21,26 +21,26 @@ import pytest
 from structlog.testing import capture_logs
 
 from seglog.fetching import Fetcher, PartitionState
-from seglog_broker.broker import Broker
-from seglog_broker.check.directory import RefusedError, Wish, check_directory
-from seglog_broker.check.findings import Finding, Severity, Totals
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.offload import InlineOffload
-from seglog_broker.storage.checkpoints import CLEANER_CHECKPOINT
-from seglog_broker.storage.filenames import (
+from seglog_broker.inspect.check.directory import RefusedError, Wish, check_directory
+from seglog_broker.inspect.check.findings import Finding, Severity, Totals
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
+from seglog_broker.storage.io.filenames import (
     CLEAN_PARTITIONS_FILE,
     CLEAN_SHUTDOWN_FILE,
     CREATION_FILE,
     META_PROPERTIES_FILE,
 )
-from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.storage.forgetful import PROCESS_KILL, ForgetfulFileSystem
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE
-from seglog_broker.storage.segment import FoundTimestamp
-from seglog_broker.storage.topic_creation import UnderWay
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.tasks.scrub import scrub_all
+from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest

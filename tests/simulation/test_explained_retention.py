@@ -17,11 +17,11 @@ from trio.testing import MockClock
 
 from seglog.cli.segment_table import lines_of
 from seglog.explaining import PartitionExplanation
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import InlineOffload
+from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.server import TASKS
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,

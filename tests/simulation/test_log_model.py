@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
-from seglog_broker.storage.retention import DeletionRule
-from seglog_broker.storage.tail import Tail
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.segment.tail_cache import Tail
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
 from tests.soundness import assert_log_sound

@@ -6,7 +6,9 @@ taken into service. Each file operation of that is a place for the next crash.
 
 import pytest
 
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.log.recovery_job import recover_partition
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -14,8 +16,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.recovery_job import recover_partition
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, batch
 from tests.simulation.test_crash_points import Promises, Scenario, Shortening, check, config, write_checkpoints

@@ -9,30 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from seglog_broker.config.keys import (
-    DEFAULT_ORIGIN,
-    Change,
-    Described,
-    Effect,
-    Key,
-    Origin,
-    Synonym,
-    keys_of,
-)
+from seglog_broker.config.keys import DEFAULT_ORIGIN, Change, Described, Effect, Key, Origin, Synonym, keys_of
 from seglog_broker.config.topic_config import NO_REPLICAS, TOPIC_KEYS, TopicConfig
 from seglog_broker.config.topic_overrides import apply_overrides, validate_topic_config
-from seglog_broker.config.values import (
-    LONG_MAX,
-    Address,
-    Boolean,
-    Directory,
-    Double,
-    Int,
-    Long,
-    Raw,
-    Text,
-    Words,
-)
+from seglog_broker.config.values import LONG_MAX, Address, Boolean, Directory, Double, Int, Long, Raw, Text, Words
 
 NO_GROUPS: Final = "there are no consumer groups yet"
 NO_TRANSACTIONS: Final = "there are no transactions"

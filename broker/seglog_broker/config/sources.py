@@ -12,12 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
-from seglog_broker.config.broker_config import (
-    BROKER_KEYS,
-    BROKER_NAMES,
-    CONFIG_NAMES,
-    BrokerConfig,
-)
+from seglog_broker.config.broker_config import BROKER_KEYS, BROKER_NAMES, CONFIG_NAMES, BrokerConfig
 from seglog_broker.config.consequences import consequences
 from seglog_broker.config.keys import Effect, Key, Origin, OriginKind, Setting, Synonym, nearest_name, refuse
 from seglog_broker.config.topic_config import TOPIC_KEYS, TOPIC_NAMES, TopicConfig

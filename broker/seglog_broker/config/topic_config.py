@@ -8,16 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from seglog_broker.config.keys import (
-    DEFAULT_ORIGIN,
-    Described,
-    Effect,
-    Key,
-    Origin,
-    Synonym,
-    hours,
-    keys_of,
-)
+from seglog_broker.config.keys import DEFAULT_ORIGIN, Described, Effect, Key, Origin, Synonym, hours, keys_of
 from seglog_broker.config.values import LONG_MAX, Boolean, Double, Int, Long, Text, Words
 
 SEGMENT_BYTES_MIN_KAFKA: Final = 1_048_576

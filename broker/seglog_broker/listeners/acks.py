@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from seglog_broker.listeners.broker_face import Pending
+from seglog_broker.listeners.broker_api import Pending
 from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_long_reply, encode_reply, is_long
 from seglog_broker.listeners.sender import Sender
 from seglog_protocol.errors import SeglogError

@@ -16,9 +16,9 @@ import structlog
 import trio
 
 from seglog_broker.listeners.acks import AckQueue
-from seglog_broker.listeners.broker_face import Answer, BrokerFace, Pending
+from seglog_broker.listeners.broker_api import Answer, BrokerFace, Pending
 from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.parting import PART_SECONDS, part
+from seglog_broker.listeners.graceful_close import PART_SECONDS, part
 from seglog_broker.listeners.replies import (
     as_seglog_error,
     count_errors,
@@ -29,9 +29,9 @@ from seglog_broker.listeners.replies import (
     is_long,
 )
 from seglog_broker.listeners.sender import FileShrankError, Sender
-from seglog_broker.request_memory import Share
-from seglog_broker.transfers import CutError
-from seglog_broker.waiting import Waiter
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.runtime.request_memory import Share
+from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import (
     BrokerStoppingError,
     InconsistentTopicIdError,

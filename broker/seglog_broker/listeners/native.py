@@ -15,11 +15,11 @@ import structlog
 import trio
 
 from seglog_broker.config import split_address
-from seglog_broker.descriptors import connections_max
-from seglog_broker.listeners.broker_face import BrokerFace
+from seglog_broker.listeners.broker_api import BrokerFace
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.parting import part
+from seglog_broker.listeners.graceful_close import part
 from seglog_broker.listeners.replies import encode_parting
+from seglog_broker.runtime.descriptors import connections_max
 from seglog_protocol.errors import PolicyViolationError, SeglogError
 
 DRAIN_SECONDS: Final = 5

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from seglog_broker.storage.failures import storage_error, why
+from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError
 from seglog_protocol.frames import encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (

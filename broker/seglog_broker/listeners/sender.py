@@ -12,10 +12,10 @@ from typing import Final
 
 import trio
 
-from seglog_broker.listeners.broker_face import Slice
-from seglog_broker.offload import Offload
-from seglog_broker.storage.filesystem import Buffer, File
-from seglog_broker.transfers import CutError, Transfers
+from seglog_broker.listeners.broker_api import Slice
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.slow_readers import CutError, Transfers
+from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 256 * 1024

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from seglog_broker.storage.checkpoints import encoding_offsets
-from seglog_broker.storage.failures import is_no_room, why
-from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.io.checkpoints import encoding_offsets
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.cleaner_process import CleanerError
-from seglog_broker.storage.compaction_job import CleanedGroup, CleaningResult
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.failures import why
-from seglog_broker.storage.swap import SegmentSwap, discard_cleaned
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
+from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion
 from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch, shorten
+from seglog_broker.workers.cleaner_process import CleanerError
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

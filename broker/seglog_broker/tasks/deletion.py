@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from seglog_broker.storage.failures import why
+from seglog_broker.storage.io.os_errors import why
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from seglog_broker.config.values import LONG_MAX
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 LOOK_SECONDS_MAX: Final = 1.0
 """Between two looks, so that a changed ``flush.ms`` is in force soon; an idle look costs next to nothing."""

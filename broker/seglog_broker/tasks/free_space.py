@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.storage.failures import why
-from seglog_broker.storage.free_space import FreeSpace, Room, SpaceLevel
+from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
+from seglog_broker.storage.io.os_errors import why
 from seglog_broker.tasks.checkpoint import write_unwritten
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
+    from seglog_broker.api.broker import Broker
 
 log = structlog.get_logger()
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.segment_ends import SegmentHole, holes_between
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_between
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
+    from seglog_broker.api.broker import Broker
 
 LATER: Final = (
     "crc32c",

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

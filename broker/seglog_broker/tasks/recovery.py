@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.recoverer_process import Recoverer
-from seglog_broker.storage.failures import is_no_room, why
-from seglog_broker.storage.free_space import Room
-from seglog_broker.storage.read_only_view import ReadOnlyView
-from seglog_broker.storage.recovery_job import RecoveryOutcome
+from seglog_broker.storage.io.free_space import Room
+from seglog_broker.storage.io.os_errors import is_no_room, why
+from seglog_broker.storage.log.read_only_view import ReadOnlyView
+from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.tasks.checkpoint import write_checkpoints
-from seglog_broker.worker import DIED, NO_ROOM, WorkerError
+from seglog_broker.workers.recoverer_process import Recoverer
+from seglog_broker.workers.worker import DIED, NO_ROOM, WorkerError
 from seglog_protocol.errors import SeglogError
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.recoveries import Recovery
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.recoveries import Recovery
 
 log = structlog.get_logger()
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.retention import KEEP_FOR_EVER, DeletionRule, Verdict
-from seglog_broker.storage.rolling import RollReason
-from seglog_broker.storage.segment import Segment
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.tasks.checkpoint import save_start_held, write_checkpoints
 from seglog_broker.tasks.deletion import Deletion, GoneSegment
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

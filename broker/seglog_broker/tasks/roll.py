@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from seglog_broker.storage.rolling import RollReason
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.log.roll_policy import RollReason
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

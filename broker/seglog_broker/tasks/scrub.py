@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.scrubber_process import Scrubber, ScrubberError
-from seglog_broker.storage.failures import why
-from seglog_broker.storage.segment import Segment
-from seglog_broker.storage.segment_checksum import checksum_path
-from seglog_broker.tasks.boundary import TaskBoundary
-from seglog_broker.worker import STORAGE
+from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.segment.checksum import checksum_path
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.scrubber_process import Scrubber, ScrubberError
+from seglog_broker.workers.worker import STORAGE
 from seglog_protocol.errors import StorageError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 
 if TYPE_CHECKING:
-    from seglog_broker.broker import Broker
-    from seglog_broker.partition import Partition
-    from seglog_broker.storage.damaged_range import DamagedRange
-    from seglog_broker.storage.filesystem import FileSystem
+    from seglog_broker.api.broker import Broker
+    from seglog_broker.partitions.partition import Partition
+    from seglog_broker.storage.io.filesystem import FileSystem
+    from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 log = structlog.get_logger()
 

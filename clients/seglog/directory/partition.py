@@ -23,12 +23,7 @@ from seglog_protocol.checkpoint_files import (
     decode_checkpoint,
     decode_offsets,
 )
-from seglog_protocol.errors import (
-    CorruptRecordError,
-    OffsetOutOfRangeError,
-    StorageError,
-    UnknownPartitionError,
-)
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError, UnknownPartitionError
 from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches, parse_header, why_implausible
 from seglog_protocol.records import decode_records

@@ -4,15 +4,7 @@ import trio
 
 from seglog.address import Address
 from seglog.conversations import ask
-from seglog.dialing import (
-    Attempts,
-    Outage,
-    check_cluster,
-    hello_request,
-    is_unknown_host,
-    refused,
-    saying_hello,
-)
+from seglog.dialing import Attempts, Outage, check_cluster, hello_request, is_unknown_host, refused, saying_hello
 from seglog.trio.background import Background
 from seglog.trio.link import Link
 from seglog.trio.transport import Opener, Transport

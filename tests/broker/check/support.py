@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from seglog_broker.check.directory import Wish, check_directory
-from seglog_broker.check.findings import Code, Finding, Left, Repaired, Severity, Told, Totals
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.inspect.check.directory import Wish, check_directory
+from seglog_broker.inspect.check.findings import Code, Finding, Left, Repaired, Severity, Told, Totals
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
 from tests.logs import ManualClock, batch_of_size
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from seglog_broker.check.directory import RefusedError
-from seglog_broker.check.findings import Code, Severity
-from seglog_broker.storage.filesystem import write_file_atomically
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.partition_state import PartitionState
+from seglog_broker.inspect.check.directory import RefusedError
+from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.transaction_files import (
     AbortedTransaction,
     ProducerEntry,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.check.command import main
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.inspect.check.command import main
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches
 from tests.logs import flip_bit
 from tests.processes import clean_environment, daemon, seglog

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.check.directory import RefusedError
-from seglog_broker.check.findings import REMEDIES, Code, Left, PartitionCounts, Severity
-from seglog_broker.check.json_lines import json_lines
-from seglog_broker.check.readable import readable
-from seglog_broker.storage.checkpoints import encode_offsets
-from seglog_broker.storage.filesystem import read_file, write_file_atomically
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.sealed_json import seal
-from seglog_broker.storage.topic_creation import UnderWay
-from seglog_broker.storage.topics import TopicRegistry
+from seglog_broker.inspect.check.directory import RefusedError
+from seglog_broker.inspect.check.findings import REMEDIES, Code, Left, PartitionCounts, Severity
+from seglog_broker.inspect.check.json_lines import json_lines
+from seglog_broker.inspect.check.readable import readable
+from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.io.checkpoints import encode_offsets
+from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
+from seglog_broker.storage.io.sealed_json import seal
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from tests.broker.check import support
 from tests.broker.check.support import (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.check.directory import Wish, check_directory
-from seglog_broker.check.findings import Code, Finding, Severity, Told, Totals
 from seglog_broker.config import load_config
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.inspect.check.directory import Wish, check_directory
+from seglog_broker.inspect.check.findings import Code, Finding, Severity, Told, Totals
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.golden import CASES, adopted, load_case, log_of, read_everything, unpack
 from tests.interop.test_kafka_golden import STOPPED
 

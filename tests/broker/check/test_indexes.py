@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.check.indexes import ExpectedIndexes, IndexBytes, interval_of
 from seglog_broker.config import TopicConfig
+from seglog_broker.inspect.check.indexes import ExpectedIndexes, IndexBytes, interval_of
 from tests.logs import LogOnDisk, batches_of
 
 _BATCHES = st.lists(st.tuples(st.integers(0, 230), st.sampled_from([-1, 0, 5, 7, 7, 1000, 2000])), max_size=30)

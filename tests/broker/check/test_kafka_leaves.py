@@ -2,10 +2,10 @@
 
 import pytest
 
-from seglog_broker.check.findings import Code, Severity
-from seglog_broker.storage.checkpoints import encode_offsets
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.storage.io.checkpoints import encode_offsets
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.segment_files import TIME_ENTRY, encode_time_entry
 from tests.broker.check.support import DATA, PARTITION, check, codes, faults, findings, path_of, totals, written

@@ -5,9 +5,9 @@ That its examples are what is printed is tested with those of `seglogd dump`, wh
 
 import json
 
-from seglog_broker.check.command import make_parser
-from seglog_broker.check.findings import Code
-from seglog_broker.check.json_lines import json_lines
+from seglog_broker.inspect.check.command import make_parser
+from seglog_broker.inspect.check.findings import Code
+from seglog_broker.inspect.check.json_lines import json_lines
 from tests.broker.check.support import check, written
 from tests.logs import flip_bit
 from tests.support import REPOSITORY

@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.check.findings import Code, Severity
-from seglog_broker.storage.checkpoints import decode_offsets
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import (
+from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.storage.io.checkpoints import decode_offsets
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.segment.checksum import SegmentChecksum, write_segment_checksum
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -18,8 +20,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.partition_state import PartitionState
-from seglog_broker.storage.segment_checksum import SegmentChecksum, write_segment_checksum
 from tests.broker.check.support import (
     DATA,
     PARTITION,

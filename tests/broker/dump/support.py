@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.dump.facts import Damage, Fact, Note
-from seglog_broker.dump.kinds import Wish, facts_of
-from seglog_broker.storage.filesystem import FileSystem, read_file, write_all
+from seglog_broker.inspect.dump.facts import Damage, Fact, Note
+from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_all
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
 
 FactT = TypeVar("FactT", bound=Fact)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker import __main__ as daemon
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.dump.support import flip
 from tests.broker.dump.test_directories import log_directory
 from tests.processes import clean_environment

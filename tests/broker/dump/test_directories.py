@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.dump.facts import (
+from seglog_broker.inspect.dump.facts import (
     CheckpointFound,
     Fact,
     LogDirectoryFound,
@@ -13,10 +13,10 @@ from seglog_broker.dump.facts import (
     SegmentFound,
     TopicFound,
 )
-from seglog_broker.dump.kinds import NothingToTellError, Wish, facts_of
-from seglog_broker.storage.filesystem import File, FileSystem, PosixFileSystem
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.inspect.dump.kinds import NothingToTellError, Wish, facts_of
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
 from tests.broker.dump.support import LOG, append, create, cut, damage, facts, flip, notes, only, overwrite, small_log
 from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, batch_of_size

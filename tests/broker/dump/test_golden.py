@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.dump.facts import (
+from seglog_broker.inspect.dump.facts import (
     AbortedFound,
     Batch,
     Damage,
@@ -20,8 +20,8 @@ from seglog_broker.dump.facts import (
     SegmentFound,
     TimeEntryFound,
 )
-from seglog_broker.dump.kinds import Wish, facts_of
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.dump.support import damage, only
 from tests.interop.golden import load_case, unpack
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.dump.facts import FileFound, IndexTotals, OffsetEntryFound, TimeEntryFound
-from seglog_broker.dump.kinds import Wish, facts_of
-from seglog_broker.storage.filesystem import read_file
+from seglog_broker.inspect.dump.facts import FileFound, IndexTotals, OffsetEntryFound, TimeEntryFound
+from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry
 from tests.broker.dump.support import (
     LOG,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.dump.facts import Batch, FileFound, LogTotals, RecordFound
-from seglog_broker.dump.kinds import Wish, facts_of
-from seglog_broker.storage.filesystem import read_file
+from seglog_broker.inspect.dump.facts import Batch, FileFound, LogTotals, RecordFound
+from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.record_batch import BatchHeader, rewrite_offset_and_epoch, seal_batch

@@ -10,10 +10,10 @@ import pytest
 
 from seglog_broker import __main__ as daemon
 from seglog_broker.config import load_config
-from seglog_broker.dump import facts
-from seglog_broker.dump.command import make_parser
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
+from seglog_broker.inspect.dump import facts
+from seglog_broker.inspect.dump.command import make_parser
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
 from tests.broker.dump.support import flip

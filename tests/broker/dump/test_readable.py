@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.dump.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound
-from seglog_broker.dump.json_lines import json_lines
-from seglog_broker.dump.kinds import plain_path
-from seglog_broker.dump.readable import readable
-from seglog_broker.dump.tables import ROWS_BEFORE_WIDTHS, Column, Table
-from seglog_broker.dump.texts import bytes_text, printable, size_text, time_text
+from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, Note, PartitionFound, RecordFound
+from seglog_broker.inspect.dump.json_lines import json_lines
+from seglog_broker.inspect.dump.kinds import plain_path
+from seglog_broker.inspect.dump.readable import readable
+from seglog_broker.inspect.dump.tables import ROWS_BEFORE_WIDTHS, Column, Table
+from seglog_broker.inspect.dump.texts import bytes_text, printable, size_text, time_text
 from tests.broker.dump.support import LOG, OFFSET_INDEX, facts, overwrite, small_log
 from tests.logs import DIRECTORY, LogOnDisk
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from seglog_broker.dump.facts import (
+from seglog_broker.inspect.dump.facts import (
     AbortedFound,
     CheckpointEntry,
     DamagedOffsets,
@@ -16,11 +16,11 @@ from seglog_broker.dump.facts import (
     StateFound,
     TopicFound,
 )
-from seglog_broker.dump.small_files import BYTES_MAX
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.partition_state import PartitionState
-from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_broker.inspect.dump.small_files import BYTES_MAX
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from tests.broker.dump.support import create, damage, facts, notes, only
 from tests.logs import TOPIC_ID
 from tests.protocol.test_transaction_files import EMPTY_SNAPSHOT, SNAPSHOT, TXN_INDEX

@@ -3,8 +3,8 @@
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import LogOnDisk, batch, batch_of_size, read_all, verify

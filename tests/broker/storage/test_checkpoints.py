@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.checkpoints import (
+from seglog_broker.storage.io.checkpoints import (
     MalformedCheckpointError,
     decode_checkpoint,
     decode_offsets,
@@ -12,7 +12,7 @@ from seglog_broker.storage.checkpoints import (
     encode_offsets,
     read_offsets,
 )
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 
 
 def test_offsets_are_written_as_kafka_does() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_state import ActiveChecksum, PartitionState
-from seglog_broker.storage.segment_checksum import SegmentChecksum, read_segment_checksum, write_segment_checksum
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.log.partition_state import ActiveChecksum, PartitionState
+from seglog_broker.storage.segment.checksum import SegmentChecksum, read_segment_checksum, write_segment_checksum
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size, cut_file, flip_bit, verify
 

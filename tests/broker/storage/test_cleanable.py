@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.cleanable import Cleanable, find_cleanable
+from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from seglog_broker.storage.compaction import clean
-from seglog_broker.storage.compaction_job import UNREADABLE, CleaningJob, CleaningResult, SourceSegment
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.offset_map import ENTRY_BYTES
-from seglog_broker.storage.throttle import Throttle
+from seglog_broker.storage.compaction.cleaner import clean
+from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.throttle import Throttle
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
@@ -542,7 +542,7 @@ def _at(batch: bytes, offset: int) -> bytes:
 
 
 def test_batches_larger_than_a_piece_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog_broker.storage.compaction_source.PIECE_BYTES", 100)
+    monkeypatch.setattr("seglog_broker.storage.compaction.source.PIECE_BYTES", 100)
     log = Log()
     for _ in range(3):
         log.roll([_batch(log, (b"a", b"x" * 500), (b"b%d" % log.end, b"y")), _batch(log, (b"c", b"z"), at=log.end + 2)])

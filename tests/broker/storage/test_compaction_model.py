@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.storage.offset_map import ENTRY_BYTES
+from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.records import Record

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import POWER_LOSS, RANDOM, Fault, ForgetfulFileSystem
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, Fault, ForgetfulFileSystem
 
 SUFFIXES = (".log", ".index", ".timeindex")
 

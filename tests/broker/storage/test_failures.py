@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from seglog_broker.storage.failures import storage_error
+from seglog_broker.storage.io.os_errors import storage_error
 from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageError
 
 

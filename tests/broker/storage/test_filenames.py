@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage import filenames
+from seglog_broker.storage.io import filenames
 
 _HEX = "0123456789abcdef0123456789abcdef"
 _UNIQUE = uuid.UUID(hex=_HEX)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from seglog_broker.storage import filesystem
-from seglog_broker.storage.filesystem import (
+from seglog_broker.storage.io import filesystem
+from seglog_broker.storage.io.filesystem import (
     BUFFERS_PER_WRITE,
     Buffer,
     File,
@@ -24,7 +24,7 @@ from seglog_broker.storage.filesystem import (
     write_all,
     write_file_atomically,
 )
-from seglog_broker.storage.forgetful import (
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -355,7 +355,7 @@ def test_two_lock_files_are_two_locks(place: Place) -> None:
 
 TRY_TO_LOCK = """
 import sys
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 try:
     PosixFileSystem().lock(sys.argv[1])
 except BlockingIOError:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from seglog_broker.storage.filesystem import File, FileSystem, read_file, write_all
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.io.filesystem import File, FileSystem, read_file, write_all
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,

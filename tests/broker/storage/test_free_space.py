@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.free_space import MIB, FreeSpace, Marks, SpaceLevel, marks_of
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.free_space import MIB, FreeSpace, Marks, SpaceLevel, marks_of
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import DiskFullError
 
 GIB = 1024 * MIB

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.handles import EXCESS_MAX, HandlePool
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.handle_pool import EXCESS_MAX, HandlePool
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 
 
 def _disk() -> ForgetfulFileSystem:
@@ -35,7 +35,7 @@ def test_a_loop_asks_for_no_readahead_wherever_it_opens_a_file(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
-        "seglog_broker.storage.forgetful._ForgetfulFile.no_readahead", lambda file: told.append(file.path)
+        "seglog_broker.testing.forgetful._ForgetfulFile.no_readahead", lambda file: told.append(file.path)
     )
     pool = HandlePool(_disk(), 1, readahead=readahead)
     for name in "aab":

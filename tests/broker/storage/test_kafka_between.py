@@ -9,21 +9,15 @@ from typing import Any
 
 import pytest
 
-from seglog_broker.check.findings import Severity
 from seglog_broker.config import load_config
-from seglog_broker.storage.checkpoints import encode_checkpoint, encode_offsets, read_offsets
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.filenames import encode_partition_metadata
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    CrashPolicy,
-    ForgetfulFileSystem,
-    Operation,
-)
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState, StoppedAt
+from seglog_broker.inspect.check.findings import Severity
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.checkpoints import encode_checkpoint, encode_offsets, read_offsets
+from seglog_broker.storage.io.filenames import encode_partition_metadata
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState, StoppedAt
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
 from tests.broker.check.support import check, codes, faults, findings

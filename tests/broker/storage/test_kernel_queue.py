@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from seglog_broker.storage import filesystem, kernel_queue
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.kernel_queue import QUEUE_LENGTH, sync_in_kernel
+from seglog_broker.storage.io import filesystem
+from seglog_broker.storage.io import fsync_queue as kernel_queue
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, sync_in_kernel
 
 
 @contextmanager

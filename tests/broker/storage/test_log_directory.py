@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage import filesystem
-from seglog_broker.storage.checkpoints import encode_offsets, read_offsets
-from seglog_broker.storage.directory_core import LoadingStoppedError
-from seglog_broker.storage.filesystem import PosixFileSystem, outcome_of, write_file_atomically
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.log_appending import Appended
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.partition_files import empty_directory
-from seglog_broker.storage.partition_log import PartitionLog
+from seglog_broker.storage.directory.core import LoadingStoppedError
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io import filesystem
+from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
+from seglog_broker.storage.io.filesystem import PosixFileSystem, outcome_of, write_file_atomically
+from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.partition_files import empty_directory
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidPartitionsError,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from seglog_broker.config import TopicConfig, load_config
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.log_directory import LogDirectory
-from seglog_broker.storage.retention import DeletionRule
-from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
 from tests.logs import DIRECTORY, LogOnDisk, ManualClock, batch_of_size, read_all, verify
 

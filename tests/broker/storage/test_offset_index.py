@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage import sparse_index
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.offset_index import OffsetIndex
-from seglog_broker.storage.sparse_index import IndexOrderError
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment import sparse_index
+from seglog_broker.storage.segment.offset_index import OffsetIndex
+from seglog_broker.storage.segment.sparse_index import IndexOrderError
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
 
 _PATH = "/p-0/00000000000000000000.index"

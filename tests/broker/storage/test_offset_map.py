@@ -3,7 +3,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from seglog_broker.storage.offset_map import ENTRY_BYTES, OffsetMap
+from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
 
 
 def _keys(first: int, last: int, size: int) -> list[bytes]:

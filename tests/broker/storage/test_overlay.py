@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.filesystem import FileSystem, read_file
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.overlay import COPY_BYTES_MAX, Overlay
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.overlay import COPY_BYTES_MAX, Overlay
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 
 CONTENT = {"/d/a": b"0123456789", "/d/b": b"", "/d/c": b"x" * 5000}
 PATHS = [*CONTENT, "/d/new"]

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.log_appending import Appended
-from seglog_broker.storage.log_flushing import SEGMENTS_PER_FLUSH_MAX
-from seglog_broker.storage.partition_files import make_is_incomplete, make_partition
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.flushing import SEGMENTS_PER_FLUSH_MAX
+from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     CorruptRecordError,

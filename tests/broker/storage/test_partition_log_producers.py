@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.log_appending import Appended
+from seglog_broker.storage.log.appending import Appended
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name

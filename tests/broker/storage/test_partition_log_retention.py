@@ -5,23 +5,14 @@ import errno
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.retention import AgeSource, DeletionRule, Kept
-from seglog_broker.storage.rolling import RollReason
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.retention import AgeSource, DeletionRule, Kept
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError
 from seglog_protocol.record_batch import parse_header
-from tests.logs import (
-    DIRECTORY,
-    LogOnDisk,
-    batch_of_size,
-    contents,
-    flip_bit,
-    read_all,
-    read_around,
-    verify,
-)
+from tests.logs import DIRECTORY, LogOnDisk, batch_of_size, contents, flip_bit, read_all, read_around, verify
 
 DAY = 86_400_000
 

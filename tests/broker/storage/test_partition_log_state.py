@@ -5,8 +5,9 @@ import errno
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.checkpoints import LEADER_EPOCH_CHECKPOINT
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState, StateWrite
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -15,7 +16,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState, StateWrite
 from tests.logs import DIRECTORY, LogOnDisk, flip_bit
 
 STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
-from seglog_broker.storage.producer_ids import BLOCK_SIZE, ProducerIds
+from seglog_broker.storage.producers.producer_ids import BLOCK_SIZE, ProducerIds
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
 
 PATH = "/seglog-producer-ids.json"

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.storage.filesystem import read_file
-from seglog_broker.storage.forgetful import (
+from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.producers.producer_snapshots import (
+    LoadReport,
+    ProducerSnapshots,
+    ReplayedBatch,
+    stray_snapshots,
+)
+from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
     RANDOM,
@@ -15,8 +22,6 @@ from seglog_broker.storage.forgetful import (
     ForgetfulFileSystem,
     SimulatedCrash,
 )
-from seglog_broker.storage.producer_snapshots import LoadReport, ProducerSnapshots, ReplayedBatch, stray_snapshots
-from seglog_broker.storage.producer_state import ProducerState
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, segment_file_name
 from seglog_protocol.transaction_files import (
     AbortedTransaction,

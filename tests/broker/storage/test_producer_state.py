@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog_broker.storage.producer_state import BATCHES_KEPT, Duplicate, LastRecord, ProducerState
+from seglog_broker.storage.producers.producer_state import BATCHES_KEPT, Duplicate, LastRecord, ProducerState
 from seglog_protocol.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,

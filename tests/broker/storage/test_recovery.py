@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.batch_scan import BatchVerifier
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
-from seglog_broker.storage.recovery import tidy_directory
-from seglog_broker.storage.retention import DeletionRule
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.recovery import tidy_directory
+from seglog_broker.storage.log.retention import DeletionRule
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import (

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import (
-    POWER_LOSS,
-    PROCESS_KILL,
-    CrashPolicy,
-    Fault,
-    ForgetfulFileSystem,
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.recovery import PROGRESS_BYTES, TailUnreadError
+from seglog_broker.storage.log.recovery_job import (
+    RecoveryJob,
+    RecoveryOutcome,
+    UnreadTail,
+    recover_partition,
+    unread_tail,
 )
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.partition_state import PARTITION_STATE_FILE, PartitionState
-from seglog_broker.storage.recovery import PROGRESS_BYTES, TailUnreadError
-from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, UnreadTail, recover_partition, unread_tail
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
 from tests.broker.storage.test_partition_log_producers import sent
 from tests.logs import (
     DIRECTORY,

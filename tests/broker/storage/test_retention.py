@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.retention import (
+from seglog_broker.storage.log.retention import (
     AgeSource,
     DeletionRule,
     Kept,

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.rolling import RollReason, draw_segment_age
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.roll_policy import RollReason, draw_segment_age
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import StorageError
 from tests.logs import DIRECTORY, LogOnDisk, contents, read_all, verify
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.seek_trace import SeekTrace
-from seglog_broker.storage.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import DIRECTORY, LogOnDisk, batch, batch_of_size, cut_file, flip_bit, read_all, verify

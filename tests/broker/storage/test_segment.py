@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from seglog_broker.storage.damaged_range import DamagedRange
-from seglog_broker.storage.doomed import DoomedSegments
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.segment import Segment
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError

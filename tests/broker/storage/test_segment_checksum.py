@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.segment_checksum import (
+from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
     RunningChecksum,
     SegmentChecksum,
@@ -16,6 +15,7 @@ from seglog_broker.storage.segment_checksum import (
     read_segment_checksum,
     write_segment_checksum,
 )
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.checksum import crc32c
 
 _FILE = b"0\n1048576 e3069283\n634f9cac\n"

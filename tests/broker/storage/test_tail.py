@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.forgetful import Fault, ForgetfulFileSystem
-from seglog_broker.storage.log_slice import LogSlice
-from seglog_broker.storage.offset_index import OffsetIndex
-from seglog_broker.storage.partition_log import PartitionLog
-from seglog_broker.storage.segment import Segment
-from seglog_broker.storage.tail import BATCHES_MIN, Tail, TailRange
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.offset_index import OffsetIndex
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, Tail, TailRange
+from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from tests.logs import LogOnDisk, flip_bit
 
@@ -98,7 +98,7 @@ def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file(monkeypat
     assert found.position + found.size == disk.log.active.size
     found.release()
     monkeypatch.setattr(Segment, "_batches", None)
-    monkeypatch.setattr("seglog_broker.storage.segment.parse_header", None)
+    monkeypatch.setattr("seglog_broker.storage.segment.segment.parse_header", None)
     again = disk.log.read(45, 1 << 20)
     assert again is not None
     assert (again.position, again.size) == (found.position, found.size)

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage import sparse_index
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
-from seglog_broker.storage.handles import HandlePool
-from seglog_broker.storage.rolling import RollReason
-from seglog_broker.storage.segment import Segment
-from seglog_broker.storage.sparse_index import IndexOrderError
-from seglog_broker.storage.time_index import TimeIndex
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.roll_policy import RollReason
+from seglog_broker.storage.segment import sparse_index
+from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.sparse_index import IndexOrderError
+from seglog_broker.storage.segment.time_index import TimeIndex
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.logs import DIRECTORY, LogOnDisk, contents, flip_bit

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from seglog_broker.storage.forgetful import POWER_LOSS, ForgetfulFileSystem
-from seglog_broker.storage.topics import Topic, TopicRegistry
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.testing.forgetful import POWER_LOSS, ForgetfulFileSystem
 from seglog_protocol.errors import LogDirectoryError
 
 _PATH = "/seglog-topics.json"

@@ -7,13 +7,13 @@ from typing import Any
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.offload import Arguments, InlineOffload, Offload, T
+from seglog_broker.runtime.offload import Arguments, InlineOffload, Offload, T
 from seglog_broker.server import TASKS
-from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import ForgetfulFileSystem
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.messages import (
     AlterTopicRequest,
     AppendPartition,

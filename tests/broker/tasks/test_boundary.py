@@ -6,9 +6,9 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
-from seglog_broker.partition import Partition
-from seglog_broker.tasks.boundary import TaskBoundary
+from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_protocol.errors import PartitionReadOnlyError, StorageError
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic

@@ -5,11 +5,11 @@ import errno
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
-from seglog_broker.storage.partition_state import PartitionState
+from seglog_broker.api.broker import Broker
+from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.deletion import run_deletions
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import HeldOffload, LoopClock, TimedDisk, append, living, log_name, with_topic
 

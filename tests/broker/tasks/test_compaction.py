@@ -11,18 +11,18 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker import cleaner_process
-from seglog_broker.broker import Broker
-from seglog_broker.cleaner_process import CleanerError
-from seglog_broker.offload import Offload
-from seglog_broker.storage.compaction_job import CleaningJob, CleaningResult
-from seglog_broker.storage.filesystem import FileSystem, PosixFileSystem, read_file
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem, read_file
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX, Rounds, run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.retention import run_retention
-from seglog_broker.worker import DIED
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
+from seglog_broker.workers import cleaner_process
+from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.workers.worker import DIED
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError

@@ -6,10 +6,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.deletion import RETRY_SECONDS, Deletion, Deletions, run_deletions
 from seglog_broker.tasks.retention import run_retention
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
 from seglog_protocol.messages import AlterTopicRequest, DeleteTopicRequest, FetchPartition, FetchRequest
 from tests.broker.tasks.living_broker import (

@@ -7,10 +7,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
-from seglog_broker.offload import Arguments, InlineOffload, T
-from seglog_broker.storage.forgetful import Fault
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import Arguments, InlineOffload, T
 from seglog_broker.tasks.flush import LOOK_SECONDS_MAX, run_flushes
+from seglog_broker.testing.forgetful import Fault
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
 

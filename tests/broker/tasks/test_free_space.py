@@ -9,13 +9,13 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import PROCESS_KILL, Fault
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.slow_readers import REMOVED_PATIENCE_SECONDS, CutError, Held
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.free_space import BALLAST_RETRY_SECONDS, LOOK_SECONDS, run_free_space
 from seglog_broker.tasks.retention import run_retention
-from seglog_broker.transfers import REMOVED_PATIENCE_SECONDS, CutError, Held
+from seglog_broker.testing.forgetful import PROCESS_KILL, Fault
 from seglog_protocol.errors import DiskFullError
 from seglog_protocol.messages import (
     AlterTopicRequest,

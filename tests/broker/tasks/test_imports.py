@@ -58,7 +58,7 @@ def test_with_them_loaded_the_daemon_works_without_another_import() -> None:
         "from importlib import import_module\n"
         "import seglog_broker.server\n"
         "from seglog_broker.config import ConfigSources\n"
-        "from seglog_broker.storage.kernel_queue import sync_in_kernel\n"
+        "from seglog_broker.storage.io.fsync_queue import sync_in_kernel\n"
         "from seglog_broker.tasks.imports import LATER\n"
         "from seglog_protocol.checksum import crc32c\n"
         "from seglog_protocol.compression import Codec, compress, decompress\n"

@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from seglog_broker.server import TASKS
-from seglog_broker.storage.filenames import LOCK_FILE
-from seglog_broker.tasks.presence import LOOK_SECONDS
+from seglog_broker.storage.io.filenames import LOCK_FILE
+from seglog_broker.tasks.directory_watch import LOOK_SECONDS
 from seglog_protocol.errors import LogDirectoryError, PartitionReadOnlyError
 from seglog_protocol.messages import AppendPartition, AppendRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic

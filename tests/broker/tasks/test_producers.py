@@ -4,7 +4,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError

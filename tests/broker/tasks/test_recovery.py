@@ -9,16 +9,16 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker import broker as broker_module
-from seglog_broker.broker import Broker
-from seglog_broker.offload import InlineOffload
-from seglog_broker.recoverer_process import Recoverer
-from seglog_broker.storage.clock import Clock
-from seglog_broker.storage.filesystem import FileSystem
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.storage.recovery import Progress
-from seglog_broker.storage.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
-from seglog_broker.worker import BUG, DIED, WorkerError
+from seglog_broker.api import broker as broker_module
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.recovery import Progress
+from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.workers.recoverer_process import Recoverer
+from seglog_broker.workers.worker import BUG, DIED, WorkerError
 from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionRecoveringError,

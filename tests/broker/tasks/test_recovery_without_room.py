@@ -7,10 +7,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker import broker as broker_module
-from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem, Operation
+from seglog_broker.api import broker as broker_module
+from seglog_broker.api.broker import Broker
 from seglog_broker.tasks.recovery import RETRY_SECONDS, ROOM_SECONDS
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import DiskFullError, SeglogError, UnknownTopicError
 from seglog_protocol.messages import (
     AlterTopicRequest,

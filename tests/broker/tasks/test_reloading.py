@@ -8,7 +8,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, ConfigSources
 from seglog_broker.config.broker_config import BROKER_KEYS
 from seglog_broker.config.changes import differences, taken_over

@@ -2,9 +2,9 @@
 
 import trio
 
-from seglog_broker.broker import Broker
-from seglog_broker.storage.forgetful import POWER_LOSS
-from seglog_broker.tasks.resting import LOOK_SECONDS, run_resting
+from seglog_broker.api.broker import Broker
+from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_resting
+from seglog_broker.testing.forgetful import POWER_LOSS
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 
 ONLY = (run_resting,)

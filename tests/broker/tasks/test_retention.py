@@ -9,14 +9,14 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.broker import Broker
+from seglog_broker.api.broker import Broker
+from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
-from seglog_broker.storage.forgetful import Fault, Operation
-from seglog_broker.storage.retention import AgeSource
+from seglog_broker.storage.log.retention import AgeSource
 from seglog_broker.tasks import retention
-from seglog_broker.tasks.boundary import TaskBoundary
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.retention import ClockWatch, check_retention, run_retention
+from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol.errors import OffsetOutOfRangeError
 from seglog_protocol.messages import (
     DeleteTopicRequest,

@@ -5,8 +5,8 @@ import errno
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.storage.forgetful import Fault
 from seglog_broker.tasks.roll import ROLL_CHECK_SECONDS, run_rolls
+from seglog_broker.testing.forgetful import Fault
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, bases, living, with_topic
 
 TASKS = (run_rolls,)

@@ -8,13 +8,13 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from seglog_broker.broker import Broker
-from seglog_broker.offload import InlineOffload
-from seglog_broker.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.scrubber_process import Scrubber
-from seglog_broker.storage.filesystem import FileSystem, read_file
-from seglog_broker.storage.forgetful import Fault
+from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import InlineOffload
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_broker.tasks.scrub import run_scrubs
+from seglog_broker.testing.forgetful import Fault
+from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.scrubber_process import Scrubber
 from seglog_protocol.errors import CorruptRecordError
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 from tests.logs import cut_file, flip_bit, verify

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from seglog.directory.partition import PartitionFiles
 from seglog.directory.topics import LogDirectory
 from seglog.gaps import ConsumerGap
-from seglog_broker.storage.filesystem import PosixFileSystem
-from seglog_broker.storage.partition_state import PartitionState
-from seglog_broker.storage.swap import SegmentSwap
+from seglog_broker.storage.compaction.swap import SegmentSwap
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_protocol.checkpoint_files import (
     CLEANER_CHECKPOINT,
     LOG_START_CHECKPOINT,

@@ -17,14 +17,7 @@ from seglog_spark.catalog import Catalog
 from seglog_spark.filters import Wanted
 from seglog_spark.local_catalog import LocalCatalog
 from seglog_spark.offsets import OffsetRange
-from seglog_spark.options import (
-    TARGET_TASK_BYTES,
-    Assign,
-    OptionError,
-    Subscribe,
-    SubscribePattern,
-    parse_read_options,
-)
+from seglog_spark.options import TARGET_TASK_BYTES, Assign, OptionError, Subscribe, SubscribePattern, parse_read_options
 from seglog_spark.planning import DataLossError
 from seglog_spark.reading import RangeReader
 from seglog_spark.schema import COLUMNS

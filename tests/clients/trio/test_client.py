@@ -20,14 +20,7 @@ from seglog_protocol.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from seglog_protocol.messages import (
-    ConfigEntry,
-    HelloRequest,
-    OffsetsRequest,
-    Request,
-    TopicsReply,
-    TopicsRequest,
-)
+from seglog_protocol.messages import ConfigEntry, HelloRequest, OffsetsRequest, Request, TopicsReply, TopicsRequest
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, fake_broker
 from tests.clients.trio.memory_broker import memory_broker
 

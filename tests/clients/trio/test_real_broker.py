@@ -14,10 +14,10 @@ import seglog.trio
 from seglog.explaining import PartitionExplanation
 from seglog.trio import raw
 from seglog_broker.config import BrokerConfig
-from seglog_broker.offload import Offload
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.server import serve
-from seglog_broker.storage.clock import SystemClock
-from seglog_broker.storage.filesystem import PosixFileSystem
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 

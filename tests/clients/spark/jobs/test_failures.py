@@ -10,7 +10,7 @@ from seglog_spark.planning import GOING_ON, DataLossError
 
 TRACEBACK = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
-  File "worker.py", line 4327, in invoke_udf
+  File "workers/worker.py", line 4327, in invoke_udf
     run_process()
 KeyError: 'partition'
 

@@ -1,0 +1,1 @@
+"""The requests that the broker answers, whatever the wire protocol."""

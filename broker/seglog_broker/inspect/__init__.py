@@ -1,0 +1,1 @@
+"""Reading a log directory offline: `seglogd dump` and `seglogd check`."""

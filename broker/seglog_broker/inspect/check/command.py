@@ -1,0 +1,128 @@
+"""``seglogd check DIRECTORY``: arguments, output, progress and exit codes.
+
+0: sound, 1: damage or wrong derived files, after the repairs if there were any, 2: usage or configuration, 4: refused,
+because the directory is in use or is none, 130: interrupted.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from seglog_broker.config import ConfigSources
+from seglog_broker.inspect.check.directory import RefusedError, Wish, check_directory
+from seglog_broker.inspect.check.findings import Told, Totals
+from seglog_broker.inspect.check.json_lines import json_lines
+from seglog_broker.inspect.check.readable import readable
+from seglog_broker.inspect.dump.kinds import plain_path
+from seglog_broker.inspect.dump.texts import size_text
+from seglog_broker.standard_output import complain, print_line, run_printing
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_protocol.errors import InvalidConfigError
+
+EXIT_OK: Final = 0
+EXIT_UNSOUND: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 4
+EXIT_INTERRUPTED: Final = 130
+
+_CLEAR_LINE: Final = "\r\x1b[K"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check a directory and print what was found; return the exit code. argparse leaves with SystemExit(2)."""
+    options = make_parser().parse_args(argv)
+    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
+    try:
+        config, _ = ConfigSources(file_name, os.environ, options.set).load()
+    except InvalidConfigError as error:
+        return _refuse(error.message, EXIT_USAGE)
+    progress = _Progress(is_shown=sys.stderr.isatty())
+    path = plain_path(options.directory)
+    ending = _Ending()
+
+    def check() -> int:
+        wish = Wish(deep=options.deep, repair=options.repair)
+        told = ending.watch(check_directory(PosixFileSystem(), path, config, wish, progress.segment))
+        for line in (json_lines if options.json else readable)(told):
+            progress.clear()
+            print_line(line)
+        progress.clear()
+        return EXIT_OK if ending.is_sound else EXIT_UNSOUND
+
+    try:
+        return run_printing("seglogd check", check, when_piped=EXIT_UNSOUND)
+    except RefusedError as error:
+        return _refuse(str(error), EXIT_REFUSED)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _refuse(f"stopped half way: {error.strerror or error}{where}", EXIT_UNSOUND)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments; docs/OPERATIONS.md names them all."""
+    parser = argparse.ArgumentParser(
+        prog="seglogd check",
+        description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
+        "Changes nothing without --repair.",
+        epilog="Exit codes: 0 sound, 1 not sound, 2 usage, 4 refused: in use, or no log directory. "
+        "See docs/OPERATIONS.md.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("directory", metavar="DIRECTORY", help="log directory of seglog or Kafka")
+    parser.add_argument("--json", action="store_true", help="JSON lines: one object for each finding, and the totals")
+    parser.add_argument("--deep", action="store_true", help="open every batch and read its records, too")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="make wrong indexes anew, set damaged bytes aside, remove left-overs, write missing checksums, and lift "
+        "read-only marks of partitions that are proven; no record is dropped",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the broker's configuration file (or SEGLOG_CONFIG)")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    return parser
+
+
+def _refuse(sentence: str, code: int) -> int:
+    complain("seglogd check", sentence)
+    return code
+
+
+class _Ending:
+    """Passes on what is told and remembers how it ends."""
+
+    def __init__(self) -> None:
+        self.is_sound = False
+
+    def watch(self, told: Iterable[Told]) -> Iterator[Told]:
+        for one in told:
+            if isinstance(one, Totals):
+                self.is_sound = one.is_sound
+            yield one
+
+
+class _Progress:
+    """One line on standard error, written over, if that is a terminal."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._bytes = 0
+        self._is_there = False
+
+    def segment(self, path: str, size: int) -> None:
+        """A segment is about to be read."""
+        if self._is_shown:
+            sys.stderr.write(f"{_CLEAR_LINE}{size_text(self._bytes)} read, reading {path}")
+            sys.stderr.flush()
+            self._is_there = True
+        self._bytes += size
+
+    def clear(self) -> None:
+        """Make room for a line of output."""
+        if self._is_there:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+            self._is_there = False

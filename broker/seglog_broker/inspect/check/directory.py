@@ -1,0 +1,486 @@
+"""A whole log directory: what belongs to all of it, then partition by partition; with repairs, if they are wanted.
+
+The lock is held all the while, so that no broker changes what is read. A broker that was stopped or killed leaves a
+directory that is sound, apart from notes.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.inspect.check.findings import Code, Finding, Left, PartitionCounts, Repaired, Severity, Told, Totals
+from seglog_broker.inspect.check.partition import Checked, Progress, check_partition
+from seglog_broker.inspect.check.plan import Circumstances
+from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
+from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
+from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
+from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
+from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, partitions_spoken_of, signs_of_kafka
+from seglog_broker.storage.directory.log_directory import FORMAT_CONTENT, FORMAT_VERSION
+from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.log.partition_files import log_base
+from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
+from seglog_broker.storage.producers.producer_ids import ProducerIds
+from seglog_protocol.errors import InvalidConfigError, LogDirectoryError
+from seglog_protocol.record_batch import NO_PRODUCER_ID
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
+
+_OFFSET_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT_CHECKPOINT,
+    checkpoints.LOG_START_CHECKPOINT,
+    checkpoints.HIGH_WATERMARK_CHECKPOINT,
+    checkpoints.CLEANER_CHECKPOINT,
+)
+_OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
+"""That may be there and say nothing."""
+
+_REPLACED_FILES: Final = frozenset(
+    {
+        *_OFFSET_CHECKPOINTS,
+        filenames.META_PROPERTIES_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
+        filenames.CREATION_FILE,
+        filenames.CLEAN_SHUTDOWN_FILE,
+        filenames.CLEAN_PARTITIONS_FILE,
+    }
+)
+
+Key = tuple[str, int]
+
+
+class RefusedError(Exception):
+    """The directory cannot be checked; the message is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How far to go: ``deep`` opens every batch, ``repair`` does what can be done."""
+
+    deep: bool = False
+    repair: bool = False
+
+
+def check_directory(
+    fs: FileSystem, path: str, config: BrokerConfig, wish: Wish, progress: Progress = lambda _path, _size: None
+) -> Iterator[Told]:
+    """Check the log directory ``path``; ``config`` is what its broker is started with.
+
+    Raises RefusedError, before anything is yielded, when it is no log directory or somebody has it in use.
+    """
+    _refuse_unless_log_directory(fs, path)
+    try:
+        lock = fs.lock(f"{path}/{filenames.LOCK_FILE}")
+    except BlockingIOError as error:
+        raise RefusedError(f"{path} is in use (its {filenames.LOCK_FILE} is held): stop the broker first") from error
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
+    return _locked(_DirectoryCheck(fs, path, config, wish, progress), lock.release)
+
+
+def _locked(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Told]:
+    try:
+        yield from check.run()
+    finally:
+        release()
+
+
+def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
+    try:
+        if not fs.stat(path).is_directory:
+            raise RefusedError(f"{path} is a file: name a log directory, seglogd dump looks into files")
+        found = fs.list_directory(path)
+        if is_partition_directory(found):
+            raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
+        if not is_log_directory(fs, path, found):
+            raise RefusedError(f"{path} is no log directory: nothing in it has a name that seglog or Kafka gives")
+        if filenames.FORMAT_FILE in found:
+            text = read_file(fs, f"{path}/{filenames.FORMAT_FILE}").decode(errors="replace").strip()
+            if not text.isdigit() or int(text) > FORMAT_VERSION:
+                raise RefusedError(
+                    f"{path} has format {text[:20]!r}, this seglog knows formats up to {FORMAT_VERSION}: "
+                    "use the version that wrote it"
+                )
+    except FileNotFoundError:
+        raise RefusedError(f"there is nothing at {path}") from None
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be looked at: {error.strerror or error}") from error
+
+
+def _is_as_written(content: bytes, offsets: Mapping[Key, int]) -> bool:
+    """Whether a checkpoint is what a broker writes, in whatever order; an empty one is, too."""
+    lines = checkpoints.encode_offsets(offsets).split(b"\n")
+    return not content or content == b"0\n" or sorted(content.split(b"\n")[2:]) == sorted(lines[2:])
+
+
+class _DirectoryCheck:
+    def __init__(self, fs: FileSystem, path: str, config: BrokerConfig, wish: Wish, progress: Progress) -> None:
+        self._fs = fs
+        self._path = path
+        self._config = config
+        self._wish = wish
+        self._progress = progress
+        self._totals = Totals(path)
+        self._topics: dict[str, Topic] = {}
+        self._deleting: Sequence[str] = ()
+        self._telling: Sequence[str] = ()  # directories whose names tell of deletions that the registry does not
+        self._is_registered = False
+        self._offsets: dict[str, dict[Key, int]] = {}
+        self._is_clean = False
+        self._is_own_stop = False
+        self._is_from_kafka = False
+        self._aside: set[Key] = set()  # partitions that were set aside as -stray
+        self._partitions: dict[str, Key] = {}  # directories that are partitions of live topics, or may be
+        self._open: list[Finding] = []  # findings about the whole that no repair has settled
+
+    def run(self) -> Iterator[Told]:
+        found = self._fs.list_directory(self._path)
+        directories = [name for name in found if self._fs.stat(self._file(name)).is_directory]
+        self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in found
+        yield from self._of_the_whole(found, directories)
+        if self._wish.repair:
+            yield from (Left(finding) for finding in self._open if finding.severity != Severity.NOTE)
+        for name, key in self._partitions.items():
+            yield from self._partition(name, key)
+        yield self._totals
+
+    # --- The whole ----------------------------------------------------------------------------------------------------
+
+    def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+        for name in found:
+            if name in directories or name in _REPLACED_FILES or name in _OTHER_FILES:
+                continue
+            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
+                # Before anything is replaced, which goes by way of such a file.
+                yield from self._left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
+            else:
+                yield self._note(Code.UNKNOWN_FILE, name, "has no name that seglog or Kafka gives")
+        yield from self._identity(found, directories)
+        yield from self._registry(found, directories)
+        yield from self._kafka(found, directories)
+        yield from self._checkpoints(found)
+        for name in directories:
+            yield from self._directory(name)
+        for topic in self._topics.values():
+            for partition in range(topic.partitions):
+                if filenames.partition_directory_name(topic.name, partition) not in directories:
+                    yield from self._absent((topic.name, partition))
+
+    def _identity(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+        name = filenames.META_PROPERTIES_FILE
+        if name in found:
+            version = decode_properties(read_file(self._fs, self._file(name))).get("version", "0")
+            if version not in {"0", "1"}:
+                yield self._finding(Severity.DAMAGE, Code.IDENTITY_WRONG, name, f"has version {version!r}")
+        elif directories or filenames.REGISTRY_FILE in found:
+            yield self._finding(Severity.DAMAGE, Code.IDENTITY_MISSING, name, "is not there, and data is")
+
+        name = filenames.FORMAT_FILE
+        if name in found and read_file(self._fs, self._file(name)) != FORMAT_CONTENT:
+            finding = self._finding(Severity.DERIVED, Code.FORMAT_WRONG, name, "is not written as seglog writes it")
+            yield finding
+            if self._wish.repair:
+                write_file_atomically(self._fs, self._file(name), FORMAT_CONTENT)
+                yield self._repaired(Repaired(self._file(name), f"has format {FORMAT_VERSION}"), finding)
+        name = filenames.PRODUCER_IDS_FILE
+        if name in found:
+            try:
+                ProducerIds(self._fs, self._file(name)).load(highest_seen=NO_PRODUCER_ID)
+            except LogDirectoryError as error:
+                yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
+
+    def _registry(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+        name = filenames.REGISTRY_FILE
+        if name in found:
+            registry = TopicRegistry(self._fs, self._file(name))
+            try:
+                registry.load()
+            except LogDirectoryError as error:
+                yield self._finding(Severity.DAMAGE, Code.REGISTRY_MALFORMED, name, error.message)
+                return
+            self._is_registered = True
+            self._telling = registry.take_out_deleted(directories)
+            self._topics, self._deleting = registry.topics, registry.deleting
+            signs = signs_of_kafka(self._fs, self._path, found, registry)
+            if signs:
+                self._is_from_kafka = True
+                yield self._note(Code.KAFKA_WAS_HERE, "", f"was in the hands of Kafka since: {'; '.join(signs)}")
+
+    def _kafka(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+        """Directories that Kafka wrote, or had in between: what a start makes of them, or refuses to."""
+        marker = filenames.CLEAN_SHUTDOWN_FILE
+        is_ours = marker in found and read_file(self._fs, self._file(marker)) == CLEAN_MARKER
+        self._is_own_stop = is_ours and not self._is_from_kafka
+        if filenames.REGISTRY_FILE in found or not directories:
+            return
+        name = filenames.REGISTRY_FILE
+        if filenames.FORMAT_FILE in found:
+            what = "is missing, and seglog wrote this directory: the topics' configuration is lost"
+            yield self._finding(Severity.DAMAGE, Code.REGISTRY_MISSING, name, what)
+        else:
+            yield self._note(Code.REGISTRY_MISSING, name, "is not there: Kafka wrote this directory")
+        parsed = {}
+        for name in directories:
+            with contextlib.suppress(ValueError):
+                parsed[name] = filenames.parse_partition_directory(name)
+        for name in filenames.SKIPPED_DIRECTORIES:
+            parsed.pop(name, None)
+        ids = topic_ids(parsed, lambda _name: None)
+        for key in missing_partitions(ids, partitions_spoken_of(self._fs, self._path), parsed.values()):
+            what = "is not there, and Kafka had such a partition: a start refuses the directory"
+            name = filenames.partition_directory_name(*key)
+            yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
+
+    def _checkpoints(self, found: Sequence[str]) -> Iterator[Told]:
+        for name in _OFFSET_CHECKPOINTS:
+            self._offsets[name] = {}
+            if name not in found:
+                continue
+            content = read_file(self._fs, self._file(name))
+            done = "written without entries"
+            try:
+                self._offsets[name] = checkpoints.decode_offsets(content)
+                problem = "" if _is_as_written(content, self._offsets[name]) else "is not written as a broker writes it"
+                done = "written as a broker writes it"
+            except checkpoints.MalformedCheckpointError as error:
+                problem = str(error)
+            if problem:
+                finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_MALFORMED, name, problem)
+                yield finding
+                if self._wish.repair:
+                    content = checkpoints.encode_offsets(self._offsets[name])
+                    write_file_atomically(self._fs, self._file(name), content)
+                    yield self._repaired(Repaired(self._file(name), done), finding)
+
+    def _directory(self, name: str) -> Iterator[Told]:
+        if name in filenames.SKIPPED_DIRECTORIES:
+            return
+        try:
+            topic, partition, marker = filenames.parse_partition_directory(name)
+            problem = filenames.why_invalid_topic(topic)
+        except ValueError as error:
+            topic, partition, marker, problem = "", 0, "", str(error)
+        if problem is not None:
+            yield self._finding(Severity.DAMAGE, Code.FOREIGN_DIRECTORY, name, f"is no partition: {problem}")
+        elif name in self._telling:
+            what = (
+                f"tells that topic {topic} was deleted, and {filenames.REGISTRY_FILE} does not yet: a start removes it"
+            )
+            yield self._note(Code.LEFT_OVER, name, what)
+        elif marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
+            yield from self._left_over(name, "is of a deleted topic, a start removes it")
+        elif marker:
+            self._aside.add((topic, partition))
+            yield self._note(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
+        else:
+            self._partitions[name] = (topic, partition)
+            if self._is_registered and not self._is_known((topic, partition)):
+                now = "; Kafka made it, and a start takes it over" if self._is_from_kafka else ""
+                yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{now}")
+
+    def _is_doomed(self, name: str) -> bool:
+        """Whether its topic has been deleted, and it is left only because of a crash."""
+        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
+        try:
+            return (
+                bool(self._deleting)
+                and filenames.decode_partition_metadata(read_file(self._fs, path)) in self._deleting
+            )
+        except (FileNotFoundError, ValueError):
+            return False
+
+    def _is_known(self, key: Key) -> bool:
+        topic = self._topics.get(key[0])
+        return topic is not None and key[1] < topic.partitions
+
+    def _is_being_made(self, key: Key) -> bool:
+        under_way = UnderWay.read(self._fs, self._path)
+        return under_way is not None and self._is_known(key) and under_way.has(self._topics[key[0]].id, key[1])
+
+    def _absent(self, key: Key) -> Iterator[Told]:
+        name = filenames.partition_directory_name(*key)
+        point = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0)
+        if self._is_being_made(key):
+            yield self._note(Code.PARTITION_NOT_MADE, name, "is not there yet")
+        elif self._is_from_kafka and key in self._aside:
+            yield self._note(Code.PARTITION_NOT_MADE, name, "is set aside by Kafka: a start gives it its name again")
+        elif self._is_from_kafka and not any(topic == key[0] for topic, _ in self._partitions.values()):
+            yield self._note(Code.PARTITION_NOT_MADE, name, "is not there: Kafka has deleted the topic")
+        else:
+            had = f", and had records up to offset {point - 1}" if point else ", and had been made"
+            yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, f"is not there{had}")
+
+    def _left_over(self, name: str, what: str) -> Iterator[Told]:
+        finding = self._note(Code.LEFT_OVER, name, what)
+        yield finding
+        if self._wish.repair:
+            path = self._file(name)
+            if self._fs.stat(path).is_directory:
+                self._fs.remove_tree(path)
+            else:
+                self._fs.unlink(path)
+            self._fs.sync_directory(self._path)
+            yield self._repaired(Repaired(path, "removed"), finding)
+
+    # --- A partition --------------------------------------------------------------------------------------------------
+
+    def _partition(self, name: str, key: Key) -> Iterator[Told]:
+        path = self._file(name)
+        known = self._circumstances(key)
+        if self._wish.repair:
+            for done in tidy(self._fs, path, is_clean=known.is_clean):
+                yield self._repaired(done)
+        checked = check_partition(self._fs, path, known, self._progress)
+        for finding in checked.findings:
+            yield self._count(finding)
+        stopped = self._stopped(key)
+        if stopped is None:
+            yield from self._beyond_end(key, checked.counts)
+        else:
+            yield from self._checkpoints_of_a_stop(key, stopped)
+        if self._wish.repair:
+            checked = yield from self._repair(path, key, known, checked)
+        self._totals.add(checked.counts)
+        yield checked.counts
+
+    def _circumstances(self, key: Key) -> Circumstances:
+        topic = self._topics.get(key[0]) if self._is_known(key) else None
+        config = self._topic_config(topic)
+        stopped = self._stopped(key)
+        points, starts = checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.LOG_START_CHECKPOINT
+        return Circumstances(
+            is_clean=self._is_clean,
+            is_own_stop=self._is_own_stop,
+            is_adopted=topic is None or bool(topic.notes) or self._is_from_kafka,
+            is_from_kafka=self._is_from_kafka,
+            is_being_made=self._is_being_made(key),
+            compacted_before=self._offsets[checkpoints.CLEANER_CHECKPOINT].get(key, 0),
+            topic_id=None if topic is None else topic.id,
+            recovery_point=self._offsets[points].get(key, 0) if stopped is None else stopped.log_end,
+            high_watermark=self._offsets[checkpoints.HIGH_WATERMARK_CHECKPOINT].get(key),
+            log_start=self._offsets[starts].get(key, 0) if stopped is None else stopped.log_start,
+            index_interval=config.index_interval_bytes,
+            index_bytes_max=config.segment_index_bytes,
+            deep=self._wish.deep,
+        )
+
+    def _stopped(self, key: Key) -> StoppedAt | None:
+        """Where the log began and ended at the clean stop of seglog, if nothing was written since."""
+        if not self._is_own_stop:
+            return None
+        return PartitionState.load(self._fs, self._file(filenames.partition_directory_name(*key))).stopped
+
+    def _topic_config(self, topic: Topic | None) -> TopicConfig:
+        try:
+            return self._config.topic_config(topic.config if topic is not None else {})
+        except InvalidConfigError:
+            return self._config.topic_config({})  # as a start does
+
+    def _beyond_end(self, key: Key, counts: PartitionCounts) -> Iterator[Told]:
+        """Checkpoints that no start goes by, and that say more than there is."""
+        for name in (checkpoints.HIGH_WATERMARK_CHECKPOINT, checkpoints.CLEANER_CHECKPOINT):
+            offset = self._offsets[name].get(key, 0)
+            if offset > counts.end_offset:
+                partition = filenames.partition_directory_name(*key)
+                what = f"has offset {offset} for {partition}, whose log ends at {counts.end_offset}"
+                yield self._note(Code.CHECKPOINT_BEYOND_END, name, what)
+
+    def _checkpoints_of_a_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Told]:
+        """A stop in order leaves the log's end in two checkpoints, and its start, if no segment begins there."""
+        partition = filenames.partition_directory_name(*key)
+        names = self._fs.list_directory(self._file(partition))
+        first = min((base for name in names if (base := log_base(name)) is not None), default=0)
+        wanted = {
+            checkpoints.RECOVERY_POINT_CHECKPOINT: (stopped.log_end, 0),
+            checkpoints.HIGH_WATERMARK_CHECKPOINT: (stopped.log_end, 0),
+        }
+        if first <= stopped.log_start:  # else the first segment is gone, which is worse
+            wanted[checkpoints.LOG_START_CHECKPOINT] = (stopped.log_start, first)
+        for name, (offset, least) in wanted.items():
+            said = self._offsets[name].get(key, 0)
+            if max(said, least) == offset:
+                continue
+            what = f"has offset {said} for {partition}, where the last stop had {offset}"
+            finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_WRONG, name, what)
+            yield finding
+            if self._wish.repair:
+                self._offsets[name][key] = offset
+                write_file_atomically(self._fs, self._file(name), checkpoints.encode_offsets(self._offsets[name]))
+                yield self._repaired(Repaired(self._file(name), f"has {offset} for {partition} now"), finding)
+
+    def _repair(self, path: str, key: Key, known: Circumstances, checked: Checked) -> Generator[Told, None, Checked]:
+        """Do what was decided, and check again what came of it."""
+        plan = checked.plan
+        before = self._totals.repairs
+        for done in repair_partition(self._fs, path, plan):
+            yield self._repaired(done)
+        if plan.lower_recovery_point is not None:
+            yield self._repaired(self._lower_recovery_point(key, plan.lower_recovery_point))
+            known = replace(known, is_clean=False, recovery_point=plan.lower_recovery_point)
+        if plan.lower_log_start is not None:
+            yield self._repaired(self._lower_log_start(key, plan.lower_log_start))
+            known = replace(known, log_start=plan.lower_log_start)
+        left = replace(checked, findings=list(checked.findings))
+        if self._totals.repairs > before:
+            left = check_partition(self._fs, path, known, self._progress)
+        if plan.write_anew is not None and all(finding.code == Code.READ_ONLY for finding in left.faults):
+            yield self._repaired(lift_read_only(self._fs, path, left.counts.batches))
+            left.findings = [finding for finding in left.findings if finding.code != Code.READ_ONLY]
+        for finding in checked.findings:
+            self._totals.findings[finding.severity] -= 1
+        for finding in left.findings:
+            self._count(finding)
+        yield from map(Left, left.faults)
+        return left
+
+    def _lower_recovery_point(self, key: Key, offset: int) -> Repaired:
+        """Let the next start count as unclean, so that offsets which come again come under another epoch."""
+        if self._is_clean:
+            self._fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
+            self._fs.sync_directory(self._path)
+            self._is_clean = False
+        path = self._file(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        points = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT]
+        points[key] = offset
+        write_file_atomically(self._fs, path, checkpoints.encode_offsets(points))
+        name = filenames.partition_directory_name(*key)
+        return Repaired(path, f"has {offset} for {name} now, and the next start begins a new leader epoch")
+
+    def _lower_log_start(self, key: Key, offset: int) -> Repaired:
+        path = self._file(checkpoints.LOG_START_CHECKPOINT)
+        starts = self._offsets[checkpoints.LOG_START_CHECKPOINT]
+        starts[key] = offset
+        write_file_atomically(self._fs, path, checkpoints.encode_offsets(starts))
+        return Repaired(path, f"has {offset} for {filenames.partition_directory_name(*key)} now")
+
+    # --- Counting -----------------------------------------------------------------------------------------------------
+
+    def _finding(self, severity: Severity, code: Code, name: str, what: str) -> Finding:
+        finding = self._count(Finding(severity, code, self._file(name), what))
+        self._open.append(finding)
+        return finding
+
+    def _note(self, code: Code, name: str, what: str) -> Finding:
+        return self._finding(Severity.NOTE, code, name, what)
+
+    def _count(self, finding: Finding) -> Finding:
+        self._totals.findings[finding.severity] += 1
+        return finding
+
+    def _repaired(self, done: Repaired, finding: Finding | None = None) -> Repaired:
+        """Count a repair, and take back the finding that it settles."""
+        self._totals.repairs += 1
+        if finding is not None:
+            self._totals.findings[finding.severity] -= 1
+            self._open.remove(finding)
+        return done
+
+    def _file(self, name: str) -> str:
+        return f"{self._path}/{name}"

@@ -1,0 +1,56 @@
+"""Leader epochs as the batches have them, to be held against ``leader-epoch-checkpoint``."""
+
+from typing import NamedTuple
+
+from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from seglog_broker.storage.segment.batch_scan import LocatedBatch
+
+
+class EpochRun(NamedTuple):
+    """Batches of one epoch, one behind the other; the first of them is at ``position`` of ``segment``."""
+
+    epoch: int
+    start_offset: int
+    last_offset: int
+    segment: int
+    position: int
+    end_position: int
+
+
+class EpochsSeen:
+    """Takes the batches in order and remembers where the epoch changes."""
+
+    def __init__(self) -> None:
+        self.runs: list[EpochRun] = []
+
+    def add(self, segment: int, found: LocatedBatch) -> None:
+        """Count in the next batch."""
+        header = found.header
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.epoch == header.leader_epoch:
+            self.runs[-1] = last._replace(last_offset=header.last_offset)
+        else:
+            place = (segment, found.position, found.end)
+            self.runs.append(EpochRun(header.leader_epoch, header.base_offset, header.last_offset, *place))
+
+    def entries(self) -> list[EpochEntry] | None:
+        """What the checkpoint must say of these batches, None when they contradict each other."""
+        found: list[EpochEntry] = []
+        for run in self.runs:
+            if run.epoch < 0 or (found and run.epoch <= found[-1].epoch):
+                return None
+            found.append(EpochEntry(run.epoch, run.start_offset))
+        return found
+
+    def contradicting(self, known: LeaderEpochs, log_start: int) -> list[EpochRun]:
+        """Runs whose epoch is not the one that ``known`` has for their offsets; what lies below ``log_start`` is out.
+
+        The checkpoint is written and synced before the first batch of an epoch, so it knows them all.
+        """
+        first = max(log_start, known.entries[0].start_offset) if known.entries else log_start
+        return [
+            run
+            for run in self.runs
+            if run.last_offset >= first
+            and {run.epoch} != {known.epoch_for(max(run.start_offset, first)), known.epoch_for(run.last_offset)}
+        ]

@@ -1,0 +1,78 @@
+"""What a check tells, as lines for people: each finding with its place and advice, then counts and a verdict."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from seglog_broker.inspect.check.findings import Finding, Left, PartitionCounts, Repaired, Severity, Told, Totals
+from seglog_broker.inspect.dump.texts import counted, printable, size_text
+
+_HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Severity.NOTE: "note"}
+
+
+def readable(told: Iterable[Told]) -> Iterator[str]:
+    """Lines, without their newlines."""
+    for one in told:
+        if isinstance(one, Finding):
+            yield f"{_HEADINGS[one.severity]}: {_place(one)}: {printable(one.what)} [{one.code}]"
+            yield f"  {one.remedy}"
+        elif isinstance(one, Left):
+            yield f"STILL {_HEADINGS[one.finding.severity]}: {_place(one.finding)}: {printable(one.finding.what)}"
+        elif isinstance(one, Repaired):
+            yield f"repaired: {printable(one.path)}: {printable(one.what)}"
+        elif isinstance(one, PartitionCounts):
+            yield _partition(one)
+        else:
+            yield ""
+            yield _counts(one)
+            yield _verdict(one)
+
+
+def _place(finding: Finding) -> str:
+    place = printable(finding.path)
+    if finding.position is not None and finding.end_position is not None:
+        size = finding.end_position - finding.position
+        place += f", bytes {finding.position} to {finding.end_position - 1} ({size_text(size)})"
+    if finding.start_offset is not None and finding.end_offset is not None:
+        last = finding.end_offset - 1
+        span = f"offset {last}" if last == finding.start_offset else f"offsets {finding.start_offset} to {last}"
+        place += f", {span}"
+    return place
+
+
+def _partition(counts: PartitionCounts) -> str:
+    offsets = (
+        f"offsets {counts.start_offset} to {counts.end_offset - 1}"
+        if counts.start_offset < counts.end_offset
+        else "no records"
+    )
+    closed = max(0, counts.segments - 1)
+    covered = f", checksums for {counts.covered} of {closed} closed" if closed else ""
+    return (
+        f"{printable(counts.path)}: {offsets}, {counted(counts.batches, 'batch', 'batches')} in "
+        f"{counted(counts.segments, 'segment')}, {size_text(counts.bytes)}{covered}"
+    )
+
+
+def _counts(totals: Totals) -> str:
+    return (
+        f"{counted(totals.partitions, 'partition')}, {counted(totals.segments, 'segment')}, "
+        f"{counted(totals.batches, 'batch', 'batches')}, {counted(totals.records, 'record')}, "
+        f"{size_text(totals.bytes)} read" + (f", {counted(totals.repairs, 'repair')}" if totals.repairs else "")
+    )
+
+
+def _verdict(totals: Totals) -> str:
+    damage, derived, notes = (totals.findings[severity] for severity in Severity)
+    beside = f" ({counted(notes, 'note')})" if notes else ""
+    if totals.is_sound:
+        return f"{printable(totals.path)} is sound{beside}."
+    parts = []
+    if damage:
+        parts.append(f"damaged in {counted(damage, 'place')}")
+    if derived:
+        parts.append(
+            f"has {counted(derived, 'file')} to be made anew"
+            if not damage
+            else f"{counted(derived, 'file')} to be made anew"
+        )
+    return f"{printable(totals.path)} is not sound: " + ", ".join(parts) + beside + "."

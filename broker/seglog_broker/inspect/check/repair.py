@@ -1,0 +1,117 @@
+"""Doing what a check decided for one partition.
+
+Each step is whole or not there, and a repair that was cut short is taken up by the next one, because that begins with a
+check of its own.
+
+The log's bytes are never changed. Damaged stretches are copied into plain files beside their segment, which survive
+when the segment goes, and are noted in ``seglog-partition.json``, by which the broker serves around them. The order
+matters where one file vouches for another: copies before the note of the damage, that before the checksum that takes
+the damage in, the end of a stop in order before a recovery point goes back, and the read-only mark last of all.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from seglog_broker.inspect.check.findings import Repaired
+from seglog_broker.inspect.check.plan import Plan
+from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
+from seglog_broker.storage.segment.checksum import checksum_path, measure_segment, write_segment_checksum
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_protocol import segment_files as names
+
+SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
+"""``<stem>.log.damaged-<position>``: the bytes that stand at that position of the segment."""
+
+_COPY_BYTES: Final = 1024 * 1024
+
+
+def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
+    """Remove or finish what a crash left, as a start does; before a check, which then sees what is left."""
+    before = set(fs.list_directory(path))
+    after = set(tidy_directory(fs, path))
+    if is_clean:
+        bases = {
+            parsed[0]
+            for name in after
+            if (parsed := names.parse_segment_file_name(name)) and parsed[1] == names.LOG_SUFFIX
+        }
+        remove_without_log(fs, path, after, bases)
+        after = set(fs.list_directory(path))
+    fs.sync_directory(path)
+    for name in sorted(before - after):
+        is_swap = name.endswith(names.SWAP_SUFFIX)
+        yield Repaired(f"{path}/{name}", "put in the place of its sources" if is_swap else "removed")
+
+
+def repair_partition(fs: FileSystem, path: str, plan: Plan) -> Iterator[Repaired]:
+    """Everything but lifting a read-only mark. Raises OSError where a step fails; those before it are done."""
+    for lost in plan.set_aside:
+        yield _set_aside(fs, path, lost)
+    if plan.saves_state and plan.state is not None:
+        plan.state.save(fs, path)
+        count = len(plan.state.damaged)
+        ranges = "1 range" if count == 1 else f"{count} ranges"
+        yield Repaired(f"{path}/{PARTITION_STATE_FILE}", f"has {ranges} of offsets that the broker serves around")
+    for wanted in plan.replace:
+        write_file_atomically(fs, wanted.path, wanted.content)
+        yield Repaired(wanted.path, wanted.what)
+    for unwanted in plan.remove:
+        fs.unlink(unwanted)
+        yield Repaired(unwanted, "removed")
+    if plan.remove:
+        fs.sync_directory(path)
+    for base in plan.cover:
+        write_segment_checksum(fs, path, base, measure_segment(fs, path, base))
+        yield Repaired(checksum_path(path, base), "written")
+    for base in plan.write_anew or ():
+        yield _write_anew(fs, path, base)
+
+
+def lift_read_only(fs: FileSystem, path: str, batches: int) -> Repaired:
+    """Remove the mark; ``batches`` have been read and proven before."""
+    state = PartitionState.load(fs, path)
+    state.read_only = None
+    state.save(fs, path)
+    what = f"the read-only mark is lifted: all {batches} batches have been proven, and are on the disk"
+    return Repaired(f"{path}/{PARTITION_STATE_FILE}", what)
+
+
+def _set_aside(fs: FileSystem, path: str, lost: DamagedRange) -> Repaired:
+    source = f"{path}/{names.segment_file_name(lost.segment, names.LOG_SUFFIX)}"
+    target = f"{path}/{names.segment_file_name(lost.segment, SET_ASIDE_SUFFIX)}{lost.position}"
+    _copy(fs, source, target, lost.position, lost.end_position)
+    return Repaired(target, f"has the damaged bytes {lost.position} to {lost.end_position - 1} of the segment")
+
+
+def _write_anew(fs: FileSystem, path: str, base: int) -> Repaired:
+    """Write a log's bytes into new blocks of the disk.
+
+    After a failed fsync the pages in memory look clean whether they reached the disk or not, so that reading them
+    proves nothing about it. An fsync of a copy does.
+    """
+    log = f"{path}/{names.segment_file_name(base, names.LOG_SUFFIX)}"
+    size = fs.stat(log).size
+    _copy(fs, log, log, 0, size)
+    return Repaired(log, f"{size} bytes written anew and brought to the disk")
+
+
+def _copy(fs: FileSystem, source: str, target: str, position: int, end: int) -> None:
+    """Make ``target`` the bytes [position, end) of ``source``, whole or not at all."""
+    temporary = f"{target}{names.TEMPORARY_SUFFIX}"
+    read = fs.open(source)
+    try:
+        written = fs.open(temporary, create=True)
+        try:
+            written.truncate(0)
+            done = 0
+            while data := read.pread(min(_COPY_BYTES, end - position - done), position + done):
+                done += write_all(written, [data], done)
+            written.fdatasync()
+        finally:
+            written.close()
+    finally:
+        read.close()
+    fs.rename(temporary, target)
+    fs.sync_directory(target.rpartition("/")[0])

@@ -1,0 +1,322 @@
+"""The files of a partition beside its logs and indexes: do they make sense, and do they agree with the log?"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from seglog_broker.inspect.check.epochs import EpochsSeen
+from seglog_broker.inspect.check.findings import Code, Finding, Severity
+from seglog_broker.inspect.check.log_walk import Stretch
+from seglog_broker.inspect.check.plan import Circumstances, Replacement
+from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
+from seglog_broker.inspect.dump.facts import Damage, Fact
+from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot, txn_index_reader
+from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
+from seglog_broker.storage.io.filenames import (
+    PARTITION_METADATA_FILE,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.log.end_marks import bases_without_log
+from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from seglog_broker.storage.log.log_start import records_gone
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_protocol import segment_files as names
+
+if TYPE_CHECKING:
+    from seglog_broker.inspect.check.partition import Checked
+
+LEFT_OVER_SUFFIXES: Final = {
+    names.DELETED_SUFFIX: "is deleted, a start removes it",
+    names.CLEANED_SUFFIX: "is output of a compaction that did not finish, a start removes it",
+    names.SWAP_SUFFIX: "is output of a compaction, a start puts it in the place of its sources",
+    names.TEMPORARY_SUFFIX: "is a half-written replacement, a start removes it",
+}
+"""What ``tidy_directory`` takes care of."""
+
+_OWN_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, PARTITION_STATE_FILE})
+
+
+class SmallFiles:
+    """The files of one partition; findings and plan go to ``out``. ``state`` comes first."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        found: Sequence[str],
+        bases: Sequence[int],
+        circumstances: Circumstances,
+        out: "Checked",
+    ) -> None:
+        self.recorded: list[DamagedRange] = []  # what the state knows to be damaged
+        self._fs = fs
+        self._path = path
+        self._names = found
+        self._bases = bases
+        self._known = circumstances
+        self._out = out
+        self._read_only: str | None = None
+        self._is_first_gone = False  # and that has been told
+        self._remembered = PartitionState()
+
+    # --- What the broker remembers ------------------------------------------------------------------------------------
+
+    def state(self) -> None:
+        """``seglog-partition.json``; the plan gets a copy to which damage can be added."""
+        try:
+            state = PartitionState.read(self._fs, self._path)
+        except MalformedStateError as error:
+            path = self._file(PARTITION_STATE_FILE)
+            what = f"cannot be understood ({error}), and a start takes it for absent"
+            self._derived(Code.STATE_MALFORMED, path, what)
+            state = PartitionState()
+            self._out.plan.saves_state = True
+        if self._known.is_from_kafka:  # as a start does
+            known = self._known
+            said = KafkaOffsets(known.recovery_point, known.log_start, known.compacted_before)
+            state = state_after_kafka(self._fs, self._path, state, said)
+        self._remembered = state
+        self.recorded = list(state.damaged)
+        self._read_only = state.read_only
+        self._out.plan.state = replace(state, damaged=list(state.damaged))
+
+    def start(self, log_start: int) -> None:
+        """Where the log starts, as is known by now; whether the records with which it began are there."""
+        self._known = replace(self._known, log_start=log_start)
+        first = self._bases[0]
+        remembered = self._remembered
+        if self._known.is_own_stop and remembered.stopped is not None:
+            remembered = replace(remembered, log_start=remembered.stopped.log_start)
+        gone = records_gone(log_start, remembered, (), first)
+        if gone is None:
+            return
+        what = f"the log begins at offset {first}, by {gone.source} it began at {gone.start}"
+        self._out.findings.append(
+            Finding(Severity.DAMAGE, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, gone.start, first)
+        )
+        state = self._out.plan.state
+        assert state is not None, "the state is read before"
+        state.log_start, state.log_start_reason = first, "missing"
+        if state.stopped is not None:
+            state.stopped = state.stopped._replace(log_start=first)
+        self._out.plan.saves_state = True
+        self._is_first_gone = True
+
+    def read_only(self) -> None:
+        """The mark that a failed write or fsync left."""
+        if self._read_only is not None:
+            what = f"the partition is marked read-only: {self._read_only}"
+            path = self._file(PARTITION_STATE_FILE)
+            self._out.findings.append(Finding(Severity.DAMAGE, Code.READ_ONLY, path, what))
+
+    def ranges(self, stretches: Iterable[Stretch], holes: Sequence[DamagedRange], end: int) -> None:
+        """Whether each remembered range is still a range in which nothing can be read."""
+        bad = [lost for lost, _ in stretches]
+        state = self._out.plan.state
+        assert state is not None, "the state is read before"
+        for known in self.recorded:
+            if self._bases and known.end_offset <= self._bases[0]:
+                continue  # its segment has been deleted since
+            if known.reason == "missing":
+                is_true = known.start_offset >= end or any(_is_within(known, hole) for hole in holes)
+            else:
+                is_true = any(_is_bytes_within(known, lost) for lost in bad)
+            if not is_true:
+                self._derived(
+                    Code.RANGE_UNTRUE,
+                    self._file(PARTITION_STATE_FILE),
+                    f"says that offsets {known.start_offset} to {known.end_offset - 1} are {known.reason}, at "
+                    f"{known.position} of segment {known.segment}, but there are batches",
+                    (known.start_offset, known.end_offset),
+                )
+                state.damaged.remove(known)
+                self._out.plan.saves_state = True
+
+    # --- Epochs -------------------------------------------------------------------------------------------------------
+
+    def epochs(self, seen: EpochsSeen) -> None:
+        """``leader-epoch-checkpoint`` against the epochs of the batches."""
+        path = self._file(LEADER_EPOCH_CHECKPOINT)
+        known = LeaderEpochs(self._fs, self._path)
+        known.load()
+        problem: str | None = None
+        if LEADER_EPOCH_CHECKPOINT not in self._names:
+            problem = "is not there"
+        else:
+            problem = next((fact.reason for fact in _damage(read_epochs(self._fs, path))), None)
+            content = read_file(self._fs, path)
+            if problem is None and content and content != encode_checkpoint(known.entries):
+                problem = "is not written as Kafka writes it"
+        first_base = self._bases[0] if self._bases else 0
+        if problem is not None:
+            self._derived(Code.EPOCHS_MALFORMED, path, problem)
+            entries = self._remembered_epochs() or seen.entries()
+            content = encode_checkpoint(known.entries if entries is None else entries)
+            self._out.plan.replace.append(Replacement(path, content, "written anew from the batches"))
+            return
+        if (remembered := self._epochs_it_should_have(known)) is not None:
+            what = f"says {_epochs(known.entries)}, and seglog had written {_epochs(remembered)}"
+            self._derived(Code.EPOCHS_WRONG, path, what)
+            content = encode_checkpoint(remembered)
+            self._out.plan.replace.append(Replacement(path, content, "written as seglog had left it"))
+            known.entries = remembered
+        if not known.entries:
+            if seen.runs:
+                self._note(Code.EPOCHS_EMPTY, path, "is empty, and there are batches")
+        else:
+            for run in seen.contradicting(known, self._known.log_start):
+                wanted = known.epoch_for(run.start_offset)
+                self._out.findings.append(
+                    Finding(
+                        Severity.DAMAGE,
+                        Code.EPOCH_WRONG,
+                        self._file(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
+                        f"the batch with offset {run.start_offset} has leader epoch {run.epoch}, "
+                        f"the checkpoint has {wanted} there",
+                        run.position,
+                        run.end_position,
+                        run.start_offset,
+                        run.last_offset + 1,
+                    )
+                )
+            if known.entries[0].start_offset < first_base:
+                self._first_is_gone(path, known, first_base)
+
+    def _epochs_it_should_have(self, known: LeaderEpochs) -> list[EpochEntry] | None:
+        """What is remembered beside the file, which has no checksum; None where that agrees, or may be older.
+
+        While a broker runs the file is written first, so after a kill it may have more; an epoch never goes back.
+        """
+        remembered = self._remembered_epochs()
+        if not remembered or not known.entries or known.entries == remembered:
+            return None
+        if self._known.is_own_stop:
+            return remembered
+        epochs, latest = {entry.epoch for entry in remembered}, remembered[-1].epoch
+        is_possible = known.latest >= latest and all(e.epoch > latest or e.epoch in epochs for e in known.entries)
+        return None if is_possible else remembered
+
+    def _remembered_epochs(self) -> list[EpochEntry]:
+        """As the partition's state has them; none where Kafka had the directory since."""
+        if self._known.is_from_kafka:
+            return []
+        return [EpochEntry(*entry) for entry in self._remembered.epochs]
+
+    def _first_is_gone(self, path: str, known: LeaderEpochs, first_base: int) -> None:
+        """Whoever deletes the first segments moves the first epoch up."""
+        start = known.entries[0].start_offset
+        what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
+        severity = Severity.DAMAGE if self._known.is_clean else Severity.NOTE
+        if not self._is_first_gone:
+            self._out.findings.append(
+                Finding(severity, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, start, first_base)
+            )
+        known.truncate_from_start(first_base)
+        state = self._out.plan.state
+        assert state is not None, "the state is read before"
+        state.epochs = [(entry.epoch, entry.start_offset) for entry in known.entries]
+        self._out.plan.saves_state = True
+        self._out.plan.replace.append(Replacement(path, encode_checkpoint(known.entries), f"begins at {first_base}"))
+
+    # --- Identity, transactions, names --------------------------------------------------------------------------------
+
+    def topic_id(self) -> None:
+        """``partition.metadata`` against the registry."""
+        path = self._file(PARTITION_METADATA_FILE)
+        wanted = self._known.topic_id
+        problem: str | None = "is not there"
+        if PARTITION_METADATA_FILE in self._names:
+            problem = next((fact.reason for fact in _damage(read_partition_metadata(self._fs, path))), None)
+        if problem is not None:
+            self._derived(Code.TOPIC_ID_MISSING, path, problem)
+            if wanted is not None:
+                content = encode_partition_metadata(wanted)
+                self._out.plan.replace.append(Replacement(path, content, f"has topic id {wanted}, as the registry"))
+            return
+        self._metadata_text(path)
+        if wanted is not None:
+            found = decode_partition_metadata(read_file(self._fs, path))
+            if found != wanted and not self._known.is_from_kafka:
+                what = f"names topic id {found}, the registry has {wanted}"
+                self._out.findings.append(Finding(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what))
+
+    def _metadata_text(self, path: str) -> None:
+        """Every byte of the file follows from the id, so that a bit that turned elsewhere shows, too."""
+        content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
+        if read_file(self._fs, path) != content:
+            self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
+            self._out.plan.replace.append(Replacement(path, content, "written as Kafka writes it"))
+
+    def transactions(self) -> None:
+        """Producer snapshots and transaction indexes."""
+        for name in self._names:
+            parsed = names.parse_segment_file_name(name)
+            if parsed is None:
+                continue
+            path = self._file(name)
+            if parsed[1] == names.SNAPSHOT_SUFFIX:
+                for fact in _damage(read_snapshot(self._fs, path)):
+                    self._derived(Code.SNAPSHOT_WRONG, path, fact.reason)
+                    self._out.plan.remove.append(path)
+            elif parsed[1] == names.TXN_INDEX_SUFFIX:
+                for fact in _damage(txn_index_reader(parsed[0])(self._fs, path)):
+                    self._derived(Code.TXN_INDEX_WRONG, path, fact.reason)
+
+    def names(self) -> None:
+        """Files that belong to nothing, and those that tell of a segment that is gone."""
+        gone = [] if self._known.is_clean else bases_without_log(self._names)
+        for base in gone:
+            what = "is gone, its index files are there: records of it may have been on the disk"
+            path = self._file(names.segment_file_name(base, names.LOG_SUFFIX))
+            self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
+        for name in self._names:
+            path = self._file(name)
+            left_over = next((what for suffix, what in LEFT_OVER_SUFFIXES.items() if name.endswith(suffix)), None)
+            parsed = names.parse_segment_file_name(name)
+            if left_over is not None:
+                self._note(Code.LEFT_OVER, path, left_over)
+            elif parsed is not None and parsed[1].startswith(SET_ASIDE_SUFFIX):
+                self._note(Code.SET_ASIDE, path, "is a copy of damaged bytes")
+            elif parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES:
+                if parsed[0] in gone:
+                    self._out.plan.remove.append(path)
+                elif parsed[0] not in self._bases:
+                    self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
+            elif name not in _OWN_FILES and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX):
+                self._note(Code.UNKNOWN_FILE, path, "has no name that seglog or Kafka gives")
+
+    def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:
+        self._out.findings.append(Finding(Severity.DERIVED, code, path, what, None, None, *(offsets or (None, None))))
+
+    def _note(self, code: Code, path: str, what: str) -> None:
+        self._out.findings.append(Finding(Severity.NOTE, code, path, what))
+
+    def _file(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+
+def _damage(facts: Iterable[Fact]) -> list[Damage]:
+    return [fact for fact in facts if isinstance(fact, Damage)]
+
+
+def _epochs(entries: Iterable[EpochEntry]) -> str:
+    return ", ".join(f"epoch {entry.epoch} from {entry.start_offset}" for entry in entries)
+
+
+def _is_within(inner: DamagedRange, outer: DamagedRange) -> bool:
+    return outer.start_offset <= inner.start_offset and inner.end_offset <= outer.end_offset
+
+
+def _is_bytes_within(known: DamagedRange, lost: DamagedRange) -> bool:
+    """Whether everything ``known`` withholds is really lost; ``lost`` with no offsets is the end of the log."""
+    return (
+        known.segment == lost.segment
+        and lost.position <= known.position
+        and known.end_position <= lost.end_position
+        and lost.start_offset <= known.start_offset
+        and (lost.start_offset == lost.end_offset or known.end_offset <= lost.end_offset)
+    )

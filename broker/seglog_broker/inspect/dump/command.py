@@ -1,0 +1,86 @@
+"""``seglogd dump PATH...``: arguments, output and exit codes.
+
+0: everything told, 1: damage was found, 2: usage, a path with nothing to tell of included, 130: interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from seglog_broker.inspect.dump.facts import Damage, Fact
+from seglog_broker.inspect.dump.json_lines import json_lines
+from seglog_broker.inspect.dump.kinds import NothingToTellError, Wish, facts_of
+from seglog_broker.inspect.dump.readable import readable
+from seglog_broker.standard_output import print_line, run_printing
+from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
+
+EXIT_OK: Final = 0
+EXIT_DAMAGED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what lies at the paths, to standard output; return the exit code. argparse leaves with SystemExit(2)."""
+    options = make_parser().parse_args(argv)
+    wish = Wish(records=options.records, verify=options.verify, count=not options.quick)
+    fs = PosixFileSystem()
+    try:
+        return run_printing(
+            "seglogd dump", lambda: _dump(fs, options.paths, wish, as_json=options.json), when_piped=EXIT_OK
+        )
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments; docs/OPERATIONS.md names them all."""
+    parser = argparse.ArgumentParser(
+        prog="seglogd dump",
+        description="Show what lies on disk: a log directory, a partition, or single files of seglog's or Kafka's. "
+        "Reads only, takes no lock, and works while a broker runs.",
+        epilog="Exit codes: 0 nothing wrong, 1 damage was found, 2 usage or nothing there. Times are UTC. "
+        "See docs/OPERATIONS.md.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="log directory, partition directory, or file")
+    parser.add_argument("--json", action="store_true", help="JSON lines: one object for each thing found")
+    parser.add_argument("--records", action="store_true", help="open the batches of .log files and show the records")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare index entries with the log; for directories also check every checksum",
+    )
+    parser.add_argument("--quick", action="store_true", help="directories: count nothing, read no .log file")
+    return parser
+
+
+def _dump(fs: FileSystem, paths: Sequence[str], wish: Wish, *, as_json: bool) -> int:
+    told = _Told(fs, wish)
+    for line in (json_lines if as_json else readable)(told.facts(paths)):
+        print_line(line)
+    return EXIT_USAGE if told.nothing_there else EXIT_DAMAGED if told.damaged else EXIT_OK
+
+
+class _Told:
+    """Passes facts on and remembers what they mean for the exit code."""
+
+    def __init__(self, fs: FileSystem, wish: Wish) -> None:
+        self._fs = fs
+        self._wish = wish
+        self.damaged = False
+        self.nothing_there = False
+
+    def facts(self, paths: Iterable[str]) -> Iterator[Fact]:
+        for path in paths:
+            try:
+                found = facts_of(self._fs, path, self._wish)
+            except NothingToTellError as error:
+                self.nothing_there = True
+                sys.stdout.flush()
+                print(f"seglogd dump: {error}", file=sys.stderr)  # noqa: T201 - the one sentence for it
+                continue
+            for fact in found:
+                self.damaged = self.damaged or isinstance(fact, Damage)
+                yield fact

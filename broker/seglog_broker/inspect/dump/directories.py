@@ -1,0 +1,384 @@
+"""The overview of a directory: a partition's segments, or a whole log directory with its topics and checkpoints.
+
+Counts come from a walk over batch headers, which reads large batches' headers only and no checksum is looked at. A
+running broker may remove a file between its listing and its reading; that is a note.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from seglog_broker.inspect.dump.facts import (
+    CheckpointFound,
+    Damage,
+    EpochFound,
+    Fact,
+    LogDirectoryFound,
+    Note,
+    PartitionFound,
+    Property,
+    SegmentFound,
+    TopicFound,
+)
+from seglog_broker.inspect.dump.index_files import look_at_offset_index, look_at_time_index
+from seglog_broker.inspect.dump.log_file import BadStretch, changed_meanwhile, codec_name, stretch_reason, walk
+from seglog_broker.inspect.dump.small_files import (
+    OFFSET_CHECKPOINTS,
+    read_epochs,
+    read_format,
+    read_offset_checkpoint,
+    read_partition_metadata,
+    read_partition_state,
+    read_registry,
+)
+from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.checkpoints import MalformedCheckpointError, TopicPartition
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.segment_files import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    parse_segment_file_name,
+    segment_file_name,
+)
+
+_LOG_DIRECTORY_FILES: Final = frozenset(
+    {
+        filenames.META_PROPERTIES_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
+        filenames.CREATION_FILE,
+        *OFFSET_CHECKPOINTS,
+    }
+)
+_KNOWN_FILES: Final = _LOG_DIRECTORY_FILES | {
+    filenames.LOCK_FILE,
+    filenames.CLEAN_SHUTDOWN_FILE,
+    filenames.BALLAST_FILE,
+}
+_PARTITION_FILES: Final = frozenset(
+    {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
+)
+
+GONE: Final = "it was there a moment ago and is gone: a broker is at work"
+
+Offsets = Mapping[str, Mapping[TopicPartition, int]]
+"""The offsets of the log directory's checkpoints, by file name."""
+
+
+def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+    """``facts``, which end in ``Damage`` where something cannot be read."""
+    try:
+        yield from facts
+    except OSError as error:
+        yield Damage(error.filename or path, None, None, f"it cannot be read: {error.strerror or error}")
+
+
+def is_partition_directory(names: Sequence[str]) -> bool:
+    """Whether a directory with these files is a partition; its own name may say anything."""
+    return any(name in _PARTITION_FILES or parse_segment_file_name(name) is not None for name in names)
+
+
+def is_log_directory(fs: FileSystem, path: str, names: Sequence[str]) -> bool:
+    """Whether a directory with these names in it is a log directory."""
+    return any(name in _LOG_DIRECTORY_FILES for name in names) or any(
+        _partition_name(name) is not None and fs.stat(f"{path}/{name}").is_directory for name in names
+    )
+
+
+# --- Log directory ----------------------------------------------------------------------------------------------------
+
+
+def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iterator[Fact]:
+    """The facts of a log directory; without ``count`` no ``.log`` is read. Raises OSError."""
+    found = fs.list_directory(path)
+    directories = [name for name in found if fs.stat(f"{path}/{name}").is_directory]
+    yield from _identity(fs, path, found)
+    yield from _topics(fs, path, found, directories)
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for name in OFFSET_CHECKPOINTS:
+        if name in found:
+            yield from _checkpoint(fs, path, name, offsets)
+    foreign = []
+    for name in directories:
+        if name in filenames.SKIPPED_DIRECTORIES:
+            yield Note(f"{path}/{name}", "Kafka's own; seglog passes it over")
+        elif (parsed := _partition_name(name)) is None:
+            foreign.append(name)
+        else:
+            partition = f"{path}/{name}"
+            yield from to_the_end(dump_partition(fs, partition, parsed, offsets, count=count), partition)
+    for name in foreign:
+        yield Note(
+            f"{path}/{name}", "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory"
+        )
+    yield from _ghosts(path, directories, offsets)
+    others = [name for name in found if name not in directories and name not in _KNOWN_FILES]
+    if others:
+        yield Note(path, f"other files: {_listed(others, 10)}")
+
+
+def _identity(fs: FileSystem, path: str, found: Sequence[str]) -> Iterator[Fact]:
+    identity, version, problems = {}, None, []
+    if filenames.META_PROPERTIES_FILE in found:
+        identity = decode_properties(read_file(fs, f"{path}/{filenames.META_PROPERTIES_FILE}"))
+    if filenames.FORMAT_FILE in found:
+        for fact in read_format(fs, f"{path}/{filenames.FORMAT_FILE}"):
+            if isinstance(fact, Property):
+                version = fact.value
+            else:
+                problems.append(fact)
+    yield LogDirectoryFound(path, version, filenames.CLEAN_SHUTDOWN_FILE in found, identity)
+    yield from problems
+
+
+def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequence[str]) -> Iterator[Fact]:
+    if filenames.REGISTRY_FILE in found:
+        for fact in read_registry(fs, f"{path}/{filenames.REGISTRY_FILE}"):
+            yield fact
+            if isinstance(fact, TopicFound):
+                missing = [
+                    name
+                    for number in range(fact.partitions)
+                    if (name := filenames.partition_directory_name(fact.name, number)) not in directories
+                ]
+                if missing:
+                    text = f"no directory yet for {_listed(missing)}: a start makes the missing ones"
+                    yield Note(path, f"topic {fact.name}: {text}")
+        return
+    live = [parsed for name in directories if (parsed := _partition_name(name)) is not None and not parsed.marker]
+    if live:
+        lost = "; their configuration is lost" if filenames.FORMAT_FILE in found else ""
+        yield Note(
+            path, f"no seglog-topics.json: a start takes these topics from their directories and keeps it all{lost}"
+        )
+    for topic in sorted({parsed.topic for parsed in live}):
+        numbers = [parsed.partition for parsed in live if parsed.topic == topic]
+        paths = [f"{path}/{filenames.partition_directory_name(topic, number)}" for number in numbers]
+        topic_id = next(filter(None, (_topic_id(fs, directory) for directory in paths)), None)
+        yield TopicFound(topic, topic_id, max(numbers) + 1, {}, [])
+
+
+def _checkpoint(fs: FileSystem, path: str, name: str, offsets: dict[str, dict[TopicPartition, int]]) -> Iterator[Fact]:
+    file = f"{path}/{name}"
+    try:
+        offsets[name] = checkpoints.read_offsets(fs, file)
+    except MalformedCheckpointError:
+        yield CheckpointFound(name, fs.stat(file).size, None)
+        yield from read_offset_checkpoint(fs, file)  # which names the damage
+    else:
+        yield CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
+
+
+def _ghosts(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[Note]:
+    for name, entries in offsets.items():
+        ghosts = [
+            directory
+            for key in sorted(entries)
+            if (directory := filenames.partition_directory_name(*key)) not in directories
+        ]
+        if ghosts:
+            yield Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(ghosts)}")
+
+
+def _partition_name(name: str) -> filenames.PartitionDirectory | None:
+    try:
+        found = filenames.parse_partition_directory(name)
+    except ValueError:
+        return None
+    return None if filenames.why_invalid_topic(found.topic) else found
+
+
+def _topic_id(fs: FileSystem, directory: str) -> str | None:
+    path = f"{directory}/{filenames.PARTITION_METADATA_FILE}"
+    try:
+        return filenames.decode_partition_metadata(read_file(fs, path))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- Partition --------------------------------------------------------------------------------------------------------
+
+
+def dump_partition(
+    fs: FileSystem,
+    path: str,
+    parsed: filenames.PartitionDirectory | None = None,
+    offsets: Offsets | None = None,
+    *,
+    count: bool = True,
+) -> Iterator[Fact]:
+    """The facts of a partition directory, ``offsets`` being what the log directory's checkpoints say."""
+    try:
+        found = fs.list_directory(path)
+        sizes = {name: fs.stat(f"{path}/{name}").size for name in found}
+    except FileNotFoundError:
+        yield Note(path, GONE)
+        return
+    if parsed is None:
+        parsed = _partition_name(path.rpartition("/")[2])
+    stems: dict[int, list[str]] = {}
+    for name in found:
+        if (stem := parse_segment_file_name(name)) is not None:
+            stems.setdefault(stem[0], []).append(name)
+    bases = [base for base in sorted(stems) if segment_file_name(base, LOG_SUFFIX) in sizes]
+    epochs, small = _small_facts(fs, path, found)
+    key = None if parsed is None or parsed.marker else (parsed.topic, parsed.partition)
+    recovery_point = _offset(offsets, checkpoints.RECOVERY_POINT_CHECKPOINT, key)
+    yield PartitionFound(
+        path=path,
+        topic=parsed and parsed.topic,
+        partition=parsed and parsed.partition,
+        marker=parsed.marker if parsed else "",
+        topic_id=_topic_id(fs, path),
+        segments=len(bases),
+        size=sum(sizes[segment_file_name(base, LOG_SUFFIX)] for base in bases),
+        epochs=epochs,
+        snapshots=[base for base in sorted(stems) if segment_file_name(base, SNAPSHOT_SUFFIX) in sizes],
+        log_start=_offset(offsets, checkpoints.LOG_START_CHECKPOINT, key),
+        recovery_point=recovery_point,
+        high_watermark=_offset(offsets, checkpoints.HIGH_WATERMARK_CHECKPOINT, key),
+    )
+    yield from small
+    end: int | None = None
+    followings: list[int | None] = [*bases[1:], None]
+    for base, following in zip(bases, followings, strict=False):  # where there is none, None alone is left
+        segment = _segment(fs, path, base, following, stems[base], count=count)
+        for fact in to_the_end(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
+            if isinstance(fact, SegmentFound) and count:
+                end = base if fact.next_offset is None else fact.next_offset
+            yield fact
+    if end is not None and recovery_point is not None and end < recovery_point:
+        yield Damage(path, None, None, f"the log ends at offset {end}, its recovery point is {recovery_point}")
+    yield from _other_files(path, found, bases)
+    if not bases:
+        yield Note(path, "it has no segment: no .log file is in it")
+
+
+def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Iterator[Note]:
+    orphans: list[str] = []
+    others: list[str] = []
+    known = set(bases)
+    for name in found:
+        stem = parse_segment_file_name(name)
+        if name in _PARTITION_FILES or name.endswith(SNAPSHOT_SUFFIX) or (stem is not None and stem[0] in known):
+            continue
+        (orphans if stem is not None and stem[1] in SEGMENT_SUFFIXES else others).append(name)
+    if orphans:
+        yield Note(path, f"without their .log, so a start removes them: {_listed(orphans, 10)}")
+    if others:
+        yield Note(path, f"other files: {_listed(others, 10)}")
+
+
+def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[Fact]]:
+    """(leader epochs, everything else that the small files tell)."""
+    epochs, facts = [], []
+    readers = (
+        (checkpoints.LEADER_EPOCH_CHECKPOINT, read_epochs),
+        (filenames.PARTITION_METADATA_FILE, read_partition_metadata),
+        (PARTITION_STATE_FILE, read_partition_state),
+    )
+    for name, reader in readers:
+        if name not in found:
+            continue
+        for fact in reader(fs, f"{path}/{name}"):
+            if isinstance(fact, EpochFound):
+                epochs.append((fact.epoch, fact.start_offset))
+            elif not isinstance(fact, Property):  # the topic id, which the partition's own fact tells
+                facts.append(fact)
+    return epochs, facts
+
+
+def _segment(
+    fs: FileSystem, path: str, base: int, following: int | None, names: Sequence[str], *, count: bool
+) -> Iterator[Fact]:
+    log = segment_file_name(base, LOG_SUFFIX)
+    offset_index = segment_file_name(base, OFFSET_INDEX_SUFFIX)
+    time_index = segment_file_name(base, TIME_INDEX_SUFFIX)
+    counts = _Counts()
+    problems: list[Fact] = []
+    try:
+        size = fs.stat(f"{path}/{log}").size
+        if count:
+            problems += counts.walk(fs, f"{path}/{log}", base, following)
+        ends = look_at_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
+        times = look_at_time_index(fs, f"{path}/{time_index}") if time_index in names else None
+        log_size = fs.stat(f"{path}/{log}").size  # after the index: a running broker writes it first
+    except FileNotFoundError as error:
+        yield Note(error.filename or f"{path}/{log}", GONE)
+        return
+    shown = (log, offset_index, time_index, segment_file_name(base, SNAPSHOT_SUFFIX))
+    yield SegmentFound(
+        base_offset=base,
+        next_offset=counts.next_offset if count else None,
+        size=size,
+        batches=counts.batches if count else None,
+        records=counts.records if count else None,
+        codecs=sorted(counts.codecs) if count else None,
+        first_timestamp=counts.first_timestamp if count else None,
+        max_timestamp=counts.max_timestamp if count else None,
+        offset_index_entries=None if ends is None else ends.entries,
+        offset_index_padding=None if ends is None else ends.padding_bytes,
+        time_index_entries=None if times is None else times.entries,
+        time_index_padding=None if times is None else times.padding_bytes,
+        other_files=[name for name in names if name not in shown],
+    )
+    yield from problems
+    if ends is not None and (problem := ends.offset_problem(log_size)):
+        yield Damage(f"{path}/{offset_index}", None, None, problem)
+    if times is not None and (problem := times.time_problem()):
+        yield Damage(f"{path}/{time_index}", None, None, problem)
+
+
+class _Counts:
+    """What the headers of a segment add up to."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.records = 0
+        self.next_offset: int | None = None
+        self.codecs: set[str] = set()
+        self.first_timestamp: int | None = None
+        self.max_timestamp = NO_TIMESTAMP
+
+    def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[Fact]:
+        """Read the headers; yields what is wrong. ``following`` is the base offset of the next segment."""
+        file = fs.open(path)
+        try:
+            size = file.size()
+            for found in walk(file, size, base, checksums=False):
+                if isinstance(found, BadStretch):
+                    note = changed_meanwhile(file, size, path) if found.is_tail else None
+                    yield note or Damage(path, found.position, found.end_position, stretch_reason(found))
+                    continue
+                header = found.header
+                self.batches += 1
+                self.records += header.record_count
+                self.next_offset = header.next_offset
+                self.codecs.add(codec_name(header))
+                self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+                if self.first_timestamp is None:
+                    self.first_timestamp = header.max_timestamp
+            if following is not None and self.next_offset is not None and self.next_offset > following:
+                yield Damage(path, None, None, f"its offsets go on to {self.next_offset - 1}, into the next segment")
+            elif following is not None and (end := self.next_offset or base) < following:
+                yield Note(
+                    path,
+                    f"offsets {end} to {following - 1} are in no segment: compaction leaves gaps, lost files do too",
+                )
+        finally:
+            file.close()
+
+
+def _offset(offsets: Offsets | None, name: str, key: TopicPartition | None) -> int | None:
+    return None if offsets is None or key is None else offsets.get(name, {}).get(key)

@@ -1,0 +1,295 @@
+"""``.index`` and ``.timeindex``: their entries, and whether each leads to the batch it should.
+
+Entries of zeros at the end are padding: Kafka allocates its indexes in advance and trims them when it stops in order.
+Where verification is asked for, the log is walked once beside the index, whatever the index says, so that a wrong entry
+cannot mislead the check of the next one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_broker.inspect.dump.facts import (
+    Damage,
+    Fact,
+    FileFound,
+    IndexTotals,
+    Note,
+    OffsetEntryFound,
+    TimeEntryFound,
+)
+from seglog_broker.inspect.dump.log_file import BadStretch, walk
+from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.segment.batch_scan import LocatedBatch, scan_headers
+from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.segment_files import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    OffsetEntry,
+    TimeEntry,
+    offset_entries,
+    offset_index_problem,
+    time_entries,
+    time_index_problem,
+)
+
+_READ_ENTRIES: Final = 4096
+"""Entries read at a time."""
+
+_OLD_APPEND_BYTES_MAX: Final = 16 * 1024 * 1024
+"""How far behind an entry's position its offset is looked for: one append of a Kafka before 4.0, amply."""
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """The whole entries of an index, piece by piece, without the zeros at its end."""
+
+    file: File
+    size: int  # taken before the log is opened, so that a running broker's entries do not point behind its end
+    entry_size: int
+    entries: int = 0
+    padding_bytes: int = 0
+    rest_bytes: int = 0  # of half an entry
+
+    def __iter__(self) -> Iterator[bytes | tuple[int, int]]:
+        """Entries as bytes; a stretch of entries of zeros that others follow as (first byte, end)."""
+        self.rest_bytes = self.size % self.entry_size
+        end, position, zeros = self.size - self.rest_bytes, 0, 0
+        while position < end:
+            piece = self.file.pread(min(_READ_ENTRIES * self.entry_size, end - position), position)
+            piece = piece[: len(piece) // self.entry_size * self.entry_size]
+            if not piece:
+                break  # it shrank
+            used = -(-len(piece.rstrip(b"\0")) // self.entry_size) * self.entry_size
+            if used:
+                if zeros:
+                    yield position - zeros, position
+                    zeros = 0
+                self.entries += used // self.entry_size
+                yield piece[:used]
+            zeros += len(piece) - used
+            position += len(piece)
+        if end == zeros == self.entry_size:  # an only entry may be all zeros: the first offset, at 1970
+            self.entries, zeros = 1, 0
+            yield bytes(self.entry_size)
+        self.padding_bytes = zeros
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEnds:
+    """What the overview says of an index without reading all of it."""
+
+    entries: int
+    padding_bytes: int
+    ends: bytes  # the first and the last entry, with what there is of half an entry behind them
+
+    def offset_problem(self, log_size: int) -> str | None:
+        """Why this cannot be the offset index of a log of that size, or None."""
+        return offset_index_problem(self.ends, log_size)
+
+    def time_problem(self) -> str | None:
+        """Why this cannot be a time index, or None."""
+        return time_index_problem(self.ends)
+
+
+def look_at_offset_index(fs: FileSystem, path: str) -> IndexEnds:
+    """Count the entries; the file is read through only when it ends in zeros. Raises OSError."""
+    return _look(fs, path, OFFSET_ENTRY.size)
+
+
+def look_at_time_index(fs: FileSystem, path: str) -> IndexEnds:
+    """The same for a time index."""
+    return _look(fs, path, TIME_ENTRY.size)
+
+
+def _look(fs: FileSystem, path: str, entry_size: int) -> IndexEnds:
+    file = fs.open(path)
+    try:
+        size = file.size()
+        end = size // entry_size * entry_size
+        padding = 0
+        if end > entry_size and not any(file.pread(entry_size, end - entry_size)):
+            pieces = _Pieces(file, size, entry_size)
+            for _ in pieces:
+                pass
+            padding = pieces.padding_bytes
+            end -= padding
+        numbers = sorted({0, end // entry_size - 1}) if end else []
+        ends = b"".join(file.pread(entry_size, number * entry_size) for number in numbers)
+        return IndexEnds(end // entry_size, padding, ends + bytes(size % entry_size))
+    finally:
+        file.close()
+
+
+def dump_offset_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None) -> Iterator[Fact]:
+    """The facts of one ``.index``; with ``log_path`` every entry is looked up in the log. Raises OSError."""
+    file = fs.open(path)
+    try:
+        pieces = _Pieces(file, file.size(), OFFSET_ENTRY.size)
+        yield FileFound(path, "offset index", pieces.size)
+        log = _LogBeside(fs, log_path, base_offset) if log_path is not None else None
+        try:
+            number, before = 0, OffsetEntry(-1, -1)
+            for piece in pieces:
+                if isinstance(piece, tuple):
+                    yield _zeros(path, piece)
+                    number += (piece[1] - piece[0]) // OFFSET_ENTRY.size
+                    continue
+                for entry in offset_entries(piece):
+                    offset = base_offset + entry.relative_offset
+                    problem, remark = _offset_order(before, entry), None
+                    if problem is None and log is not None:
+                        problem, remark = log.check_offset_entry(offset, entry.position)
+                    yield OffsetEntryFound(number, offset, entry.position, problem or remark)
+                    if problem is not None:
+                        yield Damage(path, *_span(number, OFFSET_ENTRY.size), f"entry {number}: {problem}")
+                    else:
+                        before = entry
+                    number += 1
+            yield from _ending(path, pieces, verified=log is not None)
+        finally:
+            if log is not None:
+                log.close()
+    finally:
+        file.close()
+
+
+def dump_time_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None) -> Iterator[Fact]:
+    """The facts of one ``.timeindex``; with ``log_path`` every entry is compared with the log. Raises OSError."""
+    file = fs.open(path)
+    try:
+        pieces = _Pieces(file, file.size(), TIME_ENTRY.size)
+        yield FileFound(path, "time index", pieces.size)
+        log = _LogBeside(fs, log_path, base_offset) if log_path is not None else None
+        try:
+            number, before = 0, TimeEntry(NO_TIMESTAMP, -1)
+            for piece in pieces:
+                if isinstance(piece, tuple):
+                    yield _zeros(path, piece)
+                    number += (piece[1] - piece[0]) // TIME_ENTRY.size
+                    continue
+                for entry in time_entries(piece):
+                    offset = base_offset + entry.relative_offset
+                    problem, remark = _time_order(before, entry), None
+                    if problem is None and log is not None:
+                        problem, remark = log.check_time_entry(entry.timestamp, offset)
+                    yield TimeEntryFound(number, entry.timestamp, offset, problem or remark)
+                    if problem is not None:
+                        yield Damage(path, *_span(number, TIME_ENTRY.size), f"entry {number}: {problem}")
+                    else:
+                        before = entry
+                    number += 1
+            yield from _ending(path, pieces, verified=log is not None)
+        finally:
+            if log is not None:
+                log.close()
+    finally:
+        file.close()
+
+
+def _offset_order(before: OffsetEntry, entry: OffsetEntry) -> str | None:
+    if entry.relative_offset < 0 or entry.position < 0:
+        return "it is negative"
+    if entry.relative_offset <= before.relative_offset:
+        return "its offset is not above the one before"
+    if entry.position <= before.position:
+        return "its position is not above the one before"
+    return None
+
+
+def _time_order(before: TimeEntry, entry: TimeEntry) -> str | None:
+    if entry.relative_offset < 0 or entry.timestamp < 0:
+        return "it is negative"
+    if entry.timestamp <= before.timestamp:
+        return "its timestamp is not above the one before"
+    if entry.relative_offset < before.relative_offset:
+        return "its offset is below the one before"
+    return None
+
+
+def _span(number: int, size: int) -> tuple[int, int]:
+    return number * size, (number + 1) * size
+
+
+def _zeros(path: str, stretch: tuple[int, int]) -> Damage:
+    return Damage(path, *stretch, "only zeros, and entries follow")
+
+
+def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
+    if pieces.rest_bytes:
+        start = pieces.size - pieces.rest_bytes
+        yield Damage(path, start, pieces.size, "half an entry")
+    if pieces.padding_bytes:
+        yield Note(
+            path,
+            f"{pieces.padding_bytes} bytes of zeros follow the entries: space that Kafka allocates in advance and "
+            "gives back when it stops in order; a start of seglog makes such an index anew",
+        )
+    yield IndexTotals(path, pieces.entries, pieces.padding_bytes, verified)
+
+
+class _LogBeside:
+    """The log of an index, walked once from its start as entries ask for it."""
+
+    def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
+        self._file = fs.open(path)
+        self._size = self._file.size()
+        self._batches = walk(self._file, self._size, base_offset, checksums=False)
+        self._current: LocatedBatch | None = None
+        self._max_timestamp = NO_TIMESTAMP
+
+    def close(self) -> None:
+        self._file.close()
+
+    def check_offset_entry(self, offset: int, position: int) -> tuple[str | None, str | None]:
+        """(what is wrong, what is only unusual) with an entry whose position is above all asked before."""
+        while self._current is None or self._current.position < position:
+            if not self._step():
+                where = f"{position}, the log ends at {self._size}" if position >= self._size else str(position)
+                return self._unless_growing(f"no batch begins at {where}")
+        if self._current.position > position:
+            return f"no batch begins at {position}", None
+        header = self._current.header
+        if header.last_offset == offset:
+            return None, None
+        if header.base_offset <= offset and self._batch_ends_at(offset, position):
+            return None, "it names the end of several batches, as Kafka before 4.0 wrote it"
+        return f"the batch at {position} has offsets {header.base_offset} to {header.last_offset}", None
+
+    def check_time_entry(self, timestamp: int, offset: int) -> tuple[str | None, str | None]:
+        """(what is wrong, what is only unusual) with an entry whose offset is not below any asked before."""
+        while self._current is None or self._current.header.last_offset < offset:
+            if not self._step():
+                return self._unless_growing(f"the log has no batch with offset {offset}")
+        header = self._current.header
+        if header.base_offset > offset:
+            return f"the log has no batch with offset {offset}", None
+        if self._max_timestamp > timestamp:
+            return f"the log has the later timestamp {self._max_timestamp} up to offset {header.last_offset}", None
+        if header.max_timestamp != timestamp:
+            return f"the largest timestamp of the batch with offset {offset} is {header.max_timestamp}", None
+        if header.last_offset != offset:
+            return None, f"its batch ends at offset {header.last_offset}"
+        return None, None
+
+    def _unless_growing(self, problem: str) -> tuple[str | None, str | None]:
+        """The entry leads behind the log's end; it may be younger than the size we know of a log that is written to."""
+        if self._file.size() > self._size:
+            return None, "the log grew while it was read: not compared"
+        return problem, None
+
+    def _step(self) -> bool:
+        """Go to the next batch, over what is none; False at the end of the log."""
+        for found in self._batches:
+            if not isinstance(found, BadStretch):
+                self._current = found
+                self._max_timestamp = max(self._max_timestamp, found.header.max_timestamp)
+                return True
+        return False
+
+    def _batch_ends_at(self, offset: int, position: int) -> bool:
+        end = min(self._size, position + _OLD_APPEND_BYTES_MAX)
+        for found in scan_headers(self._file, position, end):
+            if found.header.last_offset >= offset:
+                return found.header.last_offset == offset
+        return False

@@ -1,0 +1,225 @@
+"""Files that are read whole: checkpoints, epochs, snapshots, the transaction index, and the small texts.
+
+Each reader stands on the module that owns the format. A malformed file is one ``Damage``, with the reason its owner
+gives; what can be said of it all the same is said.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from seglog_broker.inspect.dump.facts import (
+    AbortedFound,
+    CheckpointEntry,
+    Damage,
+    DamagedOffsets,
+    EpochFound,
+    Fact,
+    FileFound,
+    Note,
+    ProducerFound,
+    Property,
+    StateFound,
+    TopicFound,
+)
+from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.log.leader_epochs import EpochEntry
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, MalformedStateError, PartitionState
+from seglog_protocol.errors import LogDirectoryError
+from seglog_protocol.transaction_files import (
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_VERSION,
+    MalformedSnapshotError,
+    aborted_transaction,
+    decode_snapshot,
+)
+
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""A small file larger than this is named and not read: the largest true ones have a line for each partition."""
+
+OFFSET_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT_CHECKPOINT,
+    checkpoints.LOG_START_CHECKPOINT,
+    checkpoints.HIGH_WATERMARK_CHECKPOINT,
+    checkpoints.CLEANER_CHECKPOINT,
+)
+
+Reader = Callable[[FileSystem, str], Iterator[Fact]]
+
+
+def dump_small_file(fs: FileSystem, path: str, type_: str, reader: Reader) -> Iterator[Fact]:
+    """A heading and what ``reader`` finds. Raises OSError."""
+    size = fs.stat(path).size
+    yield FileFound(path, type_, size)
+    if size > BYTES_MAX:
+        yield Damage(path, None, None, f"it has {size} bytes, which no {type_} has; it was not read")
+        return
+    yield from reader(fs, path)
+
+
+def read_offset_checkpoint(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """One of the log directory's four checkpoints."""
+    try:
+        offsets = checkpoints.decode_offsets(read_file(fs, path))
+    except checkpoints.MalformedCheckpointError as error:
+        yield Damage(path, None, None, f"{error}; a start takes it for empty")
+        return
+    for (topic, partition), offset in sorted(offsets.items()):
+        yield CheckpointEntry(topic, partition, offset)
+
+
+def read_epochs(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``leader-epoch-checkpoint``, line by line as it stands."""
+    before = EpochEntry(-1, -1)
+    try:
+        for epoch, start in checkpoints.decode_checkpoint(read_file(fs, path), 2):
+            entry = EpochEntry(int(epoch), int(start))
+            yield EpochFound(*entry)
+            if entry.epoch <= before.epoch or entry.start_offset <= before.start_offset:
+                yield Damage(path, None, None, f"epoch {epoch} at offset {start} does not follow the entry before it")
+            before = entry
+    except ValueError as error:
+        yield Damage(path, None, None, f"{error}; a start takes it for empty")
+
+
+def read_snapshot(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """A producer snapshot."""
+    content = read_file(fs, path)
+    try:
+        entries = decode_snapshot(content)
+    except MalformedSnapshotError as error:
+        yield Damage(path, error.position if content else None, len(content) or None, str(error))
+        return
+    for entry in entries:
+        yield ProducerFound(
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            first_sequence=entry.first_sequence,
+            last_sequence=entry.last_sequence,
+            last_offset=entry.last_offset,
+            offset_delta=entry.offset_delta,
+            timestamp=entry.timestamp,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_first_offset=None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset,
+        )
+
+
+def txn_index_reader(base_offset: int) -> Reader:
+    """A reader of the transaction index of the segment with that base offset."""
+
+    def read(fs: FileSystem, path: str) -> Iterator[Fact]:
+        content = read_file(fs, path)
+        count, rest = divmod(len(content), TXN_INDEX_ENTRY.size)
+        before = base_offset - 1
+        for number in range(count):
+            entry = aborted_transaction(content, number)
+            yield AbortedFound(number, *entry[1:])
+            problem = None
+            if entry.version != TXN_INDEX_VERSION:
+                problem = f"its version is {entry.version}, not {TXN_INDEX_VERSION}"
+            elif entry.last_offset <= before:
+                problem = f"its last offset {entry.last_offset} is not above {before}"
+            elif entry.first_offset > entry.last_offset:
+                problem = "it ends before it begins"
+            if problem is None:
+                before = entry.last_offset
+            else:
+                at = number * TXN_INDEX_ENTRY.size
+                yield Damage(path, at, at + TXN_INDEX_ENTRY.size, f"entry {number}: {problem}")
+        if rest:
+            yield Damage(path, len(content) - rest, len(content), "half an entry")
+
+    return read
+
+
+def read_partition_metadata(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``partition.metadata``."""
+    try:
+        yield Property("topic_id", filenames.decode_partition_metadata(read_file(fs, path)))
+    except ValueError as error:
+        yield Damage(path, None, None, str(error))
+
+
+def read_meta_properties(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``meta.properties``."""
+    for name, value in decode_properties(read_file(fs, path)).items():
+        yield Property(name, value)
+
+
+def read_clean_marker(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``.kafka_cleanshutdown``: only its being there counts, so nothing in it is damage."""
+    try:
+        content = json.loads(read_file(fs, path))
+    except ValueError:
+        content = None
+    for name, value in content.items() if isinstance(content, Mapping) else ():
+        yield Property(name, str(value))
+    yield Note(path, "the log directory was left in order; the next start removes this marker and trusts the indexes")
+
+
+def read_format(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``seglog-format``."""
+    from seglog_broker.storage.directory.log_directory import FORMAT_VERSION  # noqa: PLC0415 - brings the configuration along
+
+    text = read_file(fs, path).decode(errors="replace").strip()
+    yield Property("format", text[:20])
+    if not text.isdigit():
+        yield Damage(path, None, None, f"its format {text[:20]!r} is no number")
+    elif int(text) > FORMAT_VERSION:
+        yield Note(path, f"format {text[:20]} is newer than the {FORMAT_VERSION} this seglog knows, which refuses it")
+
+
+def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``seglog-topics.json``."""
+    registry = TopicRegistry(fs, path)
+    try:
+        registry.load()
+    except LogDirectoryError as error:
+        yield Damage(path, None, None, error.message)
+        return
+    for topic in sorted(registry.topics.values(), key=lambda topic: topic.name):
+        yield TopicFound(topic.name, topic.id, topic.partitions, topic.config, topic.notes)
+    for topic_id in registry.deleting:
+        yield Note(path, f"the topic with id {topic_id} is being deleted; its directories go at the next start")
+
+
+def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
+    """``seglog-partition.json``; the damage it remembers is damage here too."""
+    directory = path.rpartition("/")[0] or "."
+    try:
+        state = PartitionState.read(fs, directory)
+    except MalformedStateError as error:
+        yield Damage(path, None, None, f"it cannot be understood ({error}); a start takes it for absent")
+        return
+    yield StateFound(
+        state.read_only, state.first_append_ms, state.last_append_ms, state.log_start_reason, state.compacted_before
+    )
+    if state.read_only is not None:
+        yield Damage(path, None, None, f"the partition is marked read-only: {state.read_only}")
+    for known in state.damaged:
+        yield DamagedOffsets(
+            known.start_offset, known.end_offset, known.segment, known.position, known.end_position, known.reason
+        )
+        yield Damage(
+            path,
+            None,
+            None,
+            f"offsets {known.start_offset} to {known.end_offset - 1} are known to be {known.reason}, "
+            f"at {known.position} in segment {known.segment}",
+        )
+
+
+SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
+    **dict.fromkeys(OFFSET_CHECKPOINTS, ("offset checkpoint", read_offset_checkpoint)),
+    checkpoints.LEADER_EPOCH_CHECKPOINT: ("leader epoch checkpoint", read_epochs),
+    filenames.PARTITION_METADATA_FILE: ("partition metadata", read_partition_metadata),
+    filenames.META_PROPERTIES_FILE: ("identity of the log directory", read_meta_properties),
+    filenames.CLEAN_SHUTDOWN_FILE: ("marker of an orderly stop", read_clean_marker),
+    filenames.REGISTRY_FILE: ("topic registry", read_registry),
+    filenames.FORMAT_FILE: ("format of the log directory", read_format),
+    PARTITION_STATE_FILE: ("partition state", read_partition_state),
+}
+"""Files that have one name: what they are, in words, and who reads them."""

@@ -1,0 +1,82 @@
+"""The answer to a fetch: what is said, and the leased bytes that go with it; and one answer for all who ask the same.
+
+A hundred consumers at the end of a partition are woken by one append and ask for the same bytes. The first who comes
+has the answer made; the others get it again for as long as nothing has changed: a small one with a copy of its bytes,
+which costs each of them one system call instead of three, a large one with leases of their own.
+"""
+
+from types import TracebackType
+from typing import Final, Self
+
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.tail_cache import TailRange
+from seglog_protocol.messages import FetchReply, FetchRequest
+
+COPY_BYTES_MAX: Final = 16 * 1024
+"""The largest answer that is copied for those who ask the same."""
+
+
+class FetchAnswer:
+    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
+
+    __slots__ = ("payload", "reply", "size", "slices")
+
+    def __init__(self, reply: FetchReply, slices: list[LogSlice], payload: bytes = b"") -> None:
+        self.reply = reply
+        self.payload = payload  # what is at hand; the rest follows in the slices
+        self.slices = slices  # in the order of the payload
+        self.size = len(payload) + sum([slice_.size for slice_ in slices])  # bytes of all of it
+
+    def close(self) -> None:
+        """Give the files back."""
+        for slice_ in self.slices:
+            slice_.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class RecentAnswer:
+    """The last answer that came from the end of one partition alone. Holds no lease."""
+
+    __slots__ = ("_copy", "_durable", "_log", "_near", "_reply", "_request", "_start")
+
+    def __init__(self, log: PartitionLog, near: TailRange, request: FetchRequest, reply: FetchReply) -> None:
+        self._log = log
+        self._near = near
+        self._request = request
+        self._reply = reply
+        self._start = log.log_start_offset
+        self._durable = log.durable_end_offset
+        self._copy = b""
+
+    @classmethod
+    def of(cls, log: PartitionLog, request: FetchRequest, answer: FetchAnswer) -> Self | None:
+        """What to remember of ``answer``, to a ``request`` that names one partition; None: it is no use to others."""
+        near = log.active.tail.latest
+        if near is None or not answer.slices or not answer.slices[0].is_of(near):
+            return None
+        return cls(log, near, request, answer.reply)
+
+    def again(self, request: FetchRequest) -> FetchAnswer | None:
+        """The answer to ``request`` if it would be the same; None: make it anew."""
+        log, near = self._log, self._near
+        if (
+            near is not log.active.tail.latest  # whatever changes the segment, or begins another, changes that
+            or self._durable != log.durable_end_offset
+            or self._start != log.log_start_offset
+            or self._request.partitions != request.partitions
+            or self._request.max_bytes != request.max_bytes
+        ):
+            return None
+        if self._copy:
+            return FetchAnswer(self._reply, [], self._copy)
+        found = log.slice_near_end(near)
+        if found.size <= COPY_BYTES_MAX and found.file.is_cached(found.position, found.size):
+            copy = found.file.pread(found.size, found.position)
+            self._copy = copy if len(copy) == found.size else b""  # else somebody cut the file: sending it will tell
+        return FetchAnswer(self._reply, [found])

@@ -1,0 +1,122 @@
+"""Group commit: acks of ``disk`` share fdatasyncs, whatever connection and partition they belong to.
+
+Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
+which syncs all their files side by side (``run_flushes``). There is no task for it: the first who waits for a round
+leads it, the others wait for its end, or only have themselves called then, which takes no task each. What went wrong
+with one partition's files is told to those who wait for that partition, and to nobody else.
+"""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_flushes
+from seglog_protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from seglog_broker.partitions.partition import Partition
+
+UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
+"""When a flush was broken off by a mistake of ours, it is no success."""
+
+
+class Round:
+    """One round, from the first who wants to be in it to its end."""
+
+    __slots__ = ("ended", "failures", "has_leader", "listeners", "partitions")
+
+    def __init__(self) -> None:
+        self.partitions: dict[Partition, None] = {}  # in the order in which they were wanted
+        self.failures: dict[Partition, StorageError] = {}
+        self.has_leader = False
+        self.listeners: list[Callable[[], None]] = []
+        self.ended = trio.Event()
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """Have ``listener`` called when the round ends, however it ends; it must not raise.
+
+        False, and nothing done, if that is over, or nobody leads the round yet: then somebody has to wait.
+        """
+        if not self.has_leader or self.ended.is_set():
+            return False
+        self.listeners.append(listener)
+        return True
+
+
+class GroupCommit:
+    """The rounds of one broker."""
+
+    def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool]) -> None:
+        """``is_in_place`` tells, after files were synced, whether they are still to be found where they belong."""
+        self._fs = fs
+        self._offload = offload
+        self._metrics = metrics
+        self._is_in_place = is_in_place
+        self._next = Round()
+        self._under_way: Round | None = None
+
+    def want(self, partition: "Partition") -> Round:
+        """Have ``partition`` synced by the next round, which begins when somebody waits for it."""
+        self._next.partitions[partition] = None
+        return self._next
+
+    async def wait_next(self, partition: "Partition") -> None:
+        """Return when the next round, which includes ``partition``, has ended.
+
+        Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
+        were, the partition knows. Who waits may be cancelled; whoever leads is, when the round is over.
+        """
+        joined = self.want(partition)
+        if joined.has_leader:
+            await joined.ended.wait()
+        else:
+            joined.has_leader = True
+            # Shielded: an fsync whose outcome nobody takes note of would leave pages that are neither dirty nor on
+            # disk. And others wait for this round, whatever becomes of who leads it.
+            with trio.CancelScope(shield=True):
+                if self._under_way is not None:
+                    await self._under_way.ended.wait()
+                await trio.lowlevel.checkpoint()  # whoever is about to append comes along
+                await self._run(joined)
+        failure = joined.failures.get(partition)
+        if failure is not None:
+            raise partition.placed(failure)
+
+    async def _run(self, this: Round) -> None:
+        self._under_way, self._next = this, Round()
+        flushes: list[tuple[Partition, Flush]] = []
+        errors: list[OSError | None] | None = None
+        try:
+            self._begin_flushes(this, flushes)
+            if flushes:
+                began = trio.current_time()
+                errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
+                self._metrics.note_flushes(len(flushes), trio.current_time() - began)
+                if not self._is_in_place():
+                    errors = [LogDirectoryGoneError() for _ in flushes]
+        finally:
+            for number, (partition, flush) in enumerate(flushes):
+                failure = partition.end_flush(flush, UNKNOWN_OUTCOME if errors is None else errors[number])
+                if failure is not None:
+                    this.failures[partition] = failure
+            self._under_way = None
+            this.ended.set()
+            for listener in this.listeners:
+                listener()
+
+    @staticmethod
+    def _begin_flushes(this: Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+        """Add to ``flushes`` what the round has to sync."""
+        for partition in this.partitions:
+            try:
+                flush = partition.begin_flush()
+            except StorageError as error:
+                this.failures[partition] = error
+                continue
+            if flush is not None:
+                flushes.append((partition, flush))

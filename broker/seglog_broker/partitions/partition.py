@@ -1,0 +1,266 @@
+"""A partition in service: its log, who waits for records, and who waits for the disk.
+
+Lives on the loop; the log itself knows nothing of waiting. Flushes of one log never overlap: acks are served by the
+rounds of ``group_commit``, checkpoints run beside them, and neither begins while the other is at the log.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.api.compaction_preview import Remembered
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_broker.partitions.fetch_response import RecentAnswer
+from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageError, UnknownTopicError
+
+log = structlog.get_logger()
+
+DAMAGES_TOLD_MAX: Final = 3
+"""Of one partition: enough to make somebody look."""
+
+FINDINGS_TOLD_MAX: Final = 3
+"""Of one partition."""
+
+
+class Partition:
+    """One partition of a topic, while the topic exists."""
+
+    def __init__(
+        self, topic: str, number: int, log: PartitionLog, offload: Offload, metrics: Metrics, commits: GroupCommit
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.waiters: set[Waiter] = set()
+        self.recent_answer: RecentAnswer | None = None
+        self.dry_run: Remembered | None = None
+        self.append_failure: str | None = None  # why the last append could not be written, None if it could
+        self.next_expiry_ms: int | None = None  # when retention.ms takes the oldest segment, as the last check saw it
+        self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
+        self.findings: dict[int, str] = {}  # what the scrub says is wrong with a segment, by its base offset
+        self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
+        self.may_be_cleaned = True
+        self.is_deleted = False
+        self._offload = offload
+        self._metrics = metrics
+        self._commits = commits
+        self._under_way: Flush | None = None  # the one flush there may be
+        self._flushed = trio.Event()  # set when it has ended
+        self._is_checkpointing = False  # it is a checkpoint's, and of no use to those who wait for the disk
+        self._was_read_only = log.state.read_only is not None
+        self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
+
+    def note_append(self, size: int) -> None:
+        """Wake the fetches that now have enough."""
+        for waiter in self.waiters:
+            waiter.bytes_wanted -= size
+            if waiter.bytes_wanted <= 0:
+                waiter.wake()
+
+    def note_deleted(self) -> None:
+        """Wake everybody: there is nothing to wait for any more."""
+        self.is_deleted = True
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Have all who wait for records look again."""
+        for waiter in self.waiters:
+            waiter.wake()
+
+    def note_rolled(self, reason: str) -> None:
+        """Count and tell that a new segment was begun."""
+        self._metrics.segments_rolled += 1
+        base_offset = self.log.active.base_offset
+        log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
+
+    def what_is_wrong(self) -> list[str]:
+        """A sentence for an operator about each thing that is wrong here; none when all is well."""
+        state = self.log.state
+        if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
+            return []  # nearly always, and every hello asks each partition
+        name = f"{self.topic}-{self.number}"
+        problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
+        if self.append_failure is not None:
+            problems.append(f"{name} takes no records: {self.append_failure}")
+        problems += [f"{name}: {task} is held up: {reason}" for task, reason in self.problems.items()]
+        problems += [f"{name}: {what}" for what in list(self.findings.values())[:FINDINGS_TOLD_MAX]]
+        problems += [
+            f"{name}: {_damage_in_words(damage)}"
+            for damage in [d for d in state.damaged if d.end_offset > self.log.log_start_offset][:DAMAGES_TOLD_MAX]
+        ]
+        return problems
+
+    async def wait_durable(self, offset: int) -> None:
+        """Return when every record below ``offset`` survives a power cut.
+
+        May be cancelled; a flush that has begun goes on and is taken note of. Raises PartitionReadOnlyError when the
+        disk failed, UnknownTopicError when the topic was deleted meanwhile.
+        """
+        while self.log.durable_end_offset < offset:
+            if self.is_deleted:
+                raise UnknownTopicError(f"topic {self.topic} was deleted", topic=self.topic)
+            if self.log.state.read_only is not None:
+                raise PartitionReadOnlyError(
+                    f"it is not known what reached the disk, because {self.log.state.read_only}",
+                    topic=self.topic,
+                    partition=self.number,
+                    reason=self.log.state.read_only,
+                )
+            under_way = self._under_way
+            if under_way is not None and (self._is_checkpointing or under_way.end_offset >= offset):
+                await self._flushed.wait()
+            else:
+                await self._commits.wait_next(self)
+
+    def want_durable(self) -> Round:
+        """Have everything appended so far synced by the next round; ``wait_durable`` is still needed to have it run."""
+        return self._commits.want(self)
+
+    def begin_flush(self) -> Flush | None:
+        """What a round has to sync, None when there is nothing it can do here. Raises StorageError."""
+        if self._under_way is not None or self.is_deleted or self.log.state.read_only is not None:
+            return None  # who waits for a checkpoint to end asks again then
+        if self.log.durable_end_offset == self.log.log_end_offset:
+            return None
+        flush = self._under_way = self.log.prepare_flush()
+        self._flushed = trio.Event()
+        return flush
+
+    def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
+        """Take note of how a flush ended; what to tell those who wait, if it can be tried again."""
+        if self.is_deleted:
+            flush.release()
+        else:
+            self.log.finish_flush(flush, error)
+            self.note_read_only()
+        self._under_way = None
+        self._flushed.set()
+        if error is None or self.log.state.read_only is not None or self.is_deleted:
+            return None
+        failed = StorageError(f"{self.topic}-{self.number} could not be synced now: {why(error)}; try again")
+        failed.retriable = True
+        return failed
+
+    def note_read_only(self) -> None:
+        """Tell the operator, once, when the log takes no more records."""
+        reason = self.log.state.read_only
+        if reason is not None and not self._was_read_only:
+            self._was_read_only = True
+            log.error("partition_read_only", topic=self.topic, partition=self.number, reason=reason)
+
+    async def checkpoint(self) -> int | None:
+        """Sync closed segments and their indexes; return the offset below which no start need read.
+
+        None when that is not known, because the disk failed or the topic is gone.
+        """
+        wanted = self.log.active.base_offset
+        while True:
+            flush = await self._checkpoint_some()
+            if flush is None or self.log.state.read_only:
+                return None
+            if flush.end_offset >= wanted:
+                return flush.end_offset
+
+    async def _checkpoint_some(self) -> Flush | None:
+        """One flush of a checkpoint, which may stop short of all; None when the topic is gone."""
+        while self._under_way is not None:
+            await self._flushed.wait()
+        if self.is_deleted:
+            return None  # its paths may be another topic's by now
+        flush = self._under_way = self.log.prepare_checkpoint()
+        self._flushed = trio.Event()
+        self._is_checkpointing = True
+        error: OSError | None = UNKNOWN_OUTCOME
+        began = trio.current_time()
+        with trio.CancelScope(shield=True):  # never abandoned, see GroupCommit
+            try:
+                await self._offload.fsync(flush.run)
+                error = None
+            except OSError as failure:
+                error = failure
+            finally:
+                self._metrics.note_flushes(1, trio.current_time() - began)
+                self._is_checkpointing = False
+                failed = self.end_flush(flush, error)
+        if failed is not None:
+            raise failed from error
+        return flush
+
+    @property
+    def can_be_cleaned(self) -> bool:
+        """Whether a round of compaction may begin."""
+        return (
+            self._cleaning is None
+            and self.may_be_cleaned
+            and not self.is_deleted
+            and self.log.state.read_only is None
+            and "compact" in self.log.config.cleanup_policy
+        )
+
+    @property
+    def is_being_cleaned(self) -> bool:
+        """Whether a round of compaction is under way; meanwhile the segments below the active one stay as they are."""
+        return self._cleaning is not None
+
+    @contextmanager
+    def clean(self) -> Iterator[trio.CancelScope]:
+        """Mark a round of compaction; the scope is cancelled when it is not wanted any more."""
+        scope, ended = trio.CancelScope(), trio.Event()
+        self._cleaning = scope, ended
+        try:
+            yield scope
+        finally:
+            self._cleaning = None
+            ended.set()
+
+    async def stop_cleaning(self) -> None:
+        """Let no round of compaction begin, end the one that is under way, and return when it has left."""
+        self.may_be_cleaned = False
+        if self._cleaning is not None:
+            scope, ended = self._cleaning
+            scope.cancel()
+            await ended.wait()
+
+    async def save_state(self) -> None:
+        """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""
+        async with self.maintenance:
+            await self.save_state_held(_just_run)
+
+    async def save_state_held(self, run: Callable[[Callable[[], None]], None]) -> None:
+        """As ``save_state``, for who holds ``maintenance``; ``run`` calls in a thread what does the writing."""
+        write = None if self.is_deleted else self.log.prepare_state()
+        if write is None:
+            return
+        written = False
+        try:
+            await self._offload.maintenance(run, write.run)
+            written = True
+        finally:
+            self.log.finish_state(written=written)
+
+    def placed(self, error: SeglogError) -> SeglogError:
+        """The error with topic and partition among its facts, for whoever reads it far from here."""
+        placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
+        placed.retriable = error.retriable
+        return placed
+
+
+def _just_run(work: Callable[[], None]) -> None:
+    work()
+
+
+def _damage_in_words(damage: DamagedRange) -> str:
+    if damage.start_offset < damage.end_offset:
+        return f"offsets {damage.start_offset} to {damage.end_offset - 1} are {damage.reason}"
+    size = damage.end_position - damage.position
+    return f"{size} bytes at position {damage.position} of segment {damage.segment} hold no record batch"

@@ -1,0 +1,57 @@
+"""The boundary around every background task: what goes wrong with one partition stays with that partition.
+
+``OSError`` and ``StorageError`` mark it (``ping`` tells) until the task succeeds with it again, at its next round. Any
+other exception is a bug: it is logged with its traceback and the task leaves that partition alone until the broker
+restarts. Only what is raised outside the boundary ends the broker.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from seglog_broker.storage.io.os_errors import why
+from seglog_protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from seglog_broker.partitions.partition import Partition
+
+log = structlog.get_logger()
+
+_GIVEN_UP: Final = "a bug stopped it for this partition until the broker is restarted; the log has the traceback"
+
+
+class TaskBoundary:
+    """The boundary of one task, which lives as long as the task."""
+
+    def __init__(self, task: str) -> None:
+        """``task`` is its name, as it stands in the log and in ``ping``."""
+        self.task = task
+        self._given_up: set[Partition] = set()
+
+    async def run(self, partition: "Partition", work: Callable[["Partition"], Awaitable[object]]) -> bool:
+        """Do ``work`` on ``partition`` unless there is no sense in it any more; say whether it succeeded."""
+        if partition in self._given_up or partition.is_deleted:
+            return False
+        try:
+            await work(partition)
+        except (OSError, StorageError) as error:
+            self.note_failure(partition, error)
+        except Exception:
+            if partition.is_deleted:
+                return False  # it went while the task was at it: nobody is interested in how that ended
+            log.exception("task_failed", task=self.task, topic=partition.topic, partition=partition.number)
+            partition.problems[self.task] = _GIVEN_UP
+            self._given_up.add(partition)
+        else:
+            partition.problems.pop(self.task, None)
+            return True
+        return False
+
+    def note_failure(self, partition: "Partition", error: OSError | StorageError) -> None:
+        """Mark a partition whose disk failed the task; logged when it is news."""
+        reason = why(error)
+        if partition.is_deleted or partition.problems.get(self.task) == reason:
+            return
+        partition.problems[self.task] = reason
+        log.warning("task_postponed", task=self.task, topic=partition.topic, partition=partition.number, reason=reason)

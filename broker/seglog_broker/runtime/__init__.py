@@ -1,0 +1,1 @@
+"""What the daemon runs on: threads, logs, metrics, memory for requests, descriptors, signals."""

@@ -1,0 +1,121 @@
+"""The broker's counters: plain numbers that the loop adds to, read by the ``metrics`` api and later by an exporter.
+
+Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and a test holds the two together.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter, thread_time
+
+import trio
+
+from seglog_broker.runtime import logs
+
+
+class Metrics:
+    """Counts since the start. Everything runs on the loop, so adding is just adding."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()  # by api
+        self.request_errors: Counter[str] = Counter()  # by wire code
+        self.appends: Counter[str] = Counter()  # batches, by ack level
+        self.append_bytes = 0
+        self.duplicates = 0  # batches that were in the log already, and not written again
+        self.fetch_bytes = 0
+        self.fetches_waited = 0  # fetches that had to wait for records
+        self.cold_reads = 0  # reads that a seek had to wait for
+        self.fsyncs = 0
+        self.fsync_seconds_max = 0.0
+        self.segments_rolled = 0
+        self.segments_expired = 0
+        self.expired_bytes = 0  # of their .log files
+        self.partitions_recovered = 0
+        self.recovery_bytes = 0  # read for it by processes
+        self.scrubbed_segments = 0
+        self.scrubbed_bytes = 0
+        self.scrub_findings = 0
+        self.scrub_passes = 0
+        self.scrub_pass_ratio = 0.0  # of the pass under way, or of the last one
+        self.scrub_last_pass_ms = 0  # when the last one ended, wall time; 0 before the first
+        self.connections_total = 0
+        self.connections_open = 0
+        self.connections_idle = 0  # closed, because they did nothing for too long
+        self.connections_cut = 0  # because they held something up
+        self.loop_stall_seconds_max = 0.0
+        self.loop_busy_seconds_max = 0.0  # of processor time in one such stretch
+
+    def note_flushes(self, count: int, seconds: float) -> None:
+        """Count flushes that took so long together."""
+        self.fsyncs += count
+        self.fsync_seconds_max = max(self.fsync_seconds_max, seconds)
+
+    def snapshot(self, **more: float) -> dict[str, float]:
+        """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
+        numbers: dict[str, float] = {
+            "append_bytes_total": self.append_bytes,
+            "duplicates_total": self.duplicates,
+            "fetch_bytes_total": self.fetch_bytes,
+            "fetches_waited_total": self.fetches_waited,
+            "cold_reads_total": self.cold_reads,
+            "fsyncs_total": self.fsyncs,
+            "fsync_seconds_max": round(self.fsync_seconds_max, 6),
+            "segments_rolled_total": self.segments_rolled,
+            "segments_expired_total": self.segments_expired,
+            "expired_bytes_total": self.expired_bytes,
+            "partitions_recovered_total": self.partitions_recovered,
+            "recovery_bytes_total": self.recovery_bytes,
+            "scrubbed_segments_total": self.scrubbed_segments,
+            "scrubbed_bytes_total": self.scrubbed_bytes,
+            "scrub_findings_total": self.scrub_findings,
+            "scrub_passes_total": self.scrub_passes,
+            "scrub_pass_ratio": round(self.scrub_pass_ratio, 4),
+            "scrub_last_pass_timestamp_seconds": self.scrub_last_pass_ms / 1000,
+            "log_lines_lost_total": logs.lines_lost(),
+            "connections_total": self.connections_total,
+            "connections_open": self.connections_open,
+            "connections_idle_total": self.connections_idle,
+            "connections_cut_total": self.connections_cut,
+            "loop_stall_seconds": round(self.loop_stall_seconds_max, 6),
+            "loop_busy_seconds": round(self.loop_busy_seconds_max, 6),
+        }
+        for name, counter in (("requests", self.requests), ("appends", self.appends), ("errors", self.request_errors)):
+            numbers |= {f"{name}_{label.lower()}_total": count for label, count in sorted(counter.items())}
+            numbers[f"{name}_total"] = sum(counter.values())
+        return numbers | more
+
+
+class StallWatch(trio.abc.Instrument):
+    """Measures how long the loop works between two looks at the network: while it does, every other client waits.
+
+    Once by the clock, and once as processor time, which says whether the loop had too much to do or too little of the
+    machine. Two calls a turn of the loop, whatever the number of tasks, so it can always be on.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._awake_since: float | None = None
+        self._busy_since = 0.0
+
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
+        """The loop has looked at the network and begins a turn."""
+        self._awake_since = perf_counter()
+        self._busy_since = thread_time()
+
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
+        """The turn is over."""
+        if self._awake_since is not None:
+            metrics = self._metrics
+            metrics.loop_stall_seconds_max = max(metrics.loop_stall_seconds_max, perf_counter() - self._awake_since)
+            metrics.loop_busy_seconds_max = max(metrics.loop_busy_seconds_max, thread_time() - self._busy_since)
+
+
+@contextmanager
+def watch_stalls(metrics: Metrics) -> Iterator[None]:
+    """Measure the loop's stalls within this block."""
+    watch = StallWatch(metrics)
+    trio.lowlevel.add_instrument(watch)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(watch)

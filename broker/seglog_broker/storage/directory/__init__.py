@@ -1,0 +1,1 @@
+"""The log directory: its topics, its partitions, its start and its stop."""

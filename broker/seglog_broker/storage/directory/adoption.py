@@ -1,0 +1,113 @@
+"""Topics taken over from their directories: of a directory that Kafka wrote, or after Kafka had ours in between.
+
+Decisions only, over names and ids; the caller reads them before and writes the registry after.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io.filenames import DELETE_MARKER, PartitionDirectory, partition_directory_name
+
+ADOPTED_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+ADOPTED_NOTE: Final = (
+    "adopted from a directory that Apache Kafka wrote: its configuration is not in there, so this topic keeps "
+    "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
+)
+REMADE_NOTE: Final = (
+    "seglog-topics.json was missing, and with it this topic's configuration: made from its directories, it keeps "
+    "everything (cleanup.policy=delete, retention.ms=-1, retention.bytes=-1)"
+)
+SHARED_NOTE: Final = (
+    "Apache Kafka had the log directory for a while, and may have written, compacted or expired records"
+)
+
+_NAMED_MAX: Final = 10
+"""Partitions that a message lists."""
+
+TopicIds = Mapping[str, Mapping[int, str | None]]
+"""By topic and partition the topic id in ``partition.metadata``, None where there is none that can be read."""
+
+
+def topic_ids(directories: Mapping[str, PartitionDirectory], read_id: Callable[[str], str | None]) -> TopicIds:
+    """What the partition directories say, without those that are marked; ``read_id`` is given a directory's name."""
+    found: dict[str, dict[int, str | None]] = {}
+    for name, (topic, partition, marker) in directories.items():
+        if not marker:
+            found.setdefault(topic, {})[partition] = read_id(name)
+    return found
+
+
+def adopted_topic(
+    name: str, partitions: Mapping[int, str | None], new_id: Callable[[], str], note: str = ADOPTED_NOTE
+) -> Topic:
+    """A topic as its directories have it; partitions whose numbers are not there count."""
+    topic_id = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
+    return Topic(name, topic_id or new_id(), max(partitions) + 1, dict(ADOPTED_CONFIG), [note])
+
+
+def missing_partitions(
+    ids: TopicIds, named: Collection[tuple[str, int]], directories: Iterable[PartitionDirectory]
+) -> list[tuple[str, int]]:
+    """Partitions that a directory of Kafka's speaks of and does not hold.
+
+    Between those there are, or ``named`` in its checkpoints; but not what Kafka was about to delete.
+    """
+    doomed = {(found.topic, found.partition) for found in directories if found.marker == DELETE_MARKER}
+    spoken_of = {(topic, number) for topic, there in ids.items() for number in there} | (set(named) - doomed)
+    counts: dict[str, int] = {}
+    for topic, number in spoken_of:
+        counts[topic] = max(counts.get(topic, 0), number + 1)
+    wanted = {(topic, number) for topic, count in counts.items() for number in range(count)}
+    return sorted(key for key in wanted - doomed if key[1] not in ids.get(key[0], ()))
+
+
+def with_missing(topic: Topic, partition: int) -> Topic:
+    """The topic with a partition that is not in the directory, and begins without records."""
+    note = f"partition {partition} was not in the adopted directory, and began without records"
+    return replace(topic, partitions=max(topic.partitions, partition + 1), notes=[*topic.notes, note])
+
+
+def listed(keys: Collection[tuple[str, int]]) -> str:
+    """Some partitions and how many more."""
+    shown = ", ".join(partition_directory_name(*key) for key in sorted(keys)[:_NAMED_MAX])
+    return shown if len(keys) <= _NAMED_MAX else f"{shown} and {len(keys) - _NAMED_MAX} more"
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """The topics there are after Kafka had the directory, and what is other than before, as sentences."""
+
+    topics: dict[str, Topic]
+    changes: list[str] = field(default_factory=list)
+
+
+def reconcile(known: Mapping[str, Topic], ids: TopicIds, new_id: Callable[[], str]) -> Reconciled:
+    """What Kafka made is taken over, what it deleted is no topic any more; what it left keeps its configuration."""
+    out = Reconciled({})
+    for name, topic in known.items():
+        if name not in ids:
+            out.changes.append(f"topic {name} was deleted: none of its {topic.partitions} partitions is there")
+    for name, there in ids.items():
+        before = known.get(name)
+        found = {topic_id for topic_id in there.values() if topic_id is not None}
+        if before is None:
+            after = adopted_topic(name, there, new_id)
+            out.changes.append(f"topic {name} was created, with {_count(after.partitions)}")
+        elif not found or before.id in found:
+            own = [number for number, topic_id in there.items() if topic_id in {None, before.id}]
+            after = replace(before, partitions=max(before.partitions, *(number + 1 for number in own)))
+            if after.partitions > before.partitions:
+                out.changes.append(f"topic {name} has {_count(after.partitions)}, it had {before.partitions}")
+        elif len(found) == 1:
+            after = adopted_topic(name, there, new_id)
+            out.changes.append(f"topic {name} was deleted and created again, with {_count(after.partitions)}")
+        else:
+            after = before
+        out.topics[name] = after if after.notes else replace(after, notes=[SHARED_NOTE])
+    return out
+
+
+def _count(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"

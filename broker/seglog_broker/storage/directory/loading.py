@@ -1,0 +1,237 @@
+"""Loading the partitions of the log directory: what is served at once, and what is recovered first."""
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from typing import Final
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.directory.core import DirectoryCore, Loading, TopicPartition
+from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
+from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
+from seglog_broker.storage.log.recovery import TailUnreadError
+from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, unread_tail
+from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
+
+RECOVERY_BYTES: Final = 128 * 1024
+"""What the fsyncs of one partition's recovery weigh beside the bytes that are read, however few those are."""
+
+
+class DirectoryLoading(DirectoryCore):
+    """A directory whose partitions come into service, at the start or when they have been recovered."""
+
+    def _load_logs(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
+        self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
+        self._cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
+        if self.report.clean:  # of an unclean one it may be of any earlier time
+            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARK_CHECKPOINT)
+        named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
+        self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
+        jobs: dict[TopicPartition, RecoveryJob] = {}
+        being_made = UnderWay.read(self._fs, self.path)
+        total = sum(topic.partitions for topic in self.registry.topics.values())
+        done = itertools.count()
+        for topic in list(self.registry.topics.values()):
+            try:
+                config = self._config.topic_config(topic.config)
+            except InvalidConfigError as error:
+                self.report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
+                config = self._config.topic_config({})
+            for partition in range(topic.partitions):
+                loading(next(done), total)
+                key = (topic.name, partition)
+                name = filenames.partition_directory_name(*key)
+                try:
+                    is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
+                    if is_new:
+                        if being_made is None or not being_made.has(topic.id, partition):
+                            self._refuse_unless_new(key, is_there=name in found)
+                        # A crash between registry and directories: made now, or made whole.
+                        make_partition(self._fs, self._file(name), topic.id)
+                        self._fs.sync_directory(self.path)
+                    self._check_topic_id(topic, name)
+                    if not is_new:
+                        self._tell_if_state_is_gone(key, name)
+                    if self.report.clean or is_new or self._stopped_clean(key):
+                        self._load_log(key, config, clean=True)
+                    else:
+                        job = self._load_unless_unread(key, config)
+                        if job is not None:
+                            jobs[key] = job
+                except (OSError, SeglogError) as error:
+                    self._note_unopened(key, config, error)
+        self._recover_in_line(jobs, in_line_bytes)
+        without_log = self.report.offline.keys() | self.recovering.keys()
+        if filenames.CREATION_FILE in found and not any(
+            being_made is not None and being_made.has(self.registry.topics[key[0]].id, key[1]) for key in without_log
+        ):
+            self._fs.unlink(self._file(filenames.CREATION_FILE))
+            self._fs.sync_directory(self.path)
+        self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
+        self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
+        there = self.logs.keys() | without_log
+        if not there >= named:
+            # What is said there of a topic that is gone must not be read as said of a later one of that name.
+            self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
+            self.has_stale_checkpoints = True
+            with suppress_no_room():
+                for path, content in self.checkpoints():
+                    write_file_atomically(self._fs, path, content)
+                self.has_stale_checkpoints = False
+
+    def _stopped_clean(self, key: TopicPartition) -> bool:
+        """Whether this partition was closed in order when others were not, and nothing has moved its end since."""
+        end = self._clean_ends.get(key)
+        return end is not None and end == self._recovery_points.get(key, 0)
+
+    def _tell_if_state_is_gone(self, key: TopicPartition, name: str) -> None:
+        """Every stop in order of ours leaves the file there; after another it need not have been written yet."""
+        is_own_stop = self.report.clean and not self.report.kafka_signs and key[0] not in self.report.adopted
+        if is_own_stop and not self._fs.exists(f"{self._file(name)}/{PARTITION_STATE_FILE}"):
+            self.report.problems.append(
+                f"{name}: {PARTITION_STATE_FILE} is gone: which records were deleted or damaged is known only as far "
+                "as other files tell"
+            )
+
+    def _refuse_unless_new(self, key: TopicPartition, *, is_there: bool) -> None:
+        """A directory that is gone, or its files, must not come back empty, unless that is wished for.
+
+        Then the log begins where it had come to at least, so that no offset is given twice.
+        """
+        known = self._recovery_points.get(key, 0)
+        directory = self._file(filenames.partition_directory_name(*key))
+        if not known and (key[0] in self.report.adopted or (is_there and self._fs.list_directory(directory))):
+            return  # of Kafka's, which had written nothing there, or half made by a version that did not note that
+        had = f", and had records up to offset {known - 1}" if known else ""
+        what = "has lost its files" if is_there else "is gone"
+        if self._config.seglog_missing_partitions == "refuse":
+            raise StorageError(
+                f"{directory} {what}{had}: put it back, or have it begin without records with "
+                "--set seglog.missing.partitions=empty"
+            )
+        self._log_starts[key] = max(self._log_starts.get(key, 0), known)
+        self._recovery_points.pop(key, None)
+        self.report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
+
+    def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
+        """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
+        directory = self._file(filenames.partition_directory_name(*key))
+        recovery_point = self._recovery_points.get(key, 0)
+        tail = unread_tail(self._fs, directory, recovery_point)
+        if tail.is_tidy:
+            with contextlib.suppress(TailUnreadError):
+                self._load_log(key, config, clean=False, may_recover=False)
+                return None
+        return self._recovery_job(key, config, tail.size)
+
+    def _recovery_job(self, key: TopicPartition, config: TopicConfig, size: int) -> RecoveryJob:
+        return RecoveryJob(
+            self._file(filenames.partition_directory_name(*key)),
+            size,
+            self._recovery_points.get(key, 0),
+            self._log_starts.get(key, 0),
+            self._cleaned.get(key, 0),
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            producer_expiration_ms=self._config.producer_id_expiration_ms,
+        )
+
+    def _recover_in_line(self, jobs: Mapping[TopicPartition, RecoveryJob], bytes_max: int | None) -> None:
+        """Recover what is small, so that most partitions are served at once; the rest stays, the largest first.
+
+        The last one to be done by several processes is then a small one, and none of them works on alone for long.
+        """
+        used = 0
+        for key, job in sorted(jobs.items(), key=lambda item: item[1].size):
+            used += job.size + RECOVERY_BYTES
+            if bytes_max is not None and used > bytes_max:
+                self.recovering = {key: job} | self.recovering
+                continue
+            try:
+                self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=False)
+            except (OSError, SeglogError) as error:
+                self._note_unopened(key, self.config_of(self.registry.topics[key[0]]), error)
+
+    def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
+        """A partition that only lacks room on the disk is left to be recovered when there is some."""
+        directory = self._file(filenames.partition_directory_name(*key))
+        if is_no_room(error) and self._fs.exists(directory):
+            size = unread_tail(self._fs, directory, self._recovery_points.get(key, 0)).size
+            self.recovering[key] = self._recovery_job(key, config, size)
+        else:
+            self.report.offline[key] = why(error)
+
+    def _load_log(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        may_recover: bool = True,
+        saved_end: int | None = None,
+    ) -> None:
+        log = self._log(key, config)
+        known = self._recovery_points.get(key, 0)
+        try:
+            self.report.opened[key] = opened = log.open(
+                clean=clean,
+                recovery_point=known,
+                high_watermark=self._high_watermarks.get(key),
+                saved_end=saved_end,
+                log_start=self._log_starts.get(key, 0),
+                compacted_before=self._cleaned.get(key, 0),
+                may_recover=may_recover,
+            )
+        except (OSError, SeglogError, TailUnreadError):
+            log.release()
+            raise
+        name = filenames.partition_directory_name(*key)
+        self.report.problems += [f"{name}: {problem}" for problem in opened.problems]
+        log.first_dirty_offset = self._cleaned.get(key)
+        self.logs[key] = log
+        self._recovery_points[key] = min(known, log.log_end_offset)
+
+    def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
+        """Take a partition into service that somebody has recovered; nothing of it is read again.
+
+        OSError or StorageError: it cannot be opened, and is ``recovering`` still.
+        """
+        known = self._recovery_points.get(key, 0)
+        self._recovery_points[key] = min(known, outcome.end_offset)  # where the log is read-only this is all there is
+        try:
+            config = self.config_of(self.registry.topics[key[0]])
+            self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
+        except TailUnreadError as error:
+            raise StorageError(f"{self.recovering[key].directory} has changed since it was recovered") from error
+        log = self.logs[key]
+        del self.recovering[key]
+        name = filenames.partition_directory_name(*key)
+        told = (f"{name}: {problem}" for problem in outcome.problems)
+        self.report.problems += [problem for problem in told if problem not in self.report.problems]
+        self._log_starts.pop(key, None)
+        self._cleaned.pop(key, None)
+        self.producer_ids.note_seen(log.producers.highest_id)
+        if log.state.read_only is None:
+            self.note_recovery_point(key, log.log_end_offset)
+        return log
+
+    def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
+        """A partition that cannot be recovered is offline until the next start."""
+        del self.recovering[key]
+        self.report.offline[key] = reason
+
+    def _check_topic_id(self, topic: Topic, name: str) -> None:
+        """A directory that belongs to another topic of the same name must not be served as this one."""
+        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
+        found = self._adopted_id(name)
+        if found is None:
+            write_file_atomically(self._fs, path, filenames.encode_partition_metadata(topic.id))
+        elif found != topic.id:
+            raise StorageError(f"{path} names topic id {found}, the topic {topic.name} has {topic.id}")

@@ -1,0 +1,81 @@
+"""Making the files of a topic: planned on the loop, done in a thread, taken into service on the loop again.
+
+``seglog-creation.json`` says meanwhile which partitions are being made. A start completes those, and no others: the
+directory of a partition that had been made and is not there has been lost, with its records.
+"""
+
+from typing import Final, NamedTuple
+
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.sealed_json import MalformedJsonError, seal, unseal
+from seglog_broker.storage.log.partition_files import make_partition
+from seglog_broker.storage.log.partition_log import PartitionLog
+
+_VERSION: Final = 1
+_KEYS: Final = frozenset({"version", "topic_id", "first_partition"})
+
+
+class UnderWay(NamedTuple):
+    """Partitions that are being made, or were when a crash came: of one topic, from ``first_partition`` on."""
+
+    topic_id: str
+    first_partition: int
+
+    @classmethod
+    def read(cls, fs: FileSystem, path: str) -> "UnderWay | None":
+        """What the file in the log directory ``path`` says; None without one, or where it makes no sense."""
+        file = f"{path}/{filenames.CREATION_FILE}"
+        if not fs.exists(file):
+            return None
+        try:
+            found = unseal(read_file(fs, file), _KEYS)
+            return cls(str(found["topic_id"]), int(found["first_partition"]))
+        except (MalformedJsonError, KeyError, TypeError, ValueError):
+            return None
+
+    def has(self, topic_id: str, partition: int) -> bool:
+        """Whether this partition is one of them."""
+        return topic_id == self.topic_id and partition >= self.first_partition
+
+    def save(self, fs: FileSystem, path: str) -> None:
+        """Write the file; returns when it survives a power cut."""
+        content = seal({"version": _VERSION, **self._asdict()})
+        write_file_atomically(fs, f"{path}/{filenames.CREATION_FILE}", content)
+
+
+class TopicCreation:
+    """The files of a new topic, or of partitions added to one, from ``first_partition`` on.
+
+    ``run`` makes them, touches nothing shared, and may be called in a thread; again only if none are made.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, topic: Topic, first_partition: int, registry_path: str, registry: bytes
+    ) -> None:
+        self.topic = topic
+        self.first_partition = first_partition
+        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those that are open, see ``DirectoryTopics.opening``
+        self._fs = fs
+        self._path = path
+        self._registry_path = registry_path
+        self._registry = registry
+
+    @property
+    def makes_partitions(self) -> bool:
+        """Whether there is more to it than writing the registry."""
+        return self.first_partition < self.topic.partitions
+
+    def run(self) -> None:
+        """Registry first: after a crash the start completes the directories. OSError: whoever finishes cleans up."""
+        if self.makes_partitions:
+            UnderWay(self.topic.id, self.first_partition).save(self._fs, self._path)
+        write_file_atomically(self._fs, self._registry_path, self._registry)
+        for partition in range(self.first_partition, self.topic.partitions):
+            name = filenames.partition_directory_name(self.topic.name, partition)
+            make_partition(self._fs, f"{self._path}/{name}", self.topic.id)
+        if self.makes_partitions:
+            self._fs.sync_directory(self._path)
+            self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
+            self._fs.sync_directory(self._path)  # before the first record: from then on a directory is not made again

@@ -1,0 +1,135 @@
+"""``seglog-topics.json``: which topics there are, with their ids, partition counts and configuration. It is the truth.
+
+Partition directories are made after an entry is written and completed at the next start; a deletion writes the registry
+first, with the topic's id among ``deleting``, or, on a disk without room for that, renames one directory to a name that
+says it. So a crash at any point leaves either a topic whose directories are
+completed, or directories that are known to be doomed; an unknown one is set aside, never removed. The file
+carries a checksum of itself, because no other file could tell a setting from one in which a bit has turned.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from seglog_broker.storage.io.filenames import deleted_topic_id, is_id, why_invalid_topic
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.sealed_json import seal_members, unseal
+from seglog_protocol.errors import LogDirectoryError
+
+_VERSION: Final = 1
+_encoded = json.dumps
+_KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic; ``config`` holds only what was set for it, as Kafka's texts, ``notes`` what its users should know."""
+
+    name: str
+    id: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class TopicRegistry:
+    """The topics of one log directory, by name. Changes are on disk when ``save`` returns."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self.topics: dict[str, Topic] = {}
+        self.deleting: list[str] = []  # ids of deleted topics whose directories may still be there
+        self._texts: dict[str, tuple[Topic, str]] = {}  # entries as they stand in the file, by name
+        self.kafka_metadata: dict[str, int] | None = None
+        """The files of Kafka's metadata log and their sizes when seglog last looked; None: it never did."""
+
+    def load(self) -> None:
+        """Read the file. Raises LogDirectoryError when it makes no sense: without it nothing can be served rightly."""
+        try:
+            found = unseal(read_file(self._fs, self.path), _KEYS)
+            topics = [Topic(**item) for item in found["topics"]]
+            self.deleting = list(found.get("deleting", ()))
+            self.kafka_metadata = _sizes(found.get("kafka_metadata"))
+            problem = next(filter(None, map(_why_impossible, topics)), None)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            found, topics, problem = {"version": _VERSION}, [], str(error) or type(error).__name__
+        if found.get("version") != _VERSION:
+            problem = f"version {found['version']!r} is not known" if "version" in found else "it has no version"
+        if problem is not None:
+            raise LogDirectoryError(
+                f"{self.path} cannot be understood ({problem}); restore it from a backup, or move it away to have the "
+                "topics adopted from their directories, without their configuration; if you edited it yourself, remove "
+                "the key crc",
+                path=self.path,
+            )
+        self.topics = {topic.name: topic for topic in topics}
+        self._texts = {topic.name: (topic, _text(topic)) for topic in topics}  # now, when no one waits for it
+
+    def take_out_deleted(self, directories: Iterable[str]) -> list[str]:
+        """Take out topics whose deletion is told by the name of one of these, because there was no room to write this.
+
+        Returns those directories, which are to stay until the registry is written.
+        """
+        by_id = {topic.id: topic.name for topic in self.topics.values()}
+        told = [name for name in directories if deleted_topic_id(name) in by_id]
+        for topic_id in dict.fromkeys(filter(None, map(deleted_topic_id, told))):
+            del self.topics[by_id[topic_id]]
+            self.deleting.append(topic_id)
+        return told
+
+    def save(self) -> None:
+        """Replace the file; returns when it survives a power cut."""
+        write_file_atomically(self._fs, self.path, self.content())
+
+    def content(self, *, adding: Topic | None = None) -> bytes:
+        """The whole file, with one topic more, or other, if given; for those who write it elsewhere than ``save``."""
+        topics = {**self.topics, adding.name: adding} if adding else self.topics
+        known = self._texts
+        texts = {}
+        for name in sorted(topics):  # there may be ten thousand, of which one has changed
+            topic, text = topics[name], known.get(name)
+            texts[name] = text if text is not None and text[0] is topic else (topic, _text(topic))
+        self._texts = texts
+        return seal_members(
+            (
+                f'"version": {_VERSION}',
+                f'"topics": {_block("[]", [text for _, text in texts.values()], 2)}',
+                f'"deleting": {_block("[]", map(_encoded, self.deleting), 2)}',
+                f'"kafka_metadata": {"null" if self.kafka_metadata is None else _mapping(self.kafka_metadata, 2)}',
+            )
+        )
+
+
+def _text(topic: Topic) -> str:
+    """The entry of a topic, as JSON. By hand: with line breaks the library's encoder takes ten times as long."""
+    members = (
+        f'"name": {_encoded(topic.name)}',
+        f'"id": {_encoded(topic.id)}',
+        f'"partitions": {topic.partitions}',
+        f'"config": {_mapping(topic.config, 4)}',
+        f'"notes": {_block("[]", map(_encoded, topic.notes), 4)}',
+    )
+    return _block("{}", members, 3)
+
+
+def _mapping(values: Mapping[str, str | int], depth: int) -> str:
+    return _block("{}", [f"{_encoded(key)}: {_encoded(value)}" for key, value in values.items()], depth)
+
+
+def _block(brackets: str, parts: Iterable[str], depth: int) -> str:
+    """JSON parts in brackets, one a line, so many spaces from the left."""
+    separator = ",\n" + " " * depth
+    inside = separator.join(parts)
+    return f"{brackets[0]}{separator[1:]}{inside}\n{' ' * (depth - 1)}{brackets[1]}" if inside else brackets
+
+
+def _sizes(found: Any) -> dict[str, int] | None:
+    return None if found is None else {str(name): int(size) for name, size in found.items()}
+
+
+def _why_impossible(topic: Topic) -> str | None:
+    if why_invalid_topic(topic.name) or not is_id(topic.id) or topic.partitions < 1:
+        return f"the entry of topic {topic.name!r} is not possible"
+    return None

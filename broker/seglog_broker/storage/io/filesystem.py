@@ -1,0 +1,610 @@
+"""The seam: the only module of the storage engine that touches files.
+
+Everything above speaks to a ``FileSystem`` that came in as an argument, so that ``forgetful`` can stand here instead:
+a disk that loses what was never synced, stops after operation N, and fails on demand. The operations are therefore as
+few and as small as they can be, each is one system call, and none retries: ``write_all`` does that for its callers.
+
+Paths are ``str`` with ``/``; positions and sizes are bytes. Every method may raise ``OSError`` with its ``errno``.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat as stat_module
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
+
+from seglog_broker.storage.io.fsync_queue import sync_in_kernel
+
+Buffer = bytes | bytearray | memoryview
+ItemT = TypeVar("ItemT")
+ArgumentTs = TypeVarTuple("ArgumentTs")
+
+BUFFERS_PER_WRITE: Final = 1024
+"""IOV_MAX of Linux and macOS: with more buffers pwritev fails as a whole, so it is given the first of them."""
+
+PAGE_PROBE_INTERVAL: Final = 128 * 1024
+"""Bytes between two probes of ``File.is_cached``: readahead brings pages in by such windows, so one byte speaks for
+its window."""
+
+
+SYNC_THREADS_MAX: Final = 8
+"""Fsyncs side by side where the kernel has no queue for them."""
+
+DIRECTORIES_OPEN_MAX: Final = 32
+"""Directories that are open at a time to be synced."""
+
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""What is made is for the user that runs the broker alone; what is there keeps its mode."""
+
+PAGE_BYTES_MIN: Final = 4096
+"""Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+
+ORPHANS_WAIT_SECONDS: Final = 10.0
+"""How long a start waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
+disk holds them up."""
+
+_ORPHANS_LOOK_SECONDS: Final = 0.005
+
+_PROBE: Final = [bytearray(1)]
+"""What probes read, and nobody looks at."""
+
+
+class FileStat(NamedTuple):
+    """What the storage engine asks of a file."""
+
+    size: int
+    mtime_ms: int
+    is_directory: bool
+
+
+class Inodes(NamedTuple):
+    """Files and directories that a file system can still make, and that it can have in all."""
+
+    free: int
+    total: int
+
+
+class Readable(Protocol):
+    """As much of a File as a seek needs."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Not closed by the garbage collector: whoever opened it closes it."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened under; a later rename does not change it."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for ``sendfile``; valid until ``close``."""
+        ...
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after the other at ``position``; the count may be short."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Return when the bytes, and the size needed to read them back, survive a power cut."""
+        ...
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether [position, position + size) can probably be read without waiting for the disk."""
+        ...
+
+    def no_readahead(self) -> None:
+        """From now on only what is asked for is read from the disk: readahead has to wait where many requests are."""
+        ...
+
+    def bring_in(self, position: int, size: int) -> None:
+        """Ask for [position, position + size) to be read into memory; waits for the request only, not for the bytes."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back. A second close does nothing."""
+        ...
+
+
+class Map(Protocol):
+    """A read-only view of a file's first bytes; ``data`` must not outlive a call: a map with views cannot close."""
+
+    @property
+    def data(self) -> Buffer | mmap.mmap:
+        """The mapped bytes, addressable by ``struct.unpack_from``."""
+        ...
+
+    def close(self) -> None:
+        """Unmap. A second close does nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock; the process that holds it is the only broker on the directory."""
+
+    def is_in_place(self) -> bool:
+        """Whether the file is still found under its path; if not, its directory was removed or replaced."""
+        ...
+
+    def release(self) -> None:
+        """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
+        ...
+
+
+class Hold(Protocol):
+    """A directory that is held, by this process and by every one that inherited ``descriptors``."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """For processes that write into the directory for us; empty where the file system has no such locks."""
+        ...
+
+    def release(self) -> None:
+        """Let go of it here. A second release does nothing."""
+        ...
+
+
+class FileSystem(Protocol):
+    """A file system as the storage engine sees it."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """Open an existing file, or with ``create`` one that may be new; created files are writable."""
+        ...
+
+    def map(self, path: str, size: int) -> Map:
+        """Map the first ``size`` > 0 bytes of a file; ValueError when the file is shorter."""
+        ...
+
+    def stat(self, path: str) -> FileStat:
+        """Size, time of last change, kind; FileNotFoundError when there is nothing."""
+        ...
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set the time of last change, and nothing else, to ``mtime_ms`` (ms since 1970)."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; FileExistsError when it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Move within one file system, replacing a file of that name in one step."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; FileNotFoundError when there is none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and everything below it."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory survive a power cut."""
+        ...
+
+    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+        """``fdatasync`` of them all, side by side where that is quicker; what each failed with."""
+        ...
+
+    def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
+        """``sync_directory`` of them all, likewise."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        ...
+
+    def hold(self, directory: str) -> Hold:
+        """Hold a directory that is locked already, so that no process of an earlier holder writes into it any more.
+
+        Where that one was killed and its processes are about to follow, they are waited for; BlockingIOError when they
+        do not.
+        """
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes an unprivileged writer may still use on the file system that holds ``path``."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """Bytes of the file system that holds ``path``, used or not."""
+        ...
+
+    def inodes(self, path: str) -> Inodes | None:
+        """How many more files the file system that holds ``path`` can have; None where it has no such number."""
+        ...
+
+
+def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every byte of ``buffers`` at ``position``, however short the single counts are; return how many.
+
+    Raises OSError with what was written so far left in the file: only the caller knows where the old end was.
+    """
+    done = file.pwritev(buffers, position)
+    if done == sum(map(len, buffers)):
+        return done  # nearly always
+    rest: list[Buffer] = [*buffers]
+    count = done
+    while True:
+        first = 0
+        while first < len(rest) and count >= len(rest[first]):
+            count -= len(rest[first])
+            first += 1
+        del rest[:first]
+        if not rest:
+            return done
+        rest[0] = memoryview(rest[0])[count:]
+        count = file.pwritev(rest, position + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "a write took no byte and gave no reason", file.path)
+        done += count
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    """The whole of a small file."""
+    file = fs.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
+    """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
+
+    ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten, and
+    that of a failure removed: on a full disk it would hold room that is needed.
+    Without ``sync`` this is true of a crash of the process only: after a power cut the path may hold anything or be
+    absent, which is for content that carries a checksum and can be done without.
+    """
+    temporary = f"{path}.tmp"
+    file = fs.open(temporary, create=True)
+    try:
+        try:
+            file.truncate(0)
+            write_all(file, [content], 0)
+            if sync:
+                file.fdatasync()
+        finally:
+            file.close()
+        fs.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fs.unlink(temporary)
+        raise
+    if sync:
+        fs.sync_directory(parent(path))
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in."""
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+
+
+class _PosixFile:
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def pread(self, size: int, position: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # Linux reads at most 2 GiB a call and may be interrupted between pages
+        got = len(data)
+        while got < size and (data := os.pread(self._descriptor, size - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._descriptor, buffers[:BUFFERS_PER_WRITE], position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def fdatasync(self) -> None:
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+        else:
+            os.fdatasync(self._descriptor)
+
+    def is_cached(self, position: int, size: int) -> bool:
+        if not hasattr(os, "RWF_NOWAIT"):
+            return False
+        last = position + size - 1
+        places = (
+            (last,)
+            if position // PAGE_BYTES_MIN == last // PAGE_BYTES_MIN
+            else (*range(position, last, PAGE_PROBE_INTERVAL), last)
+        )
+        for at in places:
+            try:
+                os.preadv(self._descriptor, _PROBE, at, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True  # this file system cannot tell (overlay, tmpfs on old kernels): assume it is fast
+        return True
+
+    def no_readahead(self) -> None:
+        self._advise(0, 0, "POSIX_FADV_RANDOM")
+
+    def bring_in(self, position: int, size: int) -> None:
+        self._advise(position, size, "POSIX_FADV_WILLNEED")
+
+    def _advise(self, position: int, size: int, advice: str) -> None:
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # a file system that takes no advice
+                os.posix_fadvise(self._descriptor, position, size, getattr(os, advice))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class _PosixMap:
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self._mapped = mapped
+
+    @property
+    def data(self) -> mmap.mmap:
+        return self._mapped
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+_locked_directories: set[tuple[int, int]] = set()
+"""(device, inode) of every lock file this process holds. POSIX record locks do not exclude their own process."""
+
+
+class _PosixLock:
+    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._identity = identity
+
+    def is_in_place(self) -> bool:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # that says nothing about it
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            _locked_directories.discard(self._identity)
+            os.close(descriptor)
+
+
+class _PosixHold:
+    def __init__(self, *descriptors: int) -> None:
+        self.descriptors = descriptors
+
+    def release(self) -> None:
+        descriptors, self.descriptors = self.descriptors, ()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+class PosixFileSystem:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """Open; the descriptor is not inherited by child processes."""
+        flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if create else os.O_RDWR if writable else os.O_RDONLY)
+        return _PosixFile(path, os.open(path, flags, FILE_MODE))
+
+    def map(self, path: str, size: int) -> Map:
+        """Map read-only and shared."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _PosixMap(mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        finally:
+            os.close(descriptor)
+
+    def stat(self, path: str) -> FileStat:
+        """What stat says."""
+        found = os.stat(path)
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """As utimensat(2), which Python cannot tell to leave the time of access alone: it is read first."""
+        os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
+
+    def exists(self, path: str) -> bool:
+        """As stat(2) sees it."""
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Sorted, so that a log opens in the same order everywhere."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """One level only."""
+        os.mkdir(path, DIRECTORY_MODE)
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces a file of the new name in one step."""
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Open descriptors of the file stay usable."""
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Not atomic: what a crash leaves is removed by the next call."""
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """As fsync(2) on the directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+        """Through the kernel's own queue where there is one, else in a few threads."""
+        if len(files) < 2:
+            return [outcome_of(file.fdatasync) for file in files]
+        return _ordinary_rest(sync_in_kernel([file.fileno() for file in files]), files, lambda file: file.fdatasync())
+
+    def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
+        """Through the kernel's queue as well; no more than DIRECTORIES_OPEN_MAX are open at a time."""
+        if len(paths) < 2:
+            return [outcome_of(self.sync_directory, path) for path in paths]
+        codes: list[int | None] = []
+        for first in range(0, len(paths), DIRECTORIES_OPEN_MAX):
+            codes += _sync_directories(paths[first : first + DIRECTORIES_OPEN_MAX])
+        return _ordinary_rest(codes, paths, self.sync_directory)
+
+    def lock(self, path: str) -> Lock:
+        """A whole-file POSIX record lock, the kind Java takes, so that Kafka and seglog exclude each other.
+
+        Closing *any* descriptor of the file would drop it, so this process never opens the file a second time: the set
+        is asked first, by inode.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            known = os.stat(path)
+            if (known.st_dev, known.st_ino) in _locked_directories:
+                raise BlockingIOError(f"this process already holds {path}")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held, found = os.fstat(descriptor), os.stat(path)
+            if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
+                raise BlockingIOError(f"{path} was replaced while it was being locked")
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, PermissionError):  # POSIX lets a held lock answer EACCES as well as EAGAIN
+                raise BlockingIOError(str(error)) from error
+            raise
+        identity = (held.st_dev, held.st_ino)
+        _locked_directories.add(identity)
+        return _PosixLock(path, descriptor, identity)
+
+    def hold(self, directory: str) -> Hold:
+        """As flock(2), whose locks children inherit; POSIX record locks are not inherited."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise
+                time.sleep(_ORPHANS_LOOK_SECONDS)
+            except OSError:  # a file system without such locks
+                os.close(descriptor)
+                return _PosixHold()
+            else:
+                return _PosixHold(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """As statvfs(3): what is left for an unprivileged writer."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """As statvfs(3)."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
+
+    def inodes(self, path: str) -> Inodes | None:
+        """As statvfs(3); btrfs and others say 0 of 0, for they make them as they go."""
+        found = os.statvfs(path)
+        return Inodes(found.f_favail, found.f_files) if found.f_files else None
+
+
+def _sync_directories(paths: Sequence[str]) -> list[int | None]:
+    """As ``sync_in_kernel``; one that cannot be opened is left for the ordinary way, which says why."""
+    opened: list[int | None] = []
+    try:
+        for path in paths:
+            try:
+                opened.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            except OSError:
+                opened.append(None)
+        descriptors = [descriptor for descriptor in opened if descriptor is not None]
+        codes = iter(sync_in_kernel(descriptors, data_only=False))
+        return [None if descriptor is None else next(codes) for descriptor in opened]
+    finally:
+        for descriptor in opened:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _ordinary_rest(
+    codes: Sequence[int | None], items: Sequence[ItemT], sync: Callable[[ItemT], None]
+) -> list[OSError | None]:
+    """The outcomes for ``items``, after ``sync`` of those for which the kernel's queue did nothing."""
+    outcomes = [
+        OSError(code, os.strerror(code), getattr(item, "path", item)) if code else None
+        for code, item in zip(codes, items, strict=True)
+    ]
+    rest = [number for number, code in enumerate(codes) if code is None]
+    if rest:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
+
+        with ThreadPoolExecutor(SYNC_THREADS_MAX) as threads:
+            found = threads.map(lambda number: outcome_of(sync, items[number]), rest)
+            for number, outcome in zip(rest, found, strict=True):
+                outcomes[number] = outcome
+    return outcomes
+
+
+def outcome_of(call: Callable[[*ArgumentTs], None], *arguments: *ArgumentTs) -> OSError | None:
+    """What ``call(*arguments)`` failed with, None when it did not."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,62 @@
+"""Flushes: the system calls that make a log durable, made ready on the loop, run in a thread."""
+
+import errno
+from collections.abc import Sequence
+from itertools import islice
+
+from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.io.handle_pool import Lease
+
+
+class LogDirectoryGoneError(OSError):
+    """What was written and synced is found under no name any more."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOENT, "the log directory was removed or replaced while the broker was running")
+
+
+class Flush:
+    """The system calls that make a log durable up to ``end_offset``; run once, alone or with others.
+
+    It holds leases on the files and touches nothing of the log.
+    """
+
+    def __init__(self, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int) -> None:
+        self._fs = fs
+        self.leases = leases
+        self.directory = directory  # whose names are synced too, or None
+        self.end_offset = end_offset
+        self.files_are_synced = False
+
+    def run(self) -> None:
+        """Return when everything is on the disk. OSError: what was reached is unknown, now and for ever.
+
+        Unless ``files_are_synced``: then only the directory is in doubt.
+        """
+        [error] = run_flushes(self._fs, [self])
+        if error is not None:
+            raise error
+
+    def release(self) -> None:
+        """Give the files back, whatever happened."""
+        for lease in self.leases:
+            lease.release()
+
+
+def run_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+    """Run many flushes side by side; what each failed with. May be called in a thread.
+
+    Directories follow when the files are on the disk, and only those of which all files are.
+    """
+    outcomes = iter(fs.sync_files([lease.resource for flush in flushes for lease in flush.leases]))
+    errors: list[OSError | None] = []
+    for flush in flushes:
+        failed = [error for error in islice(outcomes, len(flush.leases)) if error is not None]
+        flush.files_are_synced = not failed
+        errors.append(failed[0] if failed else None)
+    named = [(number, flush.directory) for number, flush in enumerate(flushes) if flush.files_are_synced]
+    directories = [(number, directory) for number, directory in named if directory is not None]
+    synced = fs.sync_directories([directory for _, directory in directories])
+    for (number, _), error in zip(directories, synced, strict=True):
+        errors[number] = error
+    return errors

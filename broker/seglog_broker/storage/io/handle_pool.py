@@ -1,0 +1,292 @@
+"""Open files and maps, leased: nothing is closed, evicted or forgotten while somebody still uses it.
+
+A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
+steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
+eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
+one. The pool holds at most ``limit`` open things, those of writers included: before it opens another one it closes the
+one that is unused for longest. Only if all of them are leased at the same time it holds more, up to ``EXCESS_MAX``, and
+``excess`` says how many.
+"""
+
+import errno
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from seglog_broker.storage.io.filesystem import File, FileSystem, Map, Readable, parent
+from seglog_broker.storage.io.os_errors import NO_RESOURCES
+
+HANDLES_MAX_DEFAULT: Final = 512
+
+EXCESS_MAX: Final = 64
+"""Opened beyond the limit while everything is leased; then it is as if the process had no descriptor left. It must not
+come to that: others need some, too."""
+
+STOP_EXCESS: Final = 6
+"""A segment with its indexes, a snapshot of its producers, and two more."""
+
+READ_AHEAD_BYTES: Final = 128 * 1024
+"""Read in at a time where a seek met cold bytes: what follows is what it, or the fetch behind it, reads next."""
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+ResourceT = TypeVar("ResourceT", bound=_Closable)
+
+
+class _Handle(Generic[ResourceT]):
+    __slots__ = ("forgotten", "home", "leases", "path", "resource", "retired", "writable")
+
+    def __init__(
+        self, home: "dict[str, _Handle[ResourceT]]", path: str, resource: ResourceT, *, writable: bool
+    ) -> None:
+        self.home = home  # the pool's files or its maps
+        self.path = path
+        self.resource = resource
+        self.writable = writable
+        self.leases = 0
+        self.retired = False  # no longer found by its path: the last lease closes it
+        self.forgotten = False  # because that path is not this file's any more
+
+
+class Lease(Generic[ResourceT]):
+    """A promise that ``resource`` stays open until ``release``, or until the ``with`` block ends."""
+
+    __slots__ = ("_handle", "_pool", "resource")
+
+    def __init__(self, pool: "HandlePool", handle: _Handle[ResourceT]) -> None:
+        self._pool = pool
+        self._handle: _Handle[ResourceT] | None = handle
+        self.resource = handle.resource
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the path has been forgotten since: the file was renamed, removed or replaced."""
+        return self._handle is not None and self._handle.forgotten
+
+    def release(self) -> None:
+        """Give the resource back. A second release does nothing."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._pool._released(handle)  # noqa: SLF001 - a lease is part of its pool
+
+    def __enter__(self) -> ResourceT:
+        return self.resource
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+class ColdReadError(Exception):
+    """Bytes [position, position + size) of ``path`` are not in memory, and now is no time to wait for the disk.
+
+    Nothing has changed: bring them into memory, from a thread, and ask again.
+    """
+
+    def __init__(self, path: str, position: int, size: int) -> None:
+        super().__init__(path, position, size)
+        self.path = path
+        self.position = position
+        self.size = size
+
+
+class _WarmFile:
+    """A File that reads only what is in memory already; ColdReadError for the rest."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.path = file.path
+
+    def pread(self, size: int, position: int) -> bytes:
+        if not self._file.is_cached(position, size):
+            raise ColdReadError(self.path, position, max(size, READ_AHEAD_BYTES))
+        return self._file.pread(size, position)
+
+
+class RecordsWantedError(Exception):
+    """A look-up by timestamp would have to go through the records of a large batch: ``size`` bytes at ``position``.
+
+    ``question`` names batch, timestamp and offset; the answer is to be put into ``OnlyWarm.found`` under it.
+    """
+
+    def __init__(self, path: str, position: int, size: int, question: tuple[int, ...]) -> None:
+        super().__init__(path)
+        self.path = path
+        self.position = position
+        self.size = size
+        self.question = question
+
+
+class TurnWantedError(Exception):
+    """A look-up has done as much as goes in one turn of the loop. Asked again, it goes on from there."""
+
+
+class OnlyWarm:
+    """Within ``with pool.only_warm:`` a seek raises ColdReadError instead of waiting for the disk. Not to be nested.
+
+    RecordsWantedError, too, instead of going through the records of a large batch, unless ``found`` has the answer, and
+    TurnWantedError where it would have to walk far. Within ``with pool.only_warm.waiting():`` only the last two.
+    """
+
+    __slots__ = ("found", "is_on", "may_wait")
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.may_wait = False
+        self.found: dict[tuple[int, ...], tuple[int, int, int] | None] = {}
+
+    def __enter__(self) -> None:
+        self.is_on = True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.is_on = False
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For where it is no use to read in what is cold: the disk is waited for."""
+        self.may_wait = True
+        try:
+            with self:
+                yield
+        finally:
+            self.may_wait = False
+
+
+class HandlePool:
+    """The open files and maps of one broker.
+
+    Without ``readahead`` files are read as asked for: so on a loop, which must not wait until the device takes more.
+    """
+
+    def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT, *, readahead: bool = True) -> None:
+        self._fs = fs
+        self._limit = limit
+        self._excess_max = EXCESS_MAX
+        self._readahead = readahead
+        self._files: dict[str, _Handle[File]] = {}
+        self._maps: dict[str, _Handle[Map]] = {}
+        self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
+        self._retired_open = 0  # retired ones that somebody still leases
+        self.only_warm = OnlyWarm()
+
+    def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
+        """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
+        writable = writable or create
+        handle = self._files.get(path)
+        if handle is not None and writable and not handle.writable:
+            self._retire(self._files, path)
+            handle = None
+        if handle is None:
+            file = self._opened(lambda: self._fs.open(path, create=create, writable=writable))
+            if not self._readahead:
+                file.no_readahead()
+            handle = self._files[path] = _Handle(self._files, path, file, writable=writable)
+        return self._leased(handle)
+
+    def for_seeking(self, file: File) -> Readable:
+        """The file as a seek may read it now."""
+        return _WarmFile(file) if self.only_warm.is_on and not self.only_warm.may_wait else file
+
+    def lease_map(self, path: str, size: int) -> Lease[Map]:
+        """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
+        handle = self._maps.get(path)
+        if handle is None:
+            if self.only_warm.is_on and not self.only_warm.may_wait:
+                with self.lease(path) as file:
+                    if not file.is_cached(0, size):
+                        raise ColdReadError(path, 0, size)
+            mapped = self._opened(lambda: self._fs.map(path, size))
+            handle = self._maps[path] = _Handle(self._maps, path, mapped, writable=False)
+        return self._leased(handle)
+
+    def forget(self, path: str) -> None:
+        """Close what is open at ``path``, at once or when its last lease ends; the next lease opens anew."""
+        self._retire(self._files, path, forgotten=True)
+        self._retire(self._maps, path, forgotten=True)
+
+    def forget_map(self, path: str) -> None:
+        """Close the map of ``path``, because its file is about to change."""
+        self._retire(self._maps, path)
+
+    def forget_in(self, *directories: str) -> None:
+        """Forget every path in these directories, because they are about to be renamed or removed."""
+        gone = frozenset(directories)
+        for path in [path for path in (*self._files, *self._maps) if parent(path) in gone]:
+            self.forget(path)
+
+    def limit_to(self, limit: int, excess_max: int) -> None:
+        """Hold at most ``limit``, and while all are leased ``excess_max`` more: the process may open no more files.
+
+        Neither is made larger than it is.
+        """
+        self._limit, self._excess_max = min(self._limit, limit), min(self._excess_max, excess_max)
+        self._shrink(self._limit)
+
+    def make_room_for_stop(self) -> None:
+        """Allow for some more in excess: where all are leased by writers, a stop could not sync the first log."""
+        self._excess_max += STOP_EXCESS
+
+    def close(self) -> None:
+        """Forget everything."""
+        for path in [*self._files, *self._maps]:
+            self.forget(path)
+
+    @property
+    def open_count(self) -> int:
+        """Files and maps that are open, leased or not, forgotten or not."""
+        return len(self._files) + len(self._maps) + self._retired_open
+
+    @property
+    def excess(self) -> int:
+        """By how many of them the limit is exceeded, because all are leased; 0 when it is not."""
+        return max(0, self.open_count - self._limit)
+
+    def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
+        """Open something, with room made for it; where the process has no descriptor left, with as much as there is."""
+        self._shrink(self._limit - 1)
+        if self.excess >= self._excess_max:
+            raise OSError(errno.EMFILE, f"all {self.open_count} open segment files and index maps are in use")
+        try:
+            return open_it()
+        except OSError as error:
+            if error.errno not in NO_RESOURCES or not self._idle:
+                raise
+        self._shrink(0)
+        return open_it()
+
+    def _shrink(self, limit: int) -> None:
+        """Close what nobody uses until ``limit`` are open."""
+        while self._idle and self.open_count > limit:
+            oldest = next(iter(self._idle))
+            self._retire(oldest.home, oldest.path)
+
+    def _leased(self, handle: _Handle[ResourceT]) -> Lease[ResourceT]:
+        self._idle.pop(handle, None)
+        handle.leases += 1
+        return Lease(self, handle)
+
+    def _retire(self, handles: dict[str, _Handle[ResourceT]], path: str, *, forgotten: bool = False) -> None:
+        handle = handles.pop(path, None)
+        if handle is not None:
+            handle.retired = True
+            handle.forgotten = forgotten
+            if handle.leases == 0:
+                self._idle.pop(handle, None)
+                handle.resource.close()
+            else:
+                self._retired_open += 1
+
+    def _released(self, handle: _Handle[ResourceT]) -> None:
+        handle.leases -= 1
+        if handle.leases:
+            return
+        if handle.retired:
+            self._retired_open -= 1
+            handle.resource.close()
+            return
+        self._idle[handle] = None
+        self._shrink(self._limit)

@@ -1,0 +1,186 @@
+"""What a batch must be before it is appended: judged by its header and checksum, never by its records.
+
+Nothing is decompressed and no record is touched, except where the topic asks for it: a compacted topic needs a key in
+every record, and ``message.timestamp.before.max.ms`` needs every timestamp looked at. Both then walk the records
+lazily, with bounded decompression, and name the first bad one by its index: on the loop for a small batch that opens to
+little, else in a process beside it (``record_checker``). Source: Kafka's LogValidator.
+"""
+
+from typing import Final, NamedTuple
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
+from seglog_protocol.errors import (
+    CorruptBatchError,
+    CorruptRecordError,
+    DecompressedTooLargeError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    UnsupportedMagicError,
+)
+from seglog_protocol.record_batch import (
+    BATCH_LENGTH_MIN,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    parse_header,
+    rewrite_log_append_time,
+    verify_crc,
+)
+from seglog_protocol.records import iter_records
+
+_LONG_MAX: Final = 2**63 - 1
+_CODEC_MAX: Final = int(max(Codec))
+
+
+class RecordRules(NamedTuple):
+    """What a topic asks of each record: a key, a timestamp (ms) from ``earliest`` on.
+
+    ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit.
+    """
+
+    needs_key: bool
+    earliest: int | None
+    before_max_ms: int
+
+
+def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
+    """What a topic asks of each record of a batch that comes now, None when its header is enough."""
+    needs_key = "compact" in config.cleanup_policy
+    before_max_ms = config.message_timestamp_before_max_ms
+    checks_time = before_max_ms != _LONG_MAX and config.message_timestamp_type != "LogAppendTime"
+    if not needs_key and before_max_ms == _LONG_MAX:
+        return None
+    return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms)
+
+
+def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
+    """The header of the one whole batch that ``batch`` must be; its records are for ``check_records``.
+
+    Raises CorruptBatchError where bytes were damaged on the way, and InvalidRecordError, UnsupportedMagicError,
+    MessageTooLargeError or InvalidTimestampError where the sender's batch is not acceptable.
+    """
+    size = len(batch)
+    if size > config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send less at once",
+            size=size,
+            limit=config.max_message_bytes,
+        )
+    if size > MAGIC_POSITION and batch[MAGIC_POSITION] != MAGIC:
+        magic = batch[MAGIC_POSITION]
+        raise UnsupportedMagicError(
+            f"the batch has magic {magic}, only Kafka's format {MAGIC} is accepted"
+            + (": the producer is older than Kafka 0.11, update it" if magic < MAGIC else ""),
+            magic=magic,
+        )
+    if size < HEADER_SIZE:
+        raise CorruptBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
+    header = parse_header(batch)
+    if header.batch_length < BATCH_LENGTH_MIN or header.size > size:
+        raise CorruptBatchError(
+            f"the batch says it has {header.batch_length + LOG_OVERHEAD} bytes, {size} were sent for it"
+        )
+    if header.size < size:
+        raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
+    if not verify_crc(batch, 0, header):
+        raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged on the way, send it again")
+    _check_attributes(header)
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"the batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}: "
+            "the delta must be one less than a count above 0"
+        )
+    if header.producer_id < NO_PRODUCER_ID:
+        raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
+    _check_timestamps(header, config, now_ms)
+    return header
+
+
+def stamp(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[BatchHeader, int]:
+    """(header, append time): on a LogAppendTime topic the batch takes the broker's time, in place; else -1."""
+    if config.message_timestamp_type != "LogAppendTime":
+        return header, NO_TIMESTAMP
+    rewrite_log_append_time(batch, 0, now_ms)
+    return parse_header(batch), now_ms
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    attributes = header.attributes
+    if 0 <= attributes <= _CODEC_MAX:
+        return
+    if attributes & CODEC_MASK > _CODEC_MAX:
+        raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {_CODEC_MAX}")
+    if attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidTimestampError("the batch is marked as LogAppendTime: that is for the broker to say")
+    if attributes & CONTROL_BIT:
+        raise InvalidRecordError("control batches are written by the broker only")
+    if attributes & TRANSACTIONAL_BIT:
+        raise InvalidRecordError("the batch belongs to a transaction; there are none yet, send it without")
+    raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
+
+
+def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    if header.max_timestamp == NO_TIMESTAMP or config.message_timestamp_type == "LogAppendTime":
+        return
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp < header.base_timestamp:
+        raise InvalidTimestampError(
+            f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
+            f"{header.base_timestamp}",
+            timestamp=header.max_timestamp,
+        )
+    if header.max_timestamp > latest:
+        raise InvalidTimestampError(
+            f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
+            f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
+            timestamp=header.max_timestamp,
+        )
+
+
+def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
+    """``check_records`` where that takes a moment only; False, and nothing said, where it would take longer."""
+    if header.size > RECORDS_IN_LINE_BYTES:
+        return False
+    try:
+        check_records(header, batch, rules, RECORDS_IN_LINE_BYTES)
+    except InvalidRecordError as error:
+        if isinstance(error.__cause__, DecompressedTooLargeError):
+            return False
+        raise
+    return True
+
+
+def check_records(
+    header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> None:
+    """Raise InvalidRecordError or InvalidTimestampError, naming the first record that the topic does not accept.
+
+    Or when the records cannot be read, or open to more than ``size_limit`` bytes.
+    """
+    earliest = rules.earliest
+    try:
+        for index, record in enumerate(iter_records(header, batch, size_limit=size_limit)):
+            if rules.needs_key and record.key is None:
+                raise InvalidRecordError(f"record {index} has no key, which a compacted topic needs", record=index)
+            if earliest is not None and record.timestamp != NO_TIMESTAMP and record.timestamp < earliest:
+                raise InvalidTimestampError(
+                    f"record {index} has timestamp {record.timestamp}, the topic allows at most "
+                    f"message.timestamp.before.max.ms = {rules.before_max_ms} before now",
+                    record=index,
+                    timestamp=record.timestamp,
+                )
+    except CorruptRecordError as error:
+        raise InvalidRecordError(f"the batch's records cannot be read: {error.message}") from error

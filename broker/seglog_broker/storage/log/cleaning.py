@@ -1,0 +1,170 @@
+"""Compaction as a log sees it: what can be cleaned, the job for it, and cleaned segments in the place of theirs."""
+
+import sys
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.compaction.swap import SegmentSwap
+from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
+from seglog_broker.storage.io.os_errors import storage_error, why
+from seglog_broker.storage.log.damage import LogWithDamage
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol import segment_files as names
+from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
+
+LOOKS_A_TURN: Final = 200
+"""Segments looked into for a time that is not in memory, before others get their turn."""
+
+
+class _InTurns:
+    """The segments of a log for ``find_cleanable``, which may have to look into all of them.
+
+    After so many looks: TurnWantedError. They are not made again when it is asked again: what they found is in memory.
+    """
+
+    def __init__(self, segments: SegmentList, only_warm: OnlyWarm, looked_into: set[tuple[int, str]]) -> None:
+        """``looked_into`` outlives this: looks that need no turn any more, whatever they found."""
+        self.bases = segments.bases
+        self.size_between = segments.size_between
+        self._segments = segments
+        self._only_warm = only_warm
+        self._looked_into = looked_into
+        self._looks = 0
+
+    def __getitem__(self, number: int) -> "_Looked":
+        return _Looked(self, self._segments[number])
+
+    def note_look(self, base_offset: int, what: str) -> None:
+        """Before a segment is looked into; TurnWantedError if others are to have their turn before."""
+        if (base_offset, what) in self._looked_into:
+            return
+        if self._looks == LOOKS_A_TURN and self._only_warm.is_on:
+            raise TurnWantedError
+        self._looks += 1
+        self._looked_into.add((base_offset, what))
+
+
+class _Looked(NamedTuple):
+    """One of them."""
+
+    among: _InTurns
+    segment: Segment
+
+    @property
+    def largest_timestamp(self) -> int:
+        """As that of the segment."""
+        if not self.segment.is_time_known:
+            self.among.note_look(self.segment.base_offset, "largest")
+        return self.segment.largest_timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        """As that of the segment."""
+        if not self.segment.is_first_time_known:
+            self.among.note_look(self.segment.base_offset, "first")
+        return self.segment.first_timestamp
+
+
+class LogCleaning(LogWithDamage):
+    """A log that can be compacted; the work itself is done elsewhere, see ``compaction``."""
+
+    def find_cleanable(self) -> Cleanable:
+        """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
+        found = find_cleanable(
+            _InTurns(self._segments, self._handles.only_warm, self._looked_into),
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            checkpoint=self.first_dirty_offset,
+            tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        self._looked_into.clear()
+        return found
+
+    def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
+        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        below = bisect_left(self._bases, cleanable.until_offset)
+        damaged = {segment.base_offset: tuple(segment.damaged) for segment in self._segments.known()}
+        threads = max(1, broker.log_cleaner_threads)
+        rate = broker.log_cleaner_io_max_bytes_per_second / threads
+        return CleaningJob(
+            self.directory,
+            tuple(SourceSegment(base, damaged.get(base, ())) for base in self._bases[:below]),
+            tuple(self._bases[below:]),
+            first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
+            upper_bound=cleanable.until_offset,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=self.config.delete_retention_ms,
+            segment_bytes=self.config.segment_bytes,
+            segment_index_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            map_bytes=broker.log_cleaner_dedupe_buffer_size // threads,
+            map_load_factor=broker.log_cleaner_io_buffer_load_factor,
+            decompressed_batch_bytes_max=DECOMPRESSED_BATCH_BYTES_MAX,
+            producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            bytes_per_second=rate if rate < sys.float_info.max / threads else None,
+            dry_run=dry_run,
+        )
+
+    def note_compacted(self, before: int) -> None:
+        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        self.state.compacted_before = max(self.state.compacted_before, before)
+        self._state_unsaved = True
+
+    def finish_cleaning(self, result: CleaningResult) -> None:
+        """Take note of a round whose segments are all in their places."""
+        self.first_dirty_offset = result.first_dirty
+        cleaner = self.state.cleaner
+        cleaner.last_run_ms = self._clock.now_ms()
+        cleaner.bytes_before = sum(group.bytes_before for group in result.groups)
+        cleaner.bytes_after = sum(group.bytes_after for group in result.groups)
+        cleaner.keyless_dropped += result.keyless
+        cleaner.tombstones_due_ms = result.tombstones_due_ms
+        self._state_unsaved = True
+
+    def note_cleaner_error(self, reason: str | None) -> None:
+        """Remember how the last round ended: why it failed, None if it did not."""
+        if self.state.cleaner.last_error != reason:
+            self.state.cleaner.last_error = reason
+            self._state_unsaved = True
+
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        """
+        first = bisect_left(self._bases, swap.base_offset)
+        behind = first + len(swap.sources)
+        sources = self._segments[first:behind]
+        assert tuple(self._bases[first:behind]) == swap.sources, "the log has changed under a round of compaction"
+        for segment in sources:
+            segment.forget()
+        try:
+            swap.install()
+        except OSError as error:
+            raise storage_error(
+                f"compacted files could not be put in place in {self.directory}: {why(error)}", error
+            ) from error
+        existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        cleaned = self._segment(swap.base_offset, existing)
+        self._segments.replace(first, behind, cleaned)
+        kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
+        self.state.damaged = [*kept, *damaged]
+        for damage in damaged:
+            self._take_note_of(damage)
+        for base in swap.sources:
+            self.state.rolls.pop(base, None)
+        with suppress(OSError):  # a start removes what is out of place
+            self._snapshots.drop(swap.sources[1:])
+        self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
+        self._state_unsaved = True
+        return DoomedSegments(self._fs, self.directory, swap.sources)

@@ -1,0 +1,59 @@
+"""Segments that have left their log: set aside under the suffix ``.deleted``, removed some time later.
+
+The two steps are apart so that whoever is reading finishes, and so that a mistake can be undone by hand for a while.
+After a crash a start removes what carries the suffix. Source: storage-format §1.4 and §7.
+"""
+
+from collections.abc import Sequence
+
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_protocol import segment_files as names
+
+
+class DoomedSegments:
+    """Files of some segments of one directory, and the producer snapshots at their bases.
+
+    Both methods may be called in a thread, and again after an error.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offsets: Sequence[int], *, sync_survivors: bool = False
+    ) -> None:
+        """``base_offsets`` in the order in which the names are to change; nobody opens the files by name any more.
+
+        With ``sync_survivors`` the names of those that stay are on the disk before any of these changes, so that no
+        power cut leaves a directory without a segment.
+        """
+        self.directory = directory
+        self.base_offsets = tuple(base_offsets)
+        self.is_set_aside = False  # a start cannot find them under their names any more, not even after a power cut
+        self._fs = fs
+        self._sync_survivors = sync_survivors
+
+    def set_aside(self) -> None:
+        """Give every file the suffix ``.deleted``, a segment's ``.log`` first; returns when that is on the disk."""
+        if self.is_set_aside:
+            return
+        if self._sync_survivors:
+            self._fs.sync_directory(self.directory)
+        for path in self._paths():
+            if self._fs.exists(path):
+                self._fs.rename(path, f"{path}{names.DELETED_SUFFIX}")
+        self._fs.sync_directory(self.directory)
+        self.is_set_aside = True
+
+    def remove(self) -> int:
+        """Remove what was set aside; return the bytes that were in it."""
+        freed = 0
+        for path in (f"{path}{names.DELETED_SUFFIX}" for path in self._paths()):
+            if self._fs.exists(path):
+                freed += self._fs.stat(path).size
+                self._fs.unlink(path)
+        return freed
+
+    def _paths(self) -> list[str]:
+        return [
+            f"{self.directory}/{names.segment_file_name(base, suffix)}"
+            for base in self.base_offsets
+            for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT_SUFFIX)
+        ]

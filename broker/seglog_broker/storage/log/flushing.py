@@ -1,0 +1,156 @@
+"""Durability: what of a log is to be synced, made ready on the loop, and what follows when it was or could not be."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import File
+from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError
+from seglog_broker.storage.io.handle_pool import Lease
+from seglog_broker.storage.io.os_errors import NO_RESOURCES, storage_error, why
+from seglog_broker.storage.log.state import LogWithState
+from seglog_broker.storage.segment.segment import DerivedFile, Segment
+from seglog_protocol.errors import OutOfResourcesError, StorageError
+
+SEGMENTS_PER_FLUSH_MAX: Final = 32
+"""Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
+
+
+class LogFlushing(LogWithState):
+    """A log that knows how far it survives a power cut."""
+
+    def prepare_flush(self) -> Flush:
+        """What must be synced so that everything appended so far survives a power cut.
+
+        Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened. Raises StorageError, with
+        everything as it was, when a file cannot be opened. Where very many segments are to be synced, those are the
+        oldest ones, and the result's ``end_offset`` says how far it goes.
+        """
+        dirty: list[Segment] = []
+        for segment in reversed(self._segments):
+            if segment.is_dirty:
+                dirty.append(segment)
+            elif segment.base_offset <= self.durable_end_offset:
+                break
+        dirty.reverse()
+        return _with_what_can_be_opened(
+            lambda segments_max: self._flush_of(*_first_of(dirty, self.log_end_offset, segments_max))
+        )
+
+    def finish_flush(self, flush: Flush, error: OSError | None) -> None:
+        """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
+        flush.release()
+        self._is_flushing = False
+        if error is not None and flush.files_are_synced and error.errno in NO_RESOURCES:
+            # Only opening the directory takes a descriptor. That is tried again.
+            self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
+        elif error is not None:
+            # The file of the mark would go to whoever is in the directory's place now.
+            self.mark_read_only(f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError))
+        elif self.state.read_only is None:  # after a failure a success proves nothing
+            self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
+            self.active.rest()
+
+    def flush(self) -> None:
+        """Sync now, in line. Raises StorageError when it fails."""
+        while self._run_flush(self.prepare_flush()) < self.log_end_offset:
+            pass
+
+    def _run_flush(self, flush: Flush) -> int:
+        try:
+            flush.run()
+        except OSError as error:
+            self.finish_flush(flush, error)
+            raise StorageError(f"{self.directory} could not be synced: {why(error)}") from error
+        self.finish_flush(flush, None)
+        return flush.end_offset
+
+    def prepare_checkpoint(self) -> Flush:
+        """What must be synced so that no start need read below the result's ``end_offset``.
+
+        That is closed segments with their indexes, up to the base of the active one. For the caller the same rules hold
+        as for ``prepare_flush``.
+        """
+        closed = [segment for segment in self._segments.known() if segment is not self.active]
+        return self._prepare_deep_flush(closed, self.active.base_offset)
+
+    def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
+        if self._indexes_unsaved:
+            for segment in segments:
+                segment.save_indexes()
+                if segment is not self.active:
+                    segment.checksum.save()
+            self._indexes_unsaved = False
+        return _with_what_can_be_opened(
+            lambda segments_max: self._deep_flush_of(segments, end_offset, segments_max=segments_max)
+        )
+
+    def _deep_flush_of(self, segments: Sequence[Segment], end_offset: int, *, segments_max: int) -> Flush:
+        unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
+        unsynced, end_offset = _first_of(unsynced, end_offset, segments_max)
+        snapshots = [offset for offset in self._snapshots.unsynced if offset <= end_offset]
+        if len(snapshots) > segments_max:
+            end_offset = snapshots[segments_max]
+            del snapshots[segments_max:]
+        paths = self._snapshots.paths(snapshots)
+        flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
+        for path in paths:
+            self._handles.forget(path)  # nobody else opens it, and it may be removed
+        self._snapshots.note_synced(snapshots)
+        return flush
+
+    def _flush_of(
+        self,
+        segments: Sequence[Segment],
+        end_offset: int,
+        *,
+        with_derived: bool = False,
+        others: Sequence[str] = (),
+    ) -> Flush:
+        assert not self._is_flushing, "one flush of a log at a time"
+        derived: list[DerivedFile] = []
+        if with_derived:
+            derived = [file for segment in segments for file in segment.derived_files if file.is_dirty]
+            segments = [segment for segment in segments if segment.is_dirty]
+        leases: list[Lease[File]] = []
+        try:
+            for path in (*(segment.log_path for segment in segments), *(file.path for file in derived), *others):
+                leases.append(self._handles.lease(path))  # noqa: PERF401 - those before a failure are given back
+        except OSError as error:
+            for lease in leases:
+                lease.release()
+            raise storage_error(f"{self.directory} could not be synced: {why(error)}", error) from error
+        for segment in segments:
+            segment.is_dirty = False
+        for file in derived:
+            file.is_dirty = False
+        self._is_flushing = True
+        return Flush(self._fs, leases, self._take_dirty_directory(), end_offset)
+
+    def _take_dirty_directory(self) -> str | None:
+        directory = self.directory if self._directory_is_dirty else None
+        self._directory_is_dirty = False
+        return directory
+
+    def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
+        """``Segment.replace_indexes``, with their names to be synced by the next checkpoint."""
+        self._directory_is_dirty = True
+        segment.replace_indexes(suffixes)
+
+
+def _first_of(segments: list[Segment], end_offset: int, segments_max: int) -> tuple[list[Segment], int]:
+    """As many of the oldest as are synced at a time, and the offset up to which they go."""
+    if len(segments) <= segments_max:
+        return segments, end_offset
+    return segments[:segments_max], segments[segments_max].base_offset
+
+
+def _with_what_can_be_opened(make: Callable[[int], Flush]) -> Flush:
+    """``make(segments_max)`` for as many segments as there are descriptors for; OutOfResourcesError if for none."""
+    segments_max = SEGMENTS_PER_FLUSH_MAX
+    while True:
+        try:
+            return make(segments_max)
+        except OutOfResourcesError:
+            if segments_max == 1:
+                raise
+            segments_max //= 2

@@ -1,0 +1,101 @@
+"""Leader epochs: which stretch of a log was written under which start of the broker, so that a reused offset shows.
+
+An ordered map epoch -> start offset, both strictly rising, kept in ``leader-epoch-checkpoint`` of the partition. The
+epoch starts at 0 and rises by one at every start that was not clean; the new entry is on disk before the first append,
+so (epoch, offset) is never handed out twice.
+"""
+
+from typing import Final, NamedTuple
+
+from seglog_broker.storage.io.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    MalformedCheckpointError,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_protocol.segment_files import OFFSET_MAX
+
+EPOCH_MAX: Final = 2**31 - 1
+"""The highest epoch that fits the header of a batch."""
+
+_UNKNOWN: Final = -1
+
+
+class EpochEntry(NamedTuple):
+    """From ``start_offset`` on, batches carry ``epoch``, until the next entry."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The map and its file. Changes stay in memory until ``save``."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+        self.entries: list[EpochEntry] = []
+        self.problem: str | None = None  # why the file was not taken, or None
+        self._saved: list[EpochEntry] | None = None
+
+    def load(self) -> None:
+        """Read the file; a malformed one counts as empty and is named in ``problem``."""
+        self.entries, self._saved = [], None
+        if not self._fs.exists(self._path):
+            return
+        try:
+            for epoch, start in decode_checkpoint(read_file(self._fs, self._path), 2):
+                self.assign(int(epoch), int(start))
+        except ValueError as error:
+            self.entries, self.problem = [], str(error)
+            return
+        self._saved = list(self.entries)
+
+    def save(self) -> None:
+        """Write the file if anything changed; returns when it survives a power cut."""
+        if self.entries != self._saved:
+            write_file_atomically(self._fs, self._path, encode_checkpoint(self.entries))
+            self._saved = list(self.entries)
+
+    @property
+    def latest(self) -> int:
+        """The highest epoch, or -1 when there is none."""
+        return self.entries[-1].epoch if self.entries else _UNKNOWN
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that ``epoch`` begins at ``start_offset``; entries that contradict it, at the tail, go."""
+        if not (0 <= epoch <= EPOCH_MAX and 0 <= start_offset <= OFFSET_MAX):
+            raise MalformedCheckpointError(f"epoch {epoch} at offset {start_offset}: there is no such epoch or offset")
+        if self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset:
+            return
+        while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].start_offset >= start_offset):
+            self.entries.pop()
+        self.entries.append(EpochEntry(epoch, start_offset))
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Drop entries that start at or above ``offset``; a negative one is ignored."""
+        if offset >= 0:
+            self.entries = [entry for entry in self.entries if entry.start_offset < offset]
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Of the entries that start at or below ``offset`` keep only the last, starting there."""
+        below = [entry for entry in self.entries if entry.start_offset <= offset]
+        if below:
+            self.entries = [EpochEntry(below[-1].epoch, offset), *self.entries[len(below) :]]
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch under which ``offset`` was written, or -1."""
+        epochs = [entry.epoch for entry in self.entries if entry.start_offset <= offset]
+        return epochs[-1] if epochs else _UNKNOWN
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """(the highest epoch at or below ``epoch``, where it ends), or (-1, -1) when nothing is known of it."""
+        if epoch < 0 or not self.entries or epoch > self.latest:
+            return (_UNKNOWN, _UNKNOWN)
+        if epoch == self.latest:
+            return (epoch, log_end)
+        if epoch < self.entries[0].epoch:
+            return (epoch, self.entries[0].start_offset)
+        at = max(number for number, entry in enumerate(self.entries) if entry.epoch <= epoch)
+        return (self.entries[at].epoch, self.entries[at + 1].start_offset)

@@ -1,0 +1,60 @@
+"""The files of a partition's directory before there is any record: made, and found half made."""
+
+import errno
+
+from seglog_broker.storage.io.filenames import (
+    PARTITION_METADATA_FILE,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs
+from seglog_protocol import segment_files as names
+
+
+def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
+    """Make the directory of a new partition with everything an empty log has; returns when its files are on the disk.
+
+    The caller syncs the directory above. What an earlier attempt left is completed. ``partition.metadata`` comes last:
+    without it the directory is not yet a partition, see ``make_is_incomplete``.
+    """
+    if not fs.exists(directory):
+        fs.make_directory(directory)
+    elif PARTITION_METADATA_FILE in fs.list_directory(directory):
+        found = decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+        if found != topic_id:
+            raise FileExistsError(errno.EEXIST, f"it belongs to an earlier topic, {found}", directory)
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        fs.open(f"{directory}/{names.segment_file_name(0, suffix)}", create=True).close()
+    epochs = LeaderEpochs(fs, directory)
+    epochs.assign(0, 0)
+    epochs.save()
+    write_file_atomically(fs, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+
+
+def empty_directory(fs: FileSystem, directory: str) -> None:
+    """Remove what is in a directory, if it is there; the directory itself stays."""
+    if not fs.exists(directory):
+        return
+    for name in fs.list_directory(directory):
+        path = f"{directory}/{name}"
+        if fs.stat(path).is_directory:
+            fs.remove_tree(path)
+        else:
+            fs.unlink(path)
+
+
+def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
+    """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
+    if fs.exists(f"{directory}/{PARTITION_METADATA_FILE}"):
+        return False  # told without a look at the names, of which there may be very many
+    found = fs.list_directory(directory)
+    return not any(
+        base > 0 or fs.stat(f"{directory}/{name}").size for name in found if (base := log_base(name)) is not None
+    )
+
+
+def log_base(name: str) -> int | None:
+    """The base offset of the segment whose ``.log`` has this name; None for every other file."""
+    parsed = names.parse_segment_file_name(name)
+    return parsed[0] if parsed is not None and parsed[1] == names.LOG_SUFFIX else None

@@ -1,0 +1,217 @@
+"""Reading a log: from an offset to a range of batches, from a timestamp to an offset."""
+
+from bisect import bisect_right
+from typing import Final
+
+from seglog_broker.storage.log.damage import LogWithDamage
+from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.segment import FoundTimestamp
+from seglog_broker.storage.segment.tail_cache import TailRange
+from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+
+VERIFIED_BYTES_MAX: Final = 1024 * 1024
+"""Held against checksums on the loop for one reader: about a millisecond. A larger batch is proven whole."""
+
+PROVEN_MAX: Final = 64
+"""Places remembered where a reader met a hole that turned out to be one."""
+
+
+class LogReading(LogWithDamage):
+    """A log that is read, anywhere between its start and its end."""
+
+    def read(self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False) -> LogSlice | None:
+        """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
+
+        With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
+        one batch fits. With ``verify`` every batch is held against its checksum and its neighbours first; without, that
+        is done where what was found looks odd. Raises what ``seek`` raises.
+        """
+        if verify:
+            bytes_max = min(bytes_max, VERIFIED_BYTES_MAX)
+        elif self.log_start_offset <= offset:
+            try:
+                near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
+                if near is not None:
+                    return self.slice_near_end(near) if near.end > near.position else None
+            except OSError as error:
+                raise self._unreadable(self.active, error) from error
+        while (place := self.seek(offset)) is not None:
+            number, found = place
+            segment = self._segments[number]
+            try:
+                end = segment.boundary_at_most(found.position, bytes_max)
+                if end <= found.position:
+                    if not min_one:
+                        return None
+                    end = found.end
+                if end == segment.size and number + 1 < len(self._bases):
+                    segment.check_end(self._bases[number + 1])
+                if verify or self._is_odd(number, found, offset):
+                    flaw = segment.find_flaw(offset, found, end if verify else found.end, self._end_of(number))
+                    if flaw is not None:
+                        self._measure(number, flaw)
+                        continue
+                    self._note_proven(found, offset)
+                return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
+            except CorruptRecordError as error:
+                self._measure(number, error)  # behind what was found: from now on a slice ends before it
+            except OSError as error:
+                raise self._unreadable(segment, error) from error
+        return None
+
+    def _is_odd(self, number: int, found: LocatedBatch, offset: int) -> bool:
+        """Whether the batch found for ``offset`` may be there because a header, its own or another, is wrong.
+
+        Headers are walked without a look at checksums, which leave out the offset anyway. A batch that begins where it
+        was asked for and ends where the next one begins is what it seems to be, or its reader finds its checksum wrong
+        and asks again. One that reaches into the next has a wrong offset, also where it is the one that was asked for.
+        """
+        base, following = found.header.base_offset, found.header.next_offset
+        if self._proven.get(offset) == base:
+            return False
+        behind = self._segments[number].base_behind(found, self._end_of(number))
+        if behind is not None and behind < following:
+            return True
+        if base == offset:
+            return False
+        if base < offset:
+            return behind is not None and self._is_unexplained(following, behind)
+        return self._is_unexplained(offset, base)
+
+    def _is_unexplained(self, start: int, end: int) -> bool:
+        """Whether neither compaction nor what is known to be lost explains that [start, end) holds no record."""
+        return end > max(start, self.state.compacted_before) and not any(
+            d.start_offset <= start and end <= d.end_offset for d in self.state.damaged
+        )
+
+    def _end_of(self, number: int) -> int:
+        """Where the next segment begins, or the log ends."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+
+    def _note_proven(self, found: LocatedBatch, offset: int) -> None:
+        """That batch is sound, and it is what there is for ``offset``."""
+        while len(self._proven) >= PROVEN_MAX:
+            del self._proven[next(iter(self._proven))]
+        self._proven[offset] = found.header.base_offset
+
+    def slice_near_end(self, near: TailRange) -> LogSlice:
+        """What the active segment just found, leased. OSError when its file cannot be opened."""
+        return LogSlice(self.active.lease(), near.position, near.end - near.position, near.start_offset)
+
+    def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
+        """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
+
+        Raises OffsetOutOfRangeError with the valid range before any file is touched, and CorruptRecordError naming the
+        range when ``offset`` lies in a damaged one.
+        """
+        self.check_offset(offset)
+        if trace is not None:
+            trace.segments = len(self._segments)
+        if offset == self.log_end_offset:
+            if trace is not None:
+                trace.why_segment = "the offset is the end of the log: nothing is looked up, a fetch waits"
+            return None
+        first = bisect_right(self._bases, offset) - 1
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            if trace is not None:
+                trace.segment, trace.passed_over = segment.base_offset, number - first
+                trace.why_segment = (
+                    f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
+                    if number == first
+                    else f"the segment before it ends below {offset}, so the next one follows"
+                )
+                if segment.remembers(offset):
+                    trace.why_segment += (
+                        "; a fetch goes there at once, for where that batch begins is remembered: "
+                        "what follows is how it is found without that"
+                    )
+            found = self._find_in(number, offset, trace)
+            if found is not None:
+                return number, found
+        if trace is not None:
+            trace.note_nothing_found(f"no batch from {offset} to the end of the log is left")
+        return None
+
+    def _find_in(self, number: int, offset: int, trace: SeekTrace | None) -> LocatedBatch | None:
+        segment = self._segments[number]
+        while True:
+            damage = next((d for d in segment.damaged if d.start_offset <= offset < d.end_offset), None)
+            if damage is not None:
+                raise self._damage_error(damage)
+            try:
+                return segment.find(offset, trace)
+            except CorruptRecordError as error:
+                self._measure(number, error, trace)  # known from now on; elsewhere, the scan steps over it
+            except OSError as error:
+                raise self._unreadable(segment, error) from error
+
+    def check_offset(self, offset: int) -> None:
+        """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            start, end = self.log_start_offset, self.log_end_offset
+            reason, words = "beyond_end", "beyond the end of the log"
+            if offset < start and self.state.log_start_reason == "truncated":
+                reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
+            elif offset < start and self.state.log_start_reason == "missing":
+                reason, words = "missing", f"below the start of the log, the records before {start} are missing"
+            elif offset < start:
+                reason, words = "expired", f"below the start of the log, the records before {start} have expired"
+            left = f"records {start} to {end - 1} can be read, and the next one will be {end}"
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is {words}: {left if start < end else f'the log is empty, its end is {end}'}",
+                requested=offset,
+                earliest=start,
+                latest=end,
+                reason=reason,
+            )
+
+    def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
+        """The first record, in offset order, with a timestamp at or after ``timestamp`` (ms); None when there is none.
+
+        Segments whose largest timestamp lies below are passed over by their closing time entry alone. Unlike Kafka, a
+        segment without timestamps is passed over too, whatever its file's modification time.
+        """
+        if trace is not None:
+            trace.segments = len(self._segments)
+        first = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            try:
+                largest = self._find_max_in(number, trace)
+                if largest < timestamp:
+                    continue
+                if trace is not None:
+                    trace.segment, trace.passed_over = segment.base_offset, number - first
+                    trace.why_segment = (
+                        f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {largest}, "
+                        f"is at or after {timestamp}"
+                    )
+                found = self._find_timestamp_in(number, timestamp, trace)
+            except OSError as error:
+                raise self._unreadable(segment, error) from error
+            if found is not None:
+                if trace is not None:
+                    trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
+                return found
+        if trace is not None:
+            trace.passed_over = len(self._segments) - first
+            trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
+        return None
+
+    def _find_max_in(self, number: int, trace: SeekTrace | None) -> int:
+        while True:
+            try:
+                return self._segments[number].find_max_timestamp(trace).timestamp
+            except CorruptRecordError as error:
+                self._measure(number, error, trace)
+
+    def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
+        while True:
+            try:
+                next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+                return self._segments[number].find_timestamp(timestamp, self.log_start_offset, next_base, trace)
+            except CorruptRecordError as error:
+                self._measure(number, error, trace)  # from now on the scan steps over it

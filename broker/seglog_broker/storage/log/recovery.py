@@ -1,0 +1,249 @@
+"""Opening a partition directory: tidy what a crash left, then read what was not known to be safe.
+
+Nothing good is ever thrown away. Only a provably torn *tail* is cut: no valid batch lies behind it, and no offset in it
+was known to be on the disk. Other bytes that are no batch are damage: they are kept, and the offsets they stood for are
+reported and never given out again. A later segment is never deleted because an earlier one is damaged. This is where we
+differ from Kafka on purpose, see docs/STORAGE.md.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import FileSystem, outcome_of
+from seglog_broker.storage.log.leader_epochs import LeaderEpochs
+from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.segment.batch_verifier import LogVerifier
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol import segment_files as names
+
+PROGRESS_BYTES: Final = 4 * 1024 * 1024
+"""How much is read between two words of progress."""
+
+Progress = Callable[[int], None]
+"""Told now and then how many bytes of the log have been read since it was last told."""
+
+
+class TailUnreadError(Exception):
+    """A log cannot be opened before what follows its recovery point has been read."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What reading a log after an unclean stop found."""
+
+    next_offset: int | None = None  # behind the last good batch, and behind damage at the end; None without either
+    fresh_base: int | None = None  # the last segment's end is damaged or missing: the log goes on in one with this base
+    first_base: int = 0  # of the first segment that was read
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    damaged: list[DamagedRange] = field(default_factory=list)
+    sync_error: OSError | None = None  # what was kept could not be synced: nobody knows what the disk holds
+
+
+def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> list[str]:
+    """Finish or undo what a crash interrupted; return the names that are left.
+
+    ``.deleted`` files go. ``.cleaned`` files are unfinished compactions and go, with every ``.swap`` file from the
+    smallest of their bases on, for their set is not complete. Other ``.swap`` files replace the originals they were
+    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone; those behind the last segment
+    tell that there was one more, and stay for ``remove_without_log``. A ``clean`` stop has lost no name, and
+    it is known where the log ended.
+    """
+    found = fs.list_directory(directory)
+    parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
+    first_cleaned = min(
+        (base for base, suffix in parsed.values() if suffix.endswith(names.CLEANED_SUFFIX)), default=names.OFFSET_MAX
+    )
+    swaps = [name for name in found if name.endswith(names.SWAP_SUFFIX) and name in parsed]
+    undone = [name for name in swaps if parsed[name][0] >= first_cleaned]
+    for name in undone:
+        fs.unlink(f"{directory}/{name}")
+    if undone:
+        fs.sync_directory(directory)  # before the .cleaned files go: without them these would pass for complete
+    if not clean:
+        _finish_renames(fs, directory, parsed)
+    passing = [n for n in found if n.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX))]
+    passing = _with_rests(parsed, passing)
+    for name in passing:
+        fs.unlink(f"{directory}/{name}")
+    undone_names = set(undone)
+    swaps = [name for name in swaps if name not in undone_names]
+    if swaps:
+        _finish_swaps(fs, directory, swaps)
+    if passing or swaps or undone or not clean:  # a directory with very many names is listed once where that will do
+        found = fs.list_directory(directory)
+        parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
+    with_log = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    last = names.OFFSET_MAX if clean else max(with_log, default=names.OFFSET_MAX)
+    alone = {
+        name
+        for name, (base, suffix) in parsed.items()
+        if base not in with_log and base < last and suffix in names.SEGMENT_SUFFIXES
+    }
+    for name in sorted(alone):
+        fs.unlink(f"{directory}/{name}")
+    return [name for name in found if name not in alone] if alone else found
+
+
+def remove_without_log(fs: FileSystem, directory: str, found: Iterable[str], bases: Collection[int]) -> None:
+    """Remove files of segments whose log is gone; ``found`` are the names there were, ``bases`` those of the log."""
+    for name in found:
+        parsed = names.parse_segment_file_name(name)
+        if parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES and parsed[0] not in bases:
+            fs.unlink(f"{directory}/{name}")
+
+
+def _with_rests(parsed: Mapping[str, tuple[int, str]], passing: Sequence[str]) -> list[str]:
+    """``passing``, behind what kept its name of segments whose log was being removed: that log tells them apart."""
+    logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"} - logs
+    return [n for n, (base, suffix) in parsed.items() if base in aside and suffix in names.SEGMENT_SUFFIXES] + [
+        *passing
+    ]
+
+
+def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
+    """Let complete compaction output take the place of its sources, whichever step the crash was at."""
+    suffix = f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"
+    logs = [name for name in swaps if name.endswith(suffix)]
+    if logs:
+        low = min(int(name.removesuffix(suffix)) for name in logs)
+        high = max(_next_offset_of_file(fs, f"{directory}/{name}", int(name.removesuffix(suffix))) for name in logs)
+        for name in fs.list_directory(directory):
+            segment = names.parse_segment_file_name(name)
+            if segment is not None and low <= segment[0] < high and not name.endswith(names.SWAP_SUFFIX):
+                fs.unlink(f"{directory}/{name}")
+    for name in swaps:
+        fs.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(names.SWAP_SUFFIX)}")
+    fs.sync_directory(directory)
+
+
+def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[int, str]]) -> None:
+    """Remove what a compacted segment replaced, where a power cut kept its new name and lost the end of an old one.
+
+    The names of a swap change between two syncs of the directory, and no file system promises in which order they
+    arrive. Only a segment that took the place of another has its base twice, plain and ``.deleted``; what begins within
+    its offsets was one of its sources.
+    """
+    logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
+    aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"}
+    removed = False
+    for low in sorted(logs & aside):
+        high = _next_offset_of_file(fs, f"{directory}/{names.segment_file_name(low, names.LOG_SUFFIX)}", low)
+        for name, (base, suffix) in parsed.items():
+            if low < base < high and suffix in names.SEGMENT_SUFFIXES and fs.exists(f"{directory}/{name}"):
+                fs.unlink(f"{directory}/{name}")
+                removed = True
+    if removed:
+        fs.sync_directory(directory)  # before the .deleted files go, which tell that there was a swap
+
+
+def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
+    """The offset behind the last good batch; compaction keeps damaged bytes, so there may be some before it."""
+    highest = base_offset + names.RELATIVE_OFFSET_MAX
+    file = fs.open(path)
+    try:
+        verifier = BatchVerifier(file, file.size())
+        position, next_offset = 0, base_offset
+        while position < verifier.size:
+            found = verifier.at_or_behind(position, next_offset, highest)
+            if found is None:
+                break
+            position, next_offset = found.end, found.header.next_offset
+        return next_offset
+    finally:
+        file.close()
+
+
+class LogRecovery:
+    """Reads segments in order, rebuilds their indexes from the good batches, and cuts what ``LogVerifier`` says."""
+
+    def __init__(
+        self,
+        epochs: LeaderEpochs,
+        *,
+        compacted_before: int = 0,
+        held_end: int = 0,
+        is_exact: bool = False,
+        known: Sequence[DamagedRange] = (),
+        on_batch: Callable[[Segment, LocatedBatch], None] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """``on_batch`` gets every valid batch, in order; the others are for ``LogVerifier``."""
+        self._epochs = epochs
+        self._on_batch = on_batch
+        self._progress = progress
+        self._compacted_before = compacted_before
+        self._verifier = LogVerifier(
+            compacted_before=compacted_before, held_end=held_end, is_exact=is_exact, known=known
+        )
+        self._told = 0  # position in the segment that is being read, up to which ``progress`` knows
+        self.report = RecoveryReport()
+
+    def run(self, segments: Sequence[Segment]) -> RecoveryReport:
+        """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
+        report, verifier = self.report, self._verifier
+        report.first_base = segments[0].base_offset
+        for segment, behind in zip(segments, [*segments[1:], None], strict=True):
+            segment.release()
+            segment.damaged = []
+            segment.rebuild_indexes(self._batches(segment, None if behind is None else behind.base_offset))
+            report.scanned_bytes += segment.size
+            self._tell_progress(segment.size)
+        verifier.finish()
+        report.next_offset, report.fresh_base = verifier.next_offset, verifier.fresh_base
+        self._note_what_was_met(segments)
+        for segment in segments:
+            for torn in verifier.torn:
+                if torn.log is segment:
+                    report.cut_bytes += segment.cut(torn.position)
+                    segment.rebuild_indexes()
+        for segment in segments:
+            with segment.lease() as file:
+                report.sync_error = outcome_of(file.fdatasync) or report.sync_error
+            segment.is_dirty = False
+        return report
+
+    def _batches(self, segment: Segment, following: int | None) -> Iterator[LocatedBatch]:
+        """The valid batches of the segment, each noted before it is yielded."""
+        self._told = 0
+        for found in self._verifier.batches(segment, following):
+            header = found.header
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            if self._on_batch is not None:
+                self._on_batch(segment, found)
+            yield found
+            if found.end - self._told >= PROGRESS_BYTES:
+                self._tell_progress(found.end)
+
+    def _tell_progress(self, position: int) -> None:
+        """The segment has been read up to ``position``."""
+        if self._progress is not None and position > self._told:
+            self._progress(position - self._told)
+        self._told = position
+
+    def _note_what_was_met(self, segments: Sequence[Segment]) -> None:
+        """Where compaction has been at work a missing record cannot be told from a compacted one."""
+        by_base = {segment.base_offset: segment for segment in segments}
+        for lost in self._verifier.met:
+            if lost.reason == "damaged":
+                by_base[lost.segment].damaged.append(lost)
+                self.report.damaged.append(lost)
+            elif lost.end_offset > self._compacted_before:
+                start = max(lost.start_offset, self._compacted_before)
+                self.report.damaged.append(replace(lost, start_offset=start))
+
+
+def settle_checksum(segment: Segment) -> None:
+    """Have the checksum of a closed segment that was just read speak of what is there, and not of what was.
+
+    One that fits in size is believed: if it does not fit the bytes, that is for a check to tell.
+    """
+    said = segment.checksum.read()
+    if said is None or said.size != segment.size or segment.damaged:
+        segment.checksum.begin(segment.measure())
+        segment.checksum.save()
+    segment.checksum.is_dirty = True  # whoever wrote it may not have lived to sync it

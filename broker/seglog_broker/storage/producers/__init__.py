@@ -1,0 +1,1 @@
+"""What is known of idempotent producers, and the files that keep it across restarts."""

@@ -1,0 +1,92 @@
+"""``seglog-producer-ids.json``: ids for idempotent producers, none of which is ever given twice.
+
+The file says up to where ids have been taken, in blocks: one is written before the first id of it is given, so that a
+crash costs what was left of a block and nothing else. Source: Kafka's ProducerIdsBlock.
+"""
+
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.io.sealed_json import seal, unseal
+from seglog_protocol.errors import LogDirectoryError, PolicyViolationError
+
+BLOCK_SIZE: Final = 1_000
+"""Ids that one write of the file makes ready: about twenty bytes for so many new producers."""
+
+_VERSION: Final = 1
+_LONG_MAX: Final = 2**63 - 1
+
+
+class IdBlock:
+    """The next block, to be written; ``run`` may be called in a thread, and again after an error."""
+
+    def __init__(self, fs: FileSystem, path: str, start: int) -> None:
+        self.start = start
+        self.end = start + BLOCK_SIZE
+        self._fs = fs
+        self._path = path
+
+    def run(self) -> None:
+        """Return when nobody gives these ids any more, not even after a power cut."""
+        write_file_atomically(self._fs, self._path, seal({"version": _VERSION, "next": self.end}))
+
+
+class ProducerIds:
+    """The producer ids of one log directory. One owner; one block at a time is written."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._next = self._end = 0  # ready to be given: [next, end)
+        self.is_recorded = False
+        """Whether a file speaks of every id ever given, also of those in logs that nobody has read yet."""
+
+    def load(self, *, highest_seen: int) -> None:
+        """Read the file, if there is one; ``highest_seen`` is the highest id in any log, -1 for none.
+
+        Raises LogDirectoryError when the file makes no sense.
+        """
+        start = 0
+        if self._fs.exists(self._path):
+            start = self._read()
+            self.is_recorded = True
+        self._next = self._end = max(start, highest_seen + 1)
+
+    def _read(self) -> int:
+        try:
+            found = unseal(read_file(self._fs, self._path), {"version", "next"})
+            version, start = found["version"], found["next"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._malformed(str(error)) from error
+        if version != _VERSION or not isinstance(start, int) or not 0 <= start <= _LONG_MAX:
+            raise self._malformed(f"version {version!r}, next {start!r}")
+        return start
+
+    def _malformed(self, problem: str) -> LogDirectoryError:
+        return LogDirectoryError(
+            f"{self._path} cannot be understood ({problem}); restore it from a backup, or move it away to have ids "
+            "begin above those in the logs",
+            path=self._path,
+        )
+
+    def note_seen(self, producer_id: int) -> None:
+        """An id was met in a log that could not be read before: none up to it is given from now on."""
+        if producer_id >= self._next:
+            self._next = self._end = max(self._end, producer_id + 1)
+
+    def take(self) -> int | None:
+        """An id that nobody had before; None: a block is to be written first, see ``next_block``."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def next_block(self) -> IdBlock:
+        """The block to be written, then handed to ``add``. PolicyViolationError: there are no more."""
+        if self._end > _LONG_MAX - BLOCK_SIZE:
+            raise PolicyViolationError("every producer id has been given")
+        return IdBlock(self._fs, self._path, self._end)
+
+    def add(self, block: IdBlock) -> None:
+        """The block is on the disk."""
+        self._next, self._end = block.start, block.end

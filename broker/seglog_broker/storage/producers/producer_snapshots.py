@@ -1,0 +1,315 @@
+"""A partition's producer snapshots: ``<offset>.snapshot`` is what was known of every producer below ``<offset>``.
+
+One is taken at each roll, at each load and when the log is closed; a start reads the newest and replays the batches
+behind it. A snapshot does not say when its producers were last seen, so after a start they count as seen when it was
+written, by its file's modification time, and those of replayed batches as seen now.
+
+A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay stand in for it. What
+must not happen is that one outlives the batches it tells of, for then a batch that is gone would pass for a repetition;
+so names removed for that reason are gone from the disk, a power cut later too, before the call returns.
+Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    EndMarker,
+    MalformedSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+
+
+class ReplayedBatch(NamedTuple):
+    """A batch of the log; ``marker`` as ``ProducerState.apply_replayed`` wants it."""
+
+    header: BatchHeader
+    marker: EndMarker | None = None
+
+
+Replay = Callable[[int, int], Iterable[ReplayedBatch]]
+"""Called with (start, end): the valid batches of the log that hold offsets of [start, end), in order.
+
+Damaged ranges are passed over. It reads headers only, and the one record of control batches.
+"""
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """How the state came about: for the log, and for the transaction index."""
+
+    snapshot: int | None = None  # offset of the one that was read, or None
+    corrupt: list[int] = field(default_factory=list)  # offsets of those that could not be
+    expired: int = 0  # producers of it that had been quiet for too long
+    replayed: int = 0  # batches
+    aborted: list[AbortedTransaction] = field(default_factory=list)  # transactions that ended in them
+
+
+class ProducerSnapshots:
+    """The snapshot files of one partition directory, and ``state``, which they bring back.
+
+    Every method may raise OSError. ``state`` is then whole, but after ``load`` and ``truncate`` it may lack batches.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, state: ProducerState) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.state = state
+        self.offsets: list[int] = []
+        """Of the snapshots there are, rising."""
+        self._log_start = 0
+        self._names_changed = False  # a removal that a power cut could still undo
+        self._unsynced: dict[int, None] = {}  # snapshots that no fsync has covered
+
+    def load(
+        self,
+        names: Iterable[str],
+        segment_bases: Sequence[int],
+        *,
+        log_start: int,
+        log_end: int,
+        recovered_from: int | None,
+        now_ms: int,
+        replay: Replay,
+    ) -> LoadReport:
+        """Find out what is known of producers at the start of a log, and take a snapshot of it at ``log_end``.
+
+        ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
+        otherwise the offset below which the log is known to be what it was: what a snapshot above it tells of may be
+        gone. After a clean stop without any snapshot, which only a directory has that was written before there were
+        any, nothing is known and nothing is read.
+        """
+        self._find(names, segment_bases, log_start)
+        if recovered_from is None and not self.offsets:
+            for offset in (*segment_bases[-2:], log_end):
+                self.state.restart(offset)
+                self.take(offset)
+            self._sync_names()
+            return LoadReport()
+        believed_end = log_end if recovered_from is None else min(log_end, recovered_from)
+        return self._reload(segment_bases, log_end, believed_end, now_ms, replay)
+
+    def truncate(
+        self, segment_bases: Sequence[int], *, log_start: int, log_end: int, now_ms: int, replay: Replay
+    ) -> LoadReport:
+        """Go back to what was known at ``log_end``, where the log now ends; what came behind it is gone.
+
+        ``segment_bases`` are those that are left.
+        """
+        self._log_start = log_start
+        if log_end != self.state.end_offset:
+            nothing = (
+                len(self.state) == 0 and self.state.end_offset > log_end
+            )  # then there was nothing before it either
+            return self._reload(segment_bases, log_end, log_end, now_ms, _no_batches if nothing else replay)
+        self._remove_outside(segment_bases, log_end)
+        self.take(log_end)
+        self._sync_names()
+        return LoadReport()
+
+    def take(self, end_offset: int, *, sync: bool = True) -> None:
+        """Write what is known below ``end_offset``, the end of the log, unless there is a snapshot of it already.
+
+        Temporary file, fsync, rename, fsync of the directory. Without ``sync`` (at a roll: nothing waits for the disk
+        there) neither fsync; a power cut may then leave a torn file, which its checksum gives away.
+        """
+        if end_offset < self.state.end_offset:
+            raise ValueError(f"a snapshot at {end_offset}, but batches up to {self.state.end_offset} are counted")
+        self.state.end_offset = end_offset
+        if end_offset <= (self.offsets[-1] if self.offsets else self._log_start):
+            return
+        write_file_atomically(self._fs, self._path(end_offset), encode_snapshot(self.state.entries()), sync=sync)
+        self.offsets.append(end_offset)
+        if sync:
+            self._names_changed = False
+        else:
+            self._unsynced[end_offset] = None
+
+    @property
+    def unsynced(self) -> list[int]:
+        """Offsets of the snapshots that were taken without ``sync``, ascending."""
+        return sorted(self._unsynced)
+
+    def paths(self, offsets: Iterable[int]) -> list[str]:
+        """Of the snapshots at these offsets."""
+        return [self._path(offset) for offset in offsets]
+
+    def note_synced(self, offsets: Iterable[int]) -> None:
+        """The caller sees to it that these are synced from now on."""
+        for offset in offsets:
+            self._unsynced.pop(offset, None)
+
+    def close(self, segment_bases: Sequence[int], end_offset: int) -> None:
+        """Take the last snapshot, and remove those that were of an earlier stop and that appends have passed."""
+        self.take(end_offset)
+        self._remove(*stray_snapshots(self.offsets, segment_bases))
+
+    def drop(self, segment_bases: Collection[int]) -> None:
+        """Remove the snapshots at the bases of segments that compaction merged into others.
+
+        The directory is not synced: a name that comes back is out of place, and the next load removes it.
+        """
+        going = set(segment_bases)
+        self._remove(*(offset for offset in self.offsets if offset in going))
+
+    def forget(self, segment_bases: Collection[int]) -> None:
+        """Count no more on the snapshots at the bases of segments that leave the log: their files go with those."""
+        going = set(segment_bases)
+        self.offsets = [offset for offset in self.offsets if offset not in going]
+        for offset in going:
+            self._unsynced.pop(offset, None)
+
+    def wipe(self, end_offset: int) -> None:
+        """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
+        self.state.restart(end_offset)
+        self._log_start = end_offset
+        self._remove(*self.offsets)
+        self._sync_names()
+
+    def _reload(
+        self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
+    ) -> LoadReport:
+        replaying = self._restore(segment_bases, believed_end, now_ms)
+        start = self.state.end_offset
+        if start < log_end:
+            for batch in replay(start, log_end):
+                replaying.note(batch)
+        return self.finish(replaying, log_end)
+
+    def begin(
+        self, names: Iterable[str], segment_bases: Sequence[int], *, log_start: int, recovered_from: int, now_ms: int
+    ) -> "Replaying":
+        """Find out what is known of producers below ``recovered_from``, where a recovery is about to begin reading.
+
+        The other arguments are those of ``load``. Give the result every batch from ``state.end_offset`` on, then call
+        ``finish`` with the log's end: so the recovery's own pass over the batches serves for the producers as well.
+        """
+        self._find(names, segment_bases, log_start)
+        return self._restore(segment_bases, recovered_from, now_ms)
+
+    def finish(self, replaying: "Replaying", log_end: int) -> LoadReport:
+        """Every batch below ``log_end`` has been replayed."""
+        replaying.end(log_end)
+        self.take(log_end)
+        self._sync_names()
+        return replaying.report
+
+    def _find(self, names: Iterable[str], segment_bases: Sequence[int], log_start: int) -> None:
+        self.offsets = sorted(
+            parsed[0]
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX)
+            and (parsed := parse_segment_file_name(name))
+            and parsed[1] == SNAPSHOT_SUFFIX
+        )
+        self._log_start = log_start
+        self._remove(*stray_snapshots(self.offsets, segment_bases))
+
+    def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
+        """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
+        report = LoadReport()
+        self._remove_outside(segment_bases, believed_end)
+        self.state.restart(self._log_start)
+        while self.offsets:
+            offset = self.offsets[-1]
+            try:
+                entries = decode_snapshot(read_file(self._fs, self._path(offset)))
+                written_ms = self._fs.stat(self._path(offset)).mtime_ms
+            except MalformedSnapshotError:
+                report.corrupt.append(offset)
+                self._remove(offset)
+                continue
+            report.snapshot = offset
+            self.state.restart(offset, entries, seen_ms=written_ms)
+            report.expired = self.state.expire(now_ms)
+            break
+        return Replaying(self, segment_bases, now_ms, report)
+
+    def _remove_outside(self, segment_bases: Sequence[int], end: int) -> None:
+        """Remove those that tell of too much, and those that stand before the first segment.
+
+        The one where the log begins stays, unlike in Kafka: it alone knows a producer whose batches have all expired,
+        and who may still send again the last of them.
+        """
+        first = segment_bases[0] if segment_bases else end
+        self._remove(*(offset for offset in self.offsets if not first <= offset <= end))
+
+    def _remove(self, *offsets: int) -> None:
+        removed: set[int] = set()
+        try:
+            for offset in offsets:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.unlink(self._path(offset))
+                removed.add(offset)
+                self._unsynced.pop(offset, None)
+        finally:
+            if removed:
+                self.offsets = [offset for offset in self.offsets if offset not in removed]
+                self._names_changed = True
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            self._fs.sync_directory(self._directory)
+            self._names_changed = False
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+class Replaying:
+    """Counting the batches behind a snapshot, and taking others where the last two segments begin.
+
+    A truncation, or a recovery after the next crash, then need not read more than those two.
+    """
+
+    def __init__(
+        self, snapshots: ProducerSnapshots, segment_bases: Sequence[int], now_ms: int, report: LoadReport
+    ) -> None:
+        self.report = report
+        self._snapshots = snapshots
+        self._now_ms = now_ms
+        self._due = [base for base in segment_bases[-2:] if snapshots.state.end_offset < base]
+
+    def note(self, batch: ReplayedBatch) -> None:
+        """The next batch of the log; one that the snapshot tells of already changes nothing."""
+        header, marker = batch
+        state = self._snapshots.state
+        if header.base_offset < state.end_offset:
+            return
+        while self._due and header.base_offset >= self._due[0]:
+            self._snapshots.take(self._due.pop(0), sync=False)
+        self.report.replayed += 1
+        aborted = state.apply_replayed(header, marker, self._now_ms)
+        if aborted is not None:
+            self.report.aborted.append(aborted)
+
+    def end(self, log_end: int) -> None:
+        """No batch follows."""
+        for base in self._due:
+            if base < log_end:
+                self._snapshots.take(base, sync=False)
+
+
+def stray_snapshots(offsets: Sequence[int], segment_bases: Sequence[int]) -> list[int]:
+    """Which of these rising snapshot offsets are of no use: no segment begins there, and they are not the log's end.
+
+    Taken where the log ended at a stop, they were passed by later appends; the newest may still be its end.
+    """
+    bases = set(segment_bases)
+    strays = [offset for offset in offsets if offset not in bases]
+    if strays and strays[-1] >= max(bases, default=0):
+        strays.pop()
+    return strays
+
+
+def _no_batches(start: int, end: int) -> Iterable[ReplayedBatch]:
+    del start, end
+    return ()

@@ -1,0 +1,111 @@
+"""``<stem>.checksum``: the size of a closed ``.log`` and the CRC-32C of all its bytes.
+
+A batch's own checksum leaves out the first 21 bytes of its header; this one leaves out nothing. It stands beside the
+segment it speaks for, is renamed and deleted with it, and is unknown to Kafka. A segment without one is not covered,
+which is no error.
+
+    line 1   version, "0"
+    line 2   size of the .log in bytes, a space, its CRC-32C in 8 hex digits
+    line 3   CRC-32C of the two lines above, in 8 hex digits, so that a bit that turns in this file is not taken for one
+             that turned in the log
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import FileSystem, Readable, read_file, write_file_atomically
+from seglog_protocol.checksum import Buffer, crc32c
+from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, segment_file_name
+
+_VERSION: Final = "0"
+_READ_BYTES: Final = 1024 * 1024
+
+
+class MalformedChecksumError(ValueError):
+    """A checksum file that does not follow its format; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentChecksum:
+    """What a ``.log`` of ``size`` bytes must add up to."""
+
+    size: int
+    crc: int
+
+
+NO_BYTES: Final = SegmentChecksum(0, 0)
+"""Of an empty log."""
+
+
+class RunningChecksum:
+    """The checksum of a log that is still appended to, kept up to date batch by batch."""
+
+    __slots__ = ("_crc", "_size")
+
+    def __init__(self, so_far: SegmentChecksum = NO_BYTES) -> None:
+        """``so_far`` is what an earlier one had reached."""
+        self._size, self._crc = so_far.size, so_far.crc
+
+    def update(self, data: Buffer) -> None:
+        """Count in what was appended."""
+        self._crc = crc32c(data, self._crc)
+        self._size += len(data)
+
+    @property
+    def value(self) -> SegmentChecksum:
+        """Size and checksum of everything counted in."""
+        return SegmentChecksum(self._size, self._crc)
+
+
+def encode_segment_checksum(checksum: SegmentChecksum) -> bytes:
+    """The whole file."""
+    text = f"{_VERSION}\n{checksum.size} {checksum.crc:08x}\n".encode()
+    return text + f"{crc32c(text):08x}\n".encode()
+
+
+def decode_segment_checksum(content: bytes) -> SegmentChecksum:
+    """What the file says. Raises MalformedChecksumError unless it is, byte for byte, what the writer writes."""
+    lines = content.split(b"\n")
+    if lines[0] != _VERSION.encode():
+        raise MalformedChecksumError(f"line 1 is {lines[0][:20]!r}, not version {_VERSION}")
+    try:
+        size, crc = lines[1].split(b" ")
+        found = SegmentChecksum(int(size), int(crc, 16))
+    except (ValueError, IndexError) as error:
+        raise MalformedChecksumError("line 2 is no size and checksum") from error
+    if content != encode_segment_checksum(found):
+        raise MalformedChecksumError("its own checksum, in line 3, does not match")
+    return found
+
+
+def checksum_path(directory: str, base_offset: int) -> str:
+    """Where the checksum of a segment stands."""
+    return f"{directory}/{segment_file_name(base_offset, CHECKSUM_SUFFIX)}"
+
+
+def read_segment_checksum(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum | None:
+    """What a segment must add up to, None when it is not covered. Raises MalformedChecksumError."""
+    path = checksum_path(directory, base_offset)
+    return decode_segment_checksum(read_file(fs, path)) if fs.exists(path) else None
+
+
+def write_segment_checksum(fs: FileSystem, directory: str, base_offset: int, checksum: SegmentChecksum) -> None:
+    """Replace the file; returns when it survives a power cut."""
+    write_file_atomically(fs, checksum_path(directory, base_offset), encode_segment_checksum(checksum))
+
+
+def measure_segment(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum:
+    """Read the whole ``.log`` and add it up."""
+    file = fs.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
+    try:
+        return measure(file, file.size())
+    finally:
+        file.close()
+
+
+def measure(file: Readable, size: int, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
+    """Add up the first ``size`` bytes, of which those that ``so_far`` speaks of are not read."""
+    running = RunningChecksum(so_far)
+    while data := file.pread(min(_READ_BYTES, size - running.value.size), running.value.size):
+        running.update(data)
+    return running.value

@@ -1,0 +1,71 @@
+"""A segment's checksum through its life: counted while bytes are appended, in a file of its own once it is closed.
+
+Whoever appends counts each batch in, so that no byte is read again for it. The file is written when the segment closes
+and brought to the disk with the next checkpoint, never on the way of an append. It speaks of bytes that do not change:
+before any are added to them or cut from them it is removed.
+"""
+
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file, write_all
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment.checksum import (
+    NO_BYTES,
+    MalformedChecksumError,
+    RunningChecksum,
+    SegmentChecksum,
+    decode_segment_checksum,
+    encode_segment_checksum,
+)
+
+
+class ChecksumFile:
+    """``<stem>.checksum`` of one segment. ``running`` is None while nobody counts: then the file, if any, tells."""
+
+    def __init__(self, fs: FileSystem, handles: HandlePool, path: str, *, exists: bool) -> None:
+        self.path = path
+        self.exists = exists
+        self.is_dirty = False  # written since it was last known to be synced
+        self.running: RunningChecksum | None = None
+        self._fs = fs
+        self._handles = handles
+
+    def begin(self, so_far: SegmentChecksum = NO_BYTES) -> None:
+        """Count from here on, behind what ``so_far`` speaks of."""
+        self.running = RunningChecksum(so_far)
+
+    def update(self, data: Buffer) -> None:
+        """Count in what was appended, if somebody counts."""
+        if self.running is not None:
+            self.running.update(data)
+
+    def read(self) -> SegmentChecksum | None:
+        """What the file says; None when there is none, or none that can be understood."""
+        if not self.exists:
+            return None
+        try:
+            return decode_segment_checksum(read_file(self._fs, self.path))
+        except MalformedChecksumError:
+            return None
+
+    def save(self) -> None:
+        """Write down what was counted, and count no more; OSError leaves it to be tried again."""
+        if self.running is None:
+            return
+        content = encode_segment_checksum(self.running.value)
+        file = self._fs.open(self.path, create=True)
+        try:
+            self.exists = self.is_dirty = True
+            file.truncate(0)
+            write_all(file, [content], 0)
+        finally:
+            file.close()
+        self.running = None
+
+    def drop(self) -> bool:
+        """The bytes it speaks of change: remove the file, if there is one, and count no more; say whether it was."""
+        self.running = None
+        if not self.exists:
+            return False
+        self._handles.forget(self.path)
+        self._fs.unlink(self.path)
+        self.exists = self.is_dirty = False
+        return True

@@ -1,0 +1,115 @@
+"""The offset index: from an offset to a position in the ``.log`` from which a short scan finds it.
+
+Same contract as Kafka's OffsetIndex; entries are 8 bytes, see docs/STORAGE.md.
+"""
+
+from typing import NamedTuple
+
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
+from seglog_protocol import segment_files as files
+
+
+class OffsetPosition(NamedTuple):
+    """A batch's last offset (absolute) and the position (bytes) where that batch begins."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(SparseIndex):
+    """Entries (last offset of a batch, position where the batch begins), both rising."""
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
+    ) -> None:
+        super().__init__(fs, handles, path, entry_size=files.OFFSET_ENTRY.size, bytes_max=bytes_max, exists=exists)
+        self.base_offset = base_offset
+        self._last: OffsetPosition | None = None
+        self._last_known = not exists
+
+    @property
+    def last(self) -> OffsetPosition | None:
+        """The newest entry, or None when there is none."""
+        if not self._last_known:
+            self._last = self._decode(self.read_last())
+            self._last_known = True
+        return self._last
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry. IndexOrderError when it does not lie behind the last, or out of the segment's range."""
+        relative = offset - self.base_offset
+        last = self.last
+        if not 0 <= relative <= files.RELATIVE_OFFSET_MAX:
+            raise IndexOrderError(f"offset {offset} does not fit a segment with base {self.base_offset}")
+        if last is not None and offset <= last.offset:
+            raise IndexOrderError(f"offset {offset} is not above the last entry's {last.offset}")
+        if self.is_full:
+            raise IndexOrderError(f"{self.path} is full with {self.count} entries")
+        self._append(files.encode_offset_entry(relative, position))
+        self._last = OffsetPosition(offset, position)
+
+    def lookup(self, offset: int, trace: SeekTrace | None = None) -> OffsetPosition:
+        """Where a scan for ``offset`` may safely start: the last entry at or below it.
+
+        The index is sparse, so when every entry lies above, the answer is (base offset, position 0): a half-empty index
+        is slow but never wrong.
+        """
+        noted = trace.lookup("offset", self.path, offset) if trace is not None else None
+        found = self._decode(self.search(files.find_offset_floor, offset - self.base_offset, noted))
+        if trace is not None and noted is not None:
+            noted.entry = found
+            if noted.in_file:
+                trace.touch(self.path)
+        return found or OffsetPosition(self.base_offset, 0)
+
+    def lookup_position(self, position: int) -> OffsetPosition | None:
+        """The last entry whose batch begins at or below ``position``, or None: a batch boundary without a scan."""
+        return self._decode(self.search(files.find_position_floor, position))
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all entries at or above ``offset``."""
+        relative = offset - self.base_offset
+        data = self.read()
+        self.keep_first(files.find_offset_floor(data, len(data) // self.entry_size, relative - 1) + 1)
+        self._last_known = False
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        super().reset()
+        self._last, self._last_known = None, True
+
+    def beside(self) -> "OffsetIndex":
+        """An empty one that ``take_over`` can put in the place of this one."""
+        return OffsetIndex(
+            self._fs,
+            self._handles,
+            f"{self.path}{BESIDE_SUFFIX}",
+            self.base_offset,
+            bytes_max=self.entries_max * self.entry_size,
+            exists=False,
+        )
+
+    def take_over(self, made: SparseIndex) -> None:
+        """As ``SparseIndex.take_over``."""
+        super().take_over(made)
+        self._last_known = False
+
+    def replace(self, temporary: str) -> None:
+        """As ``SparseIndex.replace``."""
+        super().replace(temporary)
+        self._last_known = False
+
+    def problem(self, log_size: int) -> str | None:
+        """Why this cannot be the index of a log of ``log_size`` bytes, or None; looks at both ends only."""
+        if size := self.file_size() % self.entry_size:
+            return f"it ends with {size} bytes of half an entry"
+        return files.offset_index_problem(self.read_ends(), log_size)
+
+    def _decode(self, entry: bytes | None) -> OffsetPosition | None:
+        if entry is None:
+            return None
+        relative, position = files.offset_entry(entry, 0)
+        return OffsetPosition(self.base_offset + relative, position)

@@ -1,0 +1,133 @@
+"""What a seek did: recorded by the read path itself while it works, so that an explanation cannot differ from it.
+
+Segments and indexes take a ``SeekTrace`` along where one is wanted; without one they record nothing and pay nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_protocol.record_batch import BatchHeader
+
+
+@dataclass(slots=True)
+class IndexLookup:
+    """One search of one index file: the entry it gave, as (key, value), or None when all lie above."""
+
+    index: str  # "offset" or "time"
+    path: str
+    entries: int
+    wanted: int
+    probes: int = 0
+    entry: tuple[int, int] | None = None
+    in_file: bool = False  # whether the file had to be searched; the newest entries are in memory
+
+
+@dataclass(slots=True)
+class SeekTrace:
+    """The way of one seek, in bytes, counts and paths."""
+
+    segments: int = 0  # of the log
+    segment: int | None = None  # base offset of the one it led to
+    why_segment: str = ""
+    passed_over: int = 0  # segments looked at before it
+    lookups: list[IndexLookup] = field(default_factory=list)
+    scan_start: int = 0  # position from which headers were walked
+    scanned_bytes: int = 0  # from there to where the found batch begins
+    scanned_batches: int = 0  # headers looked at, the found one included
+    read_bytes: int = 0  # of .log files, as system calls brought them
+    position: int | None = None  # where the found batch begins
+    base_offset: int | None = None
+    last_offset: int | None = None
+    record_offset: int | None = None  # a seek by timestamp goes on to the record
+    record_timestamp: int | None = None
+    files: list[str] = field(default_factory=list)  # opened, mapped or read, in order, once each
+    rebuilt_indexes: bool = False
+
+    def touch(self, path: str) -> None:
+        """Note that bytes of a file are used."""
+        if path not in self.files:
+            self.files.append(path)
+
+    def lookup(self, index: str, path: str, wanted: int) -> IndexLookup:
+        """Begin to note a search of an index."""
+        noted = IndexLookup(index, path, 0, wanted)
+        self.lookups.append(noted)
+        return noted
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is looked up and walked meanwhile proves an entry: its files and bytes count, its steps are left out."""
+        lookups, scan = len(self.lookups), (self.scan_start, self.scanned_bytes, self.scanned_batches)
+        try:
+            yield
+        finally:
+            del self.lookups[lookups:]
+            self.scan_start, self.scanned_bytes, self.scanned_batches = scan
+
+    def note_scan(self, start: int) -> None:
+        """Headers are walked from ``start`` (bytes) on."""
+        self.scan_start, self.scanned_bytes, self.scanned_batches = start, 0, 0
+
+    def note_batch(self, position: int) -> None:
+        """The header at ``position`` was looked at."""
+        self.scanned_batches += 1
+        self.scanned_bytes = position - self.scan_start
+
+    def note_found(self, position: int, header: BatchHeader) -> None:
+        """The seek ends at this batch."""
+        self.position, self.base_offset, self.last_offset = position, header.base_offset, header.last_offset
+
+    def note_nothing_found(self, why: str) -> None:
+        """No segment holds what was sought; what was looked at on the way stays noted."""
+        self.segment, self.why_segment = None, why
+
+    def watch(self, file: File) -> File:
+        """The same file, its reads counted."""
+        self.touch(file.path)
+        return _WatchedFile(file, self)
+
+
+class _WatchedFile:
+    """A File that counts what is read through it."""
+
+    def __init__(self, file: File, trace: SeekTrace) -> None:
+        self._file = file
+        self._trace = trace
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def pread(self, size: int, position: int) -> bytes:
+        data = self._file.pread(size, position)
+        self._trace.read_bytes += len(data)
+        return data
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        return self._file.pwritev(buffers, position)
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def fdatasync(self) -> None:
+        self._file.fdatasync()
+
+    def is_cached(self, position: int, size: int) -> bool:
+        return self._file.is_cached(position, size)
+
+    def no_readahead(self) -> None:
+        self._file.no_readahead()
+
+    def bring_in(self, position: int, size: int) -> None:
+        self._file.bring_in(position, size)
+
+    def close(self) -> None:
+        self._file.close()

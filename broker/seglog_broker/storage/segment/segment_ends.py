@@ -1,0 +1,65 @@
+"""Where closed segments end, told by the last entry of their index and the few headers behind it.
+
+For a search through many segments at once: a few reads each, whatever their size, and nothing is kept open. What does
+not fit together tells nothing here; readers and the scrub find out what is wrong with it.
+"""
+
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.segment.batch_scan import BatchVerifier, scan_headers
+from seglog_protocol import segment_files as names
+
+HEADERS_MAX: Final = 200
+"""Looked at behind the last entry of an index; there are more only where it is no use."""
+
+
+class SegmentHole(NamedTuple):
+    """Offsets [start, end) that lie between the end of a closed segment and the base offset of the next."""
+
+    segment: int
+    start: int
+    end: int
+
+
+def holes_between(fs: FileSystem, directory: str, pairs: Iterable[tuple[int, int]]) -> list[SegmentHole]:
+    """The holes behind closed segments, each given with the base offset of the next one. For a thread, too."""
+    found = []
+    for base, following in pairs:
+        try:
+            end = _end_of(fs, directory, base, following)
+        except OSError:
+            continue  # it is gone by now, or whoever reads it is told
+        if end is not None and end < following:
+            found.append(SegmentHole(base, end, following))
+    return found
+
+
+def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | None:
+    """The offset behind the last batch; None where that is not sure, or the segment has no batch."""
+    last = _last_entry(fs, f"{directory}/{names.segment_file_name(base, names.OFFSET_INDEX_SUFFIX)}")
+    with closing(fs.open(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")) as file:
+        size, position, end = file.size(), last.position, -1
+        batch = None
+        for count, found in enumerate(scan_headers(file, position, size)):
+            header = found.header
+            is_due = header.base_offset == end or (batch is None and header.last_offset == base + last.relative_offset)
+            if not (is_due or (batch is None and not position and header.base_offset == base)) or count >= HEADERS_MAX:
+                return None
+            batch, end = found, header.next_offset
+        if batch is None or batch.end != size:
+            return None
+        if end < following and BatchVerifier(file, size).batch_at(batch.position) is None:
+            return None  # it is damaged, perhaps in what it says of its last offset
+        return end
+
+
+def _last_entry(fs: FileSystem, path: str) -> names.OffsetEntry:
+    nothing = names.OffsetEntry(0, 0)
+    if not fs.exists(path):
+        return nothing
+    with closing(fs.open(path)) as file:
+        size, entry = file.size(), names.OFFSET_ENTRY.size
+        return nothing if size < entry or size % entry else names.offset_entry(file.pread(entry, size - entry), 0)

@@ -1,0 +1,269 @@
+"""What the offset index and the time index share: a sorted file of fixed-size entries that can be rebuilt from the log.
+
+The newest entries live in memory and are appended with ``pwritev``, a few at a time; older ones are read through a
+read-only map that is never longer than the file and is closed before the file changes. Nothing is pre-allocated and
+nothing is written through a map: a store into a hole of a full disk kills the process. How full an index is, is a count
+against ``segment.index.bytes``, not the size of its file.
+
+A write that fails loses nothing: its entries stay in memory, are tried again with the next ones, and the log from which
+they were made is the truth.
+"""
+
+from contextlib import suppress
+from typing import Final, Protocol
+
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment.seek_trace import IndexLookup
+from seglog_protocol import segment_files as files
+
+WRITE_BYTES: Final = 4096
+"""Entries collected before they are written: a system call for every 512 offset entries instead of for each."""
+
+TAIL_BYTES_MAX: Final = 64 * 1024
+"""Entries kept in memory before they are read through a map: bounds memory at 128 KiB a partition."""
+
+
+class FloorSearch(Protocol):
+    """One of the floor searches of ``segment_files``."""
+
+    def __call__(
+        self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0, probe: files.Probe | None = None
+    ) -> int:
+        """Number of the last entry in [low, count) at or below ``wanted``, or low - 1."""
+        ...
+
+
+BESIDE_SUFFIX: Final = f".made{files.TEMPORARY_SUFFIX}"
+"""Behind the name of an index that is made while the old one is still there; not the name that the scrub writes to."""
+
+
+class IndexOrderError(Exception):
+    """An entry that does not follow the last one: a bug when appending, damage when rebuilding from a log."""
+
+
+class SparseIndex:
+    """A file of ``entry_size``-byte entries, sorted by their first field.
+
+    Not thread-safe, like everything in storage. ``count`` reads the size of the file once, when first asked.
+    """
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, *, entry_size: int, bytes_max: int, exists: bool
+    ) -> None:
+        self.path = path
+        self.entry_size = entry_size
+        self.entries_max = bytes_max // entry_size
+        self._fs = fs
+        self._handles = handles
+        self._exists = exists
+        self._on_file: int | None = None if exists else 0  # entries that live only in the file
+        self._tail = bytearray()  # entries behind those
+        self._written = 0  # bytes of the tail that are in the file too
+        self.is_dirty = False  # written since it was last known to be synced
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self._exists
+
+    @property
+    def count(self) -> int:
+        """Whole entries."""
+        on_file = self._on_file
+        return (self._file_count() if on_file is None else on_file) + len(self._tail) // self.entry_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of whole entries, in the file or on their way there."""
+        return self.count * self.entry_size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next plain append would not fit; the time index keeps one slot for its closing entry."""
+        return self.count >= self.entries_max
+
+    def search(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> bytes | None:
+        """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""
+        number = self.search_number(floor, wanted, lookup)
+        return self._entry_bytes(number) if number >= 0 else None
+
+    def search_number(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> int:
+        """The number of the last entry at or below ``wanted``, -1 when all lie above.
+
+        The newest entries, in memory, are looked at first: their first one tells whether the answer lies among them or
+        in the file, which is then not touched, or searched through a map.
+        """
+        probe = None
+        if lookup is not None:
+            lookup.entries = self.count
+
+            def probe(_number: int) -> None:
+                lookup.probes += 1
+
+        tail_count = len(self._tail) // self.entry_size
+        if tail_count and floor(self._tail, 1, wanted, probe=probe) == 0:
+            return self._file_count() + floor(self._tail, tail_count, wanted, low=1, probe=probe)
+        count = self._file_count()
+        if not count:
+            return -1
+        if lookup is not None:
+            lookup.in_file = True
+        with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
+            return floor(mapped.data, count, wanted, probe=probe)
+
+    def read_last(self) -> bytes | None:
+        """The newest entry, or None when there is none."""
+        return self._entry_bytes(self.count - 1) if self.count else None
+
+    def read(self) -> bytes:
+        """All whole entries as bytes; for tools, tests and checks, not for lookups."""
+        count = self._file_count()
+        if not count:
+            return bytes(self._tail)
+        with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
+            return bytes(mapped.data[: count * self.entry_size]) + self._tail
+
+    def read_ends(self) -> bytes:
+        """The first and the last entry, one behind the other; what a sanity check needs of an index of any size."""
+        count = self.count
+        numbers = (0, count - 1) if count > 1 else range(count)
+        return b"".join(self._entry_bytes(number) for number in numbers)
+
+    def file_size(self) -> int:
+        """Bytes of the file as it is, half entries included; 0 when there is no file."""
+        return self._fs.stat(self.path).size if self._exists else 0
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the empty file, if there is none. What an earlier, failed attempt left there is dropped."""
+        if not self._exists:
+            file = self._fs.open(self.path, create=True)
+            try:
+                if file.size():
+                    file.truncate(0)
+            finally:
+                file.close()
+            self._exists = True
+            self.is_dirty = True
+
+    def _append(self, entry: Buffer) -> None:
+        self._tail += entry
+        if len(self._tail) - self._written >= WRITE_BYTES:
+            try:
+                self.write_pending()
+            except OSError:
+                return  # derived data: it stays in memory, and the next append tries again
+            if len(self._tail) >= TAIL_BYTES_MAX:
+                self._forget_tail()
+
+    def write_pending(self) -> None:
+        """Bring every entry into the file; OSError leaves them in memory, to be tried again."""
+        if len(self._tail) > self._written or not self._exists:
+            self._handles.forget_map(self.path)
+            base = self._file_count() * self.entry_size
+            file = self._fs.open(self.path, create=True)
+            try:
+                self._exists = True
+                self.is_dirty = True
+                write_all(file, [memoryview(self._tail)[self._written :]], base + self._written)
+                self._written = len(self._tail)
+            finally:
+                file.close()
+
+    def trim(self) -> None:
+        """Make the file exactly its entries and keep none in memory: what a segment does when it stops being active."""
+        self.write_pending()
+        if self._fs.stat(self.path).size != self.size:
+            self._cut_file(self.size)
+        self._forget_tail()
+
+    def keep_first(self, count: int) -> None:
+        """Drop every entry from number ``count`` on, from memory and from the file."""
+        if count >= self.count:
+            return
+        kept_on_file = min(count, self._file_count())
+        self._tail = self._tail[: (count - kept_on_file) * self.entry_size]
+        self._on_file = kept_on_file
+        if self._exists:
+            self._written = min(self._written, len(self._tail))
+            self._cut_file(min(self._fs.stat(self.path).size, self.size))
+
+    def reset(self) -> None:
+        """Drop every entry, and whatever else is in the file."""
+        self._tail = bytearray()
+        self._written = 0
+        self._on_file = 0
+        if self._exists and self._fs.stat(self.path).size:
+            self._cut_file(0)
+
+    def take_over(self, made: "SparseIndex") -> None:
+        """Have the entries of ``made``, one from ``beside``, whose file replaces this one's in one step, synced before.
+
+        Where there is no room for it, or the disk refuses, they are kept in memory and the file stays as it was: it is
+        derived data.
+        """
+        try:
+            made.trim()
+            file = self._fs.open(made.path, writable=True)
+            try:
+                file.fdatasync()
+            finally:
+                file.close()
+            self.replace(made.path)
+        except OSError:
+            entries = bytearray(made.read())
+            self._handles.forget(self.path)
+            self._tail, self._written, self._on_file = entries, 0, 0
+            made.remove()
+
+    def remove(self) -> None:
+        """Remove its file, if there is one, and every entry; the next start removes what cannot be."""
+        self._tail, self._written, self._on_file = bytearray(), 0, 0
+        self._handles.forget(self.path)
+        if self._exists:
+            self._exists = False
+            with suppress(OSError):
+                self._fs.unlink(self.path)
+
+    def replace(self, temporary: str) -> None:
+        """Take the file ``temporary`` for its own, and nothing of what was known of the old one."""
+        self._handles.forget(self.path)
+        self._handles.forget(temporary)
+        self._fs.rename(temporary, self.path)
+        self._tail = bytearray()
+        self._written = 0
+        self._on_file = None
+        self._exists = self.is_dirty = True
+
+    def _cut_file(self, size: int) -> None:
+        self._handles.forget(self.path)
+        file = self._fs.open(self.path, writable=True)
+        try:
+            file.truncate(size)
+            self.is_dirty = True
+        finally:
+            file.close()
+
+    def _entry_bytes(self, number: int) -> bytes:
+        on_file = self._file_count()
+        start = number * self.entry_size
+        if number >= on_file:
+            start -= on_file * self.entry_size
+            return bytes(self._tail[start : start + self.entry_size])
+        with self._handles.lease_map(self.path, on_file * self.entry_size) as mapped:
+            return bytes(mapped.data[start : start + self.entry_size])
+
+    def _forget_tail(self) -> None:
+        self._handles.forget_map(self.path)
+        self._on_file = self.count
+        self._tail = bytearray()
+        self._written = 0
+
+    def _file_count(self) -> int:
+        if self._on_file is None:
+            self._on_file = self._fs.stat(self.path).size // self.entry_size
+        return self._on_file

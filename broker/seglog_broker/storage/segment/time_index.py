@@ -1,0 +1,167 @@
+"""The time index: from a timestamp to an offset at or below which no record is younger.
+
+Same contract as Kafka's TimeIndex; entries are 12 bytes, see docs/STORAGE.md. A lookup takes the *floor* entry: the
+first entry with a timestamp at or above the wanted one would skip the records before it that qualify too.
+"""
+
+from typing import NamedTuple
+
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
+from seglog_protocol import segment_files as files
+
+
+class TimestampOffset(NamedTuple):
+    """No record at or below ``offset`` has a timestamp (ms) above ``timestamp``."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeEntries(NamedTuple):
+    """An entry and its neighbours, None where there is none."""
+
+    before: TimestampOffset | None
+    entry: TimestampOffset
+    after: TimestampOffset | None
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the neighbours leave room for what the entry says."""
+        before, entry, after = self
+        return (before is None or (before.timestamp < entry.timestamp and before.offset <= entry.offset)) and (
+            after is None or (entry.timestamp < after.timestamp and entry.offset <= after.offset)
+        )
+
+
+class TimeIndex(SparseIndex):
+    """Entries (timestamp, offset); timestamps rise strictly, offsets never fall."""
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
+    ) -> None:
+        super().__init__(fs, handles, path, entry_size=files.TIME_ENTRY.size, bytes_max=bytes_max, exists=exists)
+        self.base_offset = base_offset
+        self._last: TimestampOffset | None = None
+        self._last_known = not exists
+
+    @property
+    def is_full(self) -> bool:
+        """One slot is kept free for the closing entry."""
+        return self.count >= self.entries_max - 1
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The newest entry; (-1, base offset) when there is none."""
+        if not self._last_known:
+            self._last = self._decode(self.read_last())
+            self._last_known = True
+        return self._last or TimestampOffset(-1, self.base_offset)
+
+    def offer(self, timestamp: int, offset: int, *, closing: bool = False) -> None:
+        """Add (timestamp, offset) unless the timestamp is not above the last one; ``closing`` may use the last slot.
+
+        IndexOrderError when it is full, when offset or timestamp lie below the last entry's, or when an entry cannot
+        hold them.
+        """
+        if self.is_full and not closing:
+            raise IndexOrderError(f"{self.path} is full with {self.count} entries")
+        last = self.last
+        if self.count:
+            if offset < last.offset:
+                raise IndexOrderError(f"offset {offset} is below the last entry's {last.offset}")
+            if timestamp < last.timestamp:
+                raise IndexOrderError(f"timestamp {timestamp} is below the last entry's {last.timestamp}")
+        if timestamp > last.timestamp:
+            if not 0 <= offset - self.base_offset <= files.RELATIVE_OFFSET_MAX or timestamp > files.TIMESTAMP_MAX:
+                raise IndexOrderError(f"({timestamp}, {offset}) does not fit a segment with base {self.base_offset}")
+            self._append(files.encode_time_entry(timestamp, offset - self.base_offset))
+            self._last = TimestampOffset(timestamp, offset)
+
+    def lookup(self, timestamp: int, trace: SeekTrace | None = None) -> TimestampOffset:
+        """The last entry at or below ``timestamp``; (-1, base offset) when every entry lies above."""
+        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
+        found = self._decode(self.search(files.find_time_floor, timestamp, noted))
+        if trace is not None and noted is not None:
+            noted.entry = found
+            if noted.in_file:
+                trace.touch(self.path)
+        return found or TimestampOffset(-1, self.base_offset)
+
+    def below(self, timestamp: int, trace: SeekTrace | None = None) -> TimeEntries | None:
+        """The last entry below ``timestamp``, None when there is none.
+
+        Where equal timestamps are concerned only that one is sure: an entry that was moved to a later batch with the
+        same largest timestamp cannot be told from the right one.
+        """
+        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
+        number = self.search_number(files.find_time_floor, timestamp - 1, noted)
+        found = self._around(number)
+        if trace is not None and noted is not None:
+            noted.entry = found.entry if found is not None else None
+            if noted.in_file:
+                trace.touch(self.path)
+        return found
+
+    def around_last(self) -> TimeEntries | None:
+        """The newest entry."""
+        return self._around(self.count - 1)
+
+    def _around(self, number: int) -> TimeEntries | None:
+        def at(wanted: int) -> TimestampOffset | None:
+            return self._decode(self._entry_bytes(wanted)) if 0 <= wanted < self.count else None
+
+        entry = at(number)
+        return None if entry is None else TimeEntries(at(number - 1), entry, at(number + 1))
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all entries that name ``offset`` or anything above."""
+        relative = offset - self.base_offset
+        kept = sum(1 for entry in files.time_entries(self.read()) if entry.relative_offset < relative)
+        self.keep_first(kept)
+        self._last_known = False
+
+    def drop_last(self) -> None:
+        """Drop the newest entry: the closing entry of a segment that becomes active again."""
+        self.keep_first(self.count - 1)
+        self._last_known = False
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        super().reset()
+        self._last, self._last_known = None, True
+
+    def beside(self) -> "TimeIndex":
+        """An empty one that ``take_over`` can put in the place of this one."""
+        return TimeIndex(
+            self._fs,
+            self._handles,
+            f"{self.path}{BESIDE_SUFFIX}",
+            self.base_offset,
+            bytes_max=self.entries_max * self.entry_size,
+            exists=False,
+        )
+
+    def take_over(self, made: SparseIndex) -> None:
+        """As ``SparseIndex.take_over``."""
+        super().take_over(made)
+        self._last_known = False
+
+    def replace(self, temporary: str) -> None:
+        """As ``SparseIndex.replace``."""
+        super().replace(temporary)
+        self._last_known = False
+
+    def problem(self) -> str | None:
+        """Why this cannot be a time index, or None; looks at both ends only."""
+        if size := self.file_size() % self.entry_size:
+            return f"it ends with {size} bytes of half an entry"
+        return files.time_index_problem(self.read_ends())
+
+    def _decode(self, entry: bytes | None) -> TimestampOffset | None:
+        if entry is None:
+            return None
+        timestamp, relative = files.time_entry(entry, 0)
+        return TimestampOffset(timestamp, self.base_offset + relative)
