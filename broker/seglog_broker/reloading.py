@@ -4,7 +4,6 @@ Everything is checked first; then what a running broker can take is put in force
 change is logged. What it cannot take is logged, too, and waits for a restart. A file with a mistake changes nothing.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,34 +36,6 @@ class ReloadRequests:
         """Return when somebody has asked since this returned last."""
         await self._asked.wait()
         self._asked = trio.Event()
-
-
-class ConfigChanges:
-    """Lets tasks that sleep for long notice that the configuration is another one."""
-
-    def __init__(self) -> None:
-        self._changed = trio.Event()
-
-    def announce(self) -> None:
-        """The configuration has changed."""
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def wait(self) -> None:
-        """Return after the next change."""
-        await self._changed.wait()
-
-    async def sleep(self, seconds: Callable[[], float], *, since: float | None = None) -> None:
-        """Sleep ``seconds()``, which is asked for again after each change, counted from ``since`` or from now."""
-        begin = trio.current_time() if since is None else since
-        await self.sleep_until(lambda: begin + seconds())
-
-    async def sleep_until(self, moment: Callable[[], float]) -> None:
-        """Sleep until the loop's time ``moment()``, which is asked for again after each change."""
-        await trio.lowlevel.checkpoint()
-        while moment() > trio.current_time():
-            with trio.move_on_at(moment()):
-                await self._changed.wait()
 
 
 async def run_reloads(broker: "Broker", requests: ReloadRequests, manager: ServiceManager, status: str) -> None:

@@ -185,3 +185,19 @@ class Recoveries:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+
+def tell_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
+    """Log what the recovery of a partition found."""
+    facts = dict(zip(("topic", "partition"), key, strict=True))
+    if outcome.rebuilt_indexes:
+        log.info("indexes_rebuilt", **facts, segments=outcome.rebuilt_indexes)
+    loss = outcome.cut_bytes or outcome.damaged
+    (log.warning if loss else log.info)(
+        "partition_recovered",
+        **facts,
+        end_offset=outcome.end_offset,
+        scanned_bytes=outcome.scanned_bytes,
+        cut_bytes=outcome.cut_bytes,
+        damaged=[(d.start_offset, d.end_offset, d.reason) for d in outcome.damaged],
+    )

@@ -196,19 +196,3 @@ def _give_up(broker: "Broker", recovery: "Recovery", reason: str) -> None:
     broker.directory.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)
     log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)
-
-
-def tell_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
-    """Log what the recovery of a partition found."""
-    facts = dict(zip(("topic", "partition"), key, strict=True))
-    if outcome.rebuilt_indexes:
-        log.info("indexes_rebuilt", **facts, segments=outcome.rebuilt_indexes)
-    loss = outcome.cut_bytes or outcome.damaged
-    (log.warning if loss else log.info)(
-        "partition_recovered",
-        **facts,
-        end_offset=outcome.end_offset,
-        scanned_bytes=outcome.scanned_bytes,
-        cut_bytes=outcome.cut_bytes,
-        damaged=[(d.start_offset, d.end_offset, d.reason) for d in outcome.damaged],
-    )
