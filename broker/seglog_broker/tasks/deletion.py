@@ -97,9 +97,9 @@ class Deletions:
 
     async def next_due(self) -> Deletion:
         """Wait for the next one whose time has come, and take it."""
+        await trio.lowlevel.checkpoint()  # before it is chosen: while others have their turn it may be forgotten
         while True:
             if self._waiting and self._waiting[0][0] <= trio.current_time():
-                await trio.lowlevel.checkpoint()
                 deletion = heapq.heappop(self._waiting)[2]
                 self._failed.discard(deletion)
                 return deletion
