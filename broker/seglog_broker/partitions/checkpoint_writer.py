@@ -66,7 +66,7 @@ class CheckpointWriter:
         return failure
 
     async def write_log_starts(self, partitions: Iterable[Partition]) -> OSError | None:
-        """Write where these logs begin now, so that it survives a crash; the first failure, which is logged, or None."""
+        """Write where these logs begin now, so that it survives a crash; the first failure (logged) or None."""
         failure: OSError | None = None
         for partition in partitions:
             async with partition.maintenance:

@@ -6,11 +6,14 @@ Whoever recovers asks ``next`` for one after the other; a topic that is being de
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import structlog
 import trio
 
 from seglog_broker.storage.io.free_space import Room
-from seglog_broker.storage.log.recovery_job import RecoveryJob
+from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome
 from seglog_protocol.errors import DiskFullError, PartitionRecoveringError
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +190,7 @@ class Recoveries:
         self._changed = trio.Event()
 
 
-def tell_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
+def log_recovered(key: tuple[str, int], outcome: RecoveryOutcome) -> None:
     """Log what the recovery of a partition found."""
     facts = dict(zip(("topic", "partition"), key, strict=True))
     if outcome.rebuilt_indexes:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from seglog_broker.partitions.pending_deletions import Deletion
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.deleted_segments import DoomedSegments
-from seglog_broker.tasks.checkpoint import write_checkpoints
-from seglog_broker.tasks.deletion import Deletion
-from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch, shorten
 from seglog_broker.workers.cleaner_process import CleanerError
 from seglog_protocol.errors import StorageError
 
@@ -67,7 +66,7 @@ class Rounds:
         self._retention = TaskBoundary("retention")
         self._failures: dict[Partition, tuple[int, float]] = {}  # how many in a row, when to try again (loop time)
         self._half_done: set[Partition] = set()  # some of whose files have neither their old names nor the new ones
-        self._watch = ClockWatch(broker)
+        self._watch = ClockWatch(broker.clock)
         self._by_age_from = 0.0  # loop time
         self._pace = broker.cleaning_pace
 
@@ -94,7 +93,7 @@ class Rounds:
                     await self._discard(partition)
         if not partition.is_deleted and not scope.cancelled_caught:
             self._note_outcome(partition, succeeded=succeeded)
-            await shorten(self._broker, [partition], self._retention, by_age=self._may_expire_by_age())
+            await self._broker.expiry.expire([partition], self._retention, by_age=self._may_expire_by_age())
         return True
 
     @property
@@ -117,7 +116,7 @@ class Rounds:
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                 continue
             try:
-                cleanable = await self._broker.warmed(partition.log.find_cleanable)
+                cleanable = await self._broker.reads.retry_after_cold_read(partition.log.find_cleanable)
             except (OSError, StorageError) as error:
                 self._boundary.note_failure(partition, error)
                 continue
@@ -132,7 +131,7 @@ class Rounds:
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
         async with partition.maintenance:  # whoever was shortening the log has finished; nobody begins to now
-            cleanable = await broker.warmed(partition_log.find_cleanable)
+            cleanable = await broker.reads.retry_after_cold_read(partition_log.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
             await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
@@ -161,7 +160,7 @@ class Rounds:
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
             log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
-            await write_checkpoints(broker)
+            await broker.checkpoints.write()
 
     @staticmethod
     def _is_wanted(partition: "Partition") -> bool:

@@ -5,20 +5,15 @@ but while the disk is full it is cut, and nothing waits, see ``free_space``. Wha
 is removed by the next start.
 """
 
-import heapq
-import itertools
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
-import trio
 
+from seglog_broker.partitions.pending_deletions import Deletion
 from seglog_broker.storage.io.os_errors import why
 
 if TYPE_CHECKING:
     from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 

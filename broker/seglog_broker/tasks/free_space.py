@@ -12,7 +12,6 @@ import trio
 
 from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
-from seglog_broker.tasks.checkpoint import write_unwritten
 
 if TYPE_CHECKING:
     from seglog_broker.api.broker import Broker
@@ -59,7 +58,7 @@ async def run_free_space(broker: "Broker") -> None:
             is_due = space.lacks_ballast and trio.current_time() >= next_ballast
             if is_due and not await _make_ballast(broker):
                 next_ballast = trio.current_time() + BALLAST_RETRY_SECONDS
-        is_calm = space.level is SpaceLevel.ENOUGH and not broker.unwritten
+        is_calm = space.level is SpaceLevel.ENOUGH and not broker.checkpoints.has_unwritten
         look = LOOK_SECONDS if is_calm else LOOK_SECONDS_LOW
         ballast_due = next_ballast - trio.current_time()
         await trio.sleep(min(look, ballast_due) if space.lacks_ballast and ballast_due > 0 else look)
@@ -79,13 +78,13 @@ def _tell(space: FreeSpace) -> None:
 
 async def _write_unwritten(broker: "Broker", tried: Room | None) -> Room | None:
     """Try again what could not be written if there is more room than at ``tried``; what to give to the next call."""
-    if not broker.unwritten:
+    if not broker.checkpoints.has_unwritten:
         return None
     space = broker.directory.space
     room = Room(space.free, space.inodes)
     if tried is not None and room.free <= tried.free and room.inodes_free <= tried.inodes_free:
         return room.least(tried)
-    await write_unwritten(broker)
+    await broker.checkpoints.retry()
     return room
 
 

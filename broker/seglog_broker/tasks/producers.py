@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch
 
 if TYPE_CHECKING:
     from seglog_broker.api.broker import Broker
@@ -21,7 +21,7 @@ _PARTITIONS_AT_A_TIME: Final = 20
 async def run_producer_expiry(broker: "Broker") -> None:
     """Look every ``producer.id.expiration.check.interval.ms``; not at a look that follows a leap of the clock."""
     boundary = TaskBoundary("producers")
-    watch = ClockWatch(broker)
+    watch = ClockWatch(broker.clock)
 
     async def expire(partition: "Partition") -> None:
         expired = partition.log.producers.expire(broker.clock.now_ms())

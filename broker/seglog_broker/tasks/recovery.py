@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from seglog_broker.partitions.recoveries import log_recovered
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.storage.log.read_only_view import ReadOnlyView
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
-from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.workers.recoverer_process import Recoverer
 from seglog_broker.workers.worker import DIED, NO_ROOM, WorkerError
 from seglog_protocol.errors import SeglogError
@@ -87,7 +87,7 @@ async def _recover_many(broker: "Broker") -> None:
                 broker.recoveries.leave(recovery)
             if trio.current_time() - broker.recoveries.saved_at >= CHECKPOINT_SECONDS or not broker.recoveries:
                 broker.recoveries.saved_at = trio.current_time()
-                await write_checkpoints(broker)
+                await broker.checkpoints.write()
 
 
 async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recovery") -> RecoveryOutcome | None:
@@ -186,7 +186,7 @@ async def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcom
         return
     broker.recoveries.done(recovery)
     broker.metrics.partitions_recovered += 1
-    tell_recovered(recovery.key, outcome)
+    log_recovered(recovery.key, outcome)
     broker.serve_logs({recovery.key: partition_log})
     broker.views.end([recovery.key])
 

@@ -1,44 +1,22 @@
-"""Retention: every ``log.retention.check.interval.ms`` the oldest segments that nobody needs any more leave their logs.
+"""Retention: every ``log.retention.check.interval.ms`` segments that have expired leave their logs."""
 
-Which those are is decided in ``storage.retention``. A segment leaves in this order, so that a crash at any moment
-leaves a log without a hole: out of memory (from now on its offsets are out of range), log start checkpoint, names,
-and after ``file.delete.delay.ms`` the disk.
-"""
-
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
-import trio
 
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
-from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
-from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.tasks.checkpoint import save_start_held, write_checkpoints
-from seglog_broker.tasks.deletion import Deletion, GoneSegment
 
 if TYPE_CHECKING:
     from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
-
-BUSY_SECONDS_MAX: Final = 1.0
-"""For which a partition is waited for that another task is at work on: all but compaction are done by then."""
-
-_PARTITIONS_AT_A_TIME: Final = 64
-"""Shortened with one writing of the checkpoints, and looked at before others get their turn."""
 
 
 async def run_retention(broker: "Broker") -> None:
     """Check at a fixed rhythm, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("retention")
-    watch = ClockWatch(broker)
+    watch = ClockWatch(broker.clock)
     schedule = broker.retention_schedule
     schedule.begin(watch)
     while True:
@@ -47,164 +25,4 @@ async def run_retention(broker: "Broker") -> None:
         if leap > CLOCK_LEAP_MS_MAX:
             log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")
         with schedule.checking():
-            await check_retention(broker, boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)
-
-
-async def check_retention(broker: "Broker", boundary: TaskBoundary, *, by_age: bool = True) -> None:
-    """Look at every partition once; those that are being compacted are looked at when that is done."""
-    partitions = list(broker.partitions.values())
-    busy: list[Partition] = []
-    for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
-        await trio.lowlevel.checkpoint()  # where nothing is to be shortened nothing else waits
-        busy += await shorten(broker, partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
-    for partition in busy:  # one at a time: whoever waits for one must not hold another
-        await shorten(broker, [partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
-
-
-async def shorten(
-    broker: "Broker",
-    partitions: "Sequence[Partition]",
-    boundary: TaskBoundary,
-    *,
-    by_age: bool = True,
-    patience_seconds: float = 0,
-) -> "list[Partition]":
-    """Take the segments that retention does not keep out of these logs; return the partitions that were busy.
-
-    Busy is one whose files somebody else is at work on, and still is after ``patience_seconds``. Those that are being
-    compacted are passed over.
-    """
-    shortened: dict[Partition, _Dropped] = {}
-    busy: list[Partition] = []
-
-    async def look(partition: "Partition") -> None:
-        if partition.log.config.retention_bytes > KEEP_FOR_EVER:
-            await broker.learn_sizes([partition.log])
-        found = await broker.warmed(lambda: _look(partition, by_age=by_age))
-        if found.going:
-            shortened[partition] = _drop(broker, partition, found.going)
-        for segment in found.undated:
-            await _date(broker, partition, segment)
-
-    try:
-        for partition in partitions:
-            if partition.is_being_cleaned:
-                continue
-            if not await _acquire(partition.maintenance, patience_seconds):
-                busy.append(partition)
-                continue
-            try:
-                await boundary.run(partition, look)
-            finally:
-                if partition not in shortened:
-                    partition.maintenance.release()
-            if partition in shortened:
-                await trio.lowlevel.checkpoint()  # to end a log's oldest segments is work, and there may be many logs
-        for partition in shortened:
-            await save_start_held(broker, partition)
-        if shortened:
-            # Where it cannot be written, a power cut between two changes of names leaves a hole below the log start:
-            # no reason to keep what is to go, least of all on a full disk.
-            await write_checkpoints(broker)
-            for partition, dropped in shortened.items():
-                await _set_aside(broker, boundary, partition, dropped)
-    finally:
-        for partition in shortened:
-            partition.maintenance.release()
-    return busy
-
-
-async def _acquire(lock: trio.Lock, patience_seconds: float) -> bool:
-    try:
-        lock.acquire_nowait()
-    except trio.WouldBlock:
-        with trio.move_on_after(patience_seconds):
-            await lock.acquire()
-            return True
-        return False
-    return True
-
-
-class _Found(NamedTuple):
-    going: list[tuple[Segment, Verdict]]
-    undated: list[Segment]  # of those that stay the oldest, up to the first whose age is known
-
-
-def _look(partition: "Partition", *, by_age: bool) -> _Found:
-    found = _Found([], [])
-    partition.next_expiry_ms = None
-    for segment, verdict in partition.log.judge_segments():
-        goes = verdict.rule is not None and (by_age or verdict.rule is not DeletionRule.TIME)
-        if goes and not found.undated:
-            found.going.append((segment, verdict))
-        elif verdict.age is not None and verdict.age.is_unknown:
-            found.undated.append(segment)
-        else:
-            partition.next_expiry_ms = None if found.undated else verdict.due_ms
-            break
-    return found
-
-
-class _Dropped(NamedTuple):
-    doomed: DoomedSegments
-    segments: tuple[GoneSegment, ...]  # the same ones, as they are told of
-
-
-def _drop(broker: "Broker", partition: "Partition", going: list[tuple[Segment, Verdict]]) -> _Dropped:
-    active = partition.log.active
-    doomed = broker.directory.space.with_ballast(partial(partition.log.drop_oldest, len(going)))
-    if partition.log.active is not active:
-        partition.note_rolled(str(RollReason.RETENTION))
-    for segment, verdict in going[: len(doomed.base_offsets)]:  # without room for another the active one stays
-        broker.metrics.segments_expired += 1
-        broker.metrics.expired_bytes += segment.size
-        _tell(partition, segment, verdict)
-    bases = [*doomed.base_offsets, partition.log.segments[0].base_offset]
-    return _Dropped(
-        doomed,
-        tuple(
-            GoneSegment(segment.base_offset, end, segment.size, str(verdict.rule))
-            for (segment, verdict), end in zip(going, bases[1:], strict=False)
-        ),
-    )
-
-
-def _tell(partition: "Partition", segment: Segment, verdict: Verdict) -> None:
-    age = verdict.age if verdict.rule is DeletionRule.TIME else None
-    log.info(
-        "segment_expired",
-        topic=partition.topic,
-        partition=partition.number,
-        base_offset=segment.base_offset,
-        bytes=segment.size,
-        rule=str(verdict.rule),
-        **({} if age is None else {"newest_ms": age.since_ms, "newest_by": str(age.source)}),
-    )
-    if age is not None and age.warning is not None:
-        log.warning("age_doubtful", topic=partition.topic, partition=partition.number, reason=age.warning)
-
-
-async def _date(broker: "Broker", partition: "Partition", segment: Segment) -> None:
-    """Let a segment age from now on, because nothing tells how old it is."""
-    now = broker.clock.now_ms()
-    await broker.offload.maintenance(broker.fs.set_mtime, segment.log_path, now)
-    if segment is partition.log.active:
-        partition.log.forget_last_append()
-    log.warning(
-        "age_unknown", topic=partition.topic, partition=partition.number, base_offset=segment.base_offset, ages_from=now
-    )
-
-
-async def _set_aside(broker: "Broker", boundary: TaskBoundary, partition: "Partition", dropped: _Dropped) -> None:
-    doomed = dropped.doomed
-
-    def remove() -> int:
-        doomed.set_aside()  # again, if it failed the first time
-        return doomed.remove()
-
-    with_ballast = broker.directory.space.with_ballast
-    await boundary.run(partition, lambda _: broker.offload.maintenance(with_ballast, doomed.set_aside))
-    what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
-    broker.deletions.add(
-        Deletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
-    )
+            await broker.expiry.check(list(broker.partitions.values()), boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)

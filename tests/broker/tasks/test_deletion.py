@@ -7,7 +7,10 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.deletion import RETRY_SECONDS, Deletion, Deletions, run_deletions
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.tasks.deletion import RETRY_SECONDS, run_deletions
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.errors import OutOfResourcesError, StorageError, UnknownTopicError
@@ -81,6 +84,36 @@ async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None
     queue.add(Deletion("never", lambda: None, None), (2**63 - 1) / 1000)
     with trio.move_on_after(10**8):
         pytest.fail((await queue.next_due()).what)
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+async def test_what_is_forgotten_at_any_moment_is_not_taken(
+    is_due: bool, autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
+    async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
+        """What is taken and after how many seconds; trio lets tasks that are ready run in any order."""
+        queue = Deletions()
+        found: list[tuple[str, float]] = []
+        began = trio.current_time()
+
+        async def take() -> None:
+            deletion = await queue.next_due()
+            found.append((deletion.what, trio.current_time() - began))
+
+        queue.add(Deletion("forgotten", lambda: None, partition), 0 if is_due else 1)
+        queue.add(Deletion("kept", lambda: None, None), 5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            for _ in range(turns):
+                await trio.lowlevel.checkpoint()
+            if not found:  # else it was taken in time
+                queue.forget([partition])
+        return found[0]
+
+    async with living(fs, clock, tasks=()) as broker:
+        await with_topic(broker)
+        found = {await forget_after(turns, broker.partitions["t", 0]) for turns in range(4) for _ in range(20)}
+    assert found == ({("kept", 5.0), ("forgotten", 0.0)} if is_due else {("kept", 5.0)})
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
