@@ -166,7 +166,7 @@ async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Even
     """Run the broker's own tasks, deaf to everything but ``scope``: they must outlive the connections they serve."""
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
-            await nursery.start(broker.waiting_room.run)
+            await nursery.start(broker.purgatory.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)
             running.set()

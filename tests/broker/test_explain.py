@@ -12,11 +12,11 @@ from trio.testing import MockClock
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
+from seglog_broker.partitions.retention_schedule import ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Arguments, InlineOffload, T
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJudge, Verdict
-from seglog_broker.tasks.retention import ClockWatch, check_retention
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol import errors
 from seglog_protocol.messages import (
@@ -77,7 +77,7 @@ class Scene:
             assert reply.partitions[0].error is None
 
     async def check(self) -> None:
-        await check_retention(self.broker, TaskBoundary("retention"))
+        await self.broker.expiry.check(list(self.broker.partitions.values()), TaskBoundary("retention"))
 
     async def explain(self, **paging: Any) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
         reply, payload = await self.broker.answer(ExplainSegmentsRequest("t", 0, **paging))
@@ -290,7 +290,7 @@ async def test_a_clock_that_leapt_is_doubted_and_puts_off_what_goes_by_age(autoj
     await scene.create()
     scene.append(NOW)
     schedule = scene.broker.retention_schedule
-    schedule.begin(ClockWatch(scene.broker))
+    schedule.begin(ClockWatch(scene.broker.clock))
     scene.clock.now += 3_600_000
     reply, [segment] = await scene.explain()
     assert reply.doubts == ["the clock was set forward by 1 h: nothing expires by age at the next check"]
@@ -309,7 +309,7 @@ async def test_while_a_check_is_under_way_a_segment_may_be_looked_at_now_or_at_t
     await scene.create()
     scene.append(NOW - 11 * MINUTE)
     schedule = scene.broker.retention_schedule
-    schedule.begin(ClockWatch(scene.broker))
+    schedule.begin(ClockWatch(scene.broker.clock))
     await trio.sleep(FIRST / 1000)
     scene.clock.now += FIRST
     with schedule.checking():

@@ -9,7 +9,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.broker import Broker, PendingAppend
+from seglog_broker.api.append import PendingAppend
+from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, InlineOffload, T
 from seglog_broker.storage.io.flushes import Flush

@@ -66,7 +66,7 @@ async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> A
     if topic:
         await broker.create_topic(CreateTopicRequest("commits", 1))
     async with trio.open_nursery() as tasks:
-        await tasks.start(broker.waiting_room.run)
+        await tasks.start(broker.purgatory.run)
         async with serving(broker) as listening:
             served = Real(listening, broker)
             try:

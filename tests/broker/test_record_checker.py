@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api import broker as broker_module
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
+from seglog_broker.partitions import cold_reads
 from seglog_broker.runtime.offload import InlineOffload, Offload
 from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
@@ -259,7 +259,7 @@ async def test_a_moment_in_a_large_batch_is_looked_for_beside_the_loop_and_the_a
 async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "SEARCHES_MAX", 3)
+    monkeypatch.setattr(cold_reads, "SEARCHES_MAX", 3)
     offload = CountingOffload()
     broker = open_broker(offload)
     await broker.create_topic(CreateTopicRequest("plain", 1))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog_broker.api import suggestions
-from seglog_broker.api.suggestions import CANDIDATES_MAX, NAME_MAX, NAMES_MAX, Suggestions, nearest_name
+from seglog_broker.partitions import suggestions
+from seglog_broker.partitions.suggestions import CANDIDATES_MAX, NAME_MAX, NAMES_MAX, Suggestions, nearest_name
 
 KNOWN: Final = ["orders", "orders-eu", "commits", "click.stream", "Payments_2024"]
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 import pytest
 import trio
 
-from seglog_broker.api import broker as broker_module
-from seglog_broker.api.broker import EFFORT_A_TURN, LOGS_A_TURN, RESULTS_MAX, Broker
+from seglog_broker.api import topics
+from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX
+from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
+from seglog_broker.api.topics import LOGS_A_TURN
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import InlineOffload
@@ -20,7 +22,6 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.tasks.retention import check_retention
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRequestError
@@ -173,7 +174,7 @@ async def test_whole_topics_named_again_and_again_are_refused_beyond_what_a_repl
 async def test_a_page_of_whole_configurations_is_cut_and_says_that_there_is_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_module, "DESCRIBED_MAX", 3)
+    monkeypatch.setattr(topics, "DESCRIBED_MAX", 3)
     broker = await open_broker(5)
     found: list[str] = []
     more = True
@@ -214,7 +215,7 @@ async def test_retention_looks_at_many_logs_in_turns(
     await broker.create_topic(CreateTopicRequest("wide", 500))
     counter = Counter(broker, monkeypatch)
     counter.count(PartitionLog, "judge_segments")
-    await counter.during(lambda: check_retention(broker, TaskBoundary("retention")))
+    await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all == 502
     for number in range(100):
@@ -222,7 +223,7 @@ async def test_retention_looks_at_many_logs_in_turns(
         await broker.append(AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
     dropping = Counter(broker, monkeypatch)
     dropping.count(PartitionLog, "drop_oldest")
-    await dropping.during(lambda: check_retention(broker, TaskBoundary("retention")))
+    await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert dropping.most <= 2
     assert dropping.all == 100
     assert not broker.close()
@@ -279,10 +280,10 @@ async def test_what_compaction_could_do_is_found_out_in_turns(
     if by == "explain":
         await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
-        await counter.during(lambda: broker.warmed(log.find_cleanable))
+        await counter.during(lambda: broker.reads.retry_after_cold_read(log.find_cleanable))
     assert counter.most <= 2 * LOOKS_A_TURN
     assert counter.all >= 999
-    assert log.find_cleanable() == await broker.warmed(log.find_cleanable)
+    assert log.find_cleanable() == await broker.reads.retry_after_cold_read(log.find_cleanable)
     assert log.find_cleanable().until_offset == 999
     broker.close()
 

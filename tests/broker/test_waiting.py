@@ -9,24 +9,26 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.partitions import fetch_purgatory as waiting
-from seglog_broker.partitions.fetch_purgatory import Waiter, WaitingRoom
+from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 
 
 @asynccontextmanager
-async def a_room() -> AsyncIterator[WaitingRoom]:
-    room = WaitingRoom()
+async def a_room() -> AsyncIterator[FetchPurgatory]:
+    room = FetchPurgatory()
     async with trio.open_nursery() as nursery:
         await nursery.start(room.run)
         yield room
         nursery.cancel_scope.cancel()
 
 
-def seated(room: WaitingRoom, due: Callable[[Waiter], None], seconds: float = math.inf, *places: set[Waiter]) -> Waiter:
+def seated(
+    room: FetchPurgatory, due: Callable[[Waiter], None], seconds: float = math.inf, *places: set[Waiter]
+) -> Waiter:
     """One who looks after ``seconds``, if not before."""
     waiter = Waiter(due)
     waiter.deadline = trio.current_time() + seconds
     waiter.arrive(places)
-    room.seat(waiter)
+    room.park(waiter)
     return waiter
 
 
@@ -113,7 +115,7 @@ async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytes
 async def test_whoever_sits_in_a_room_that_closes_looks_and_finds_it_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ANSWERS_A_TURN", 1)
     looked: list[tuple[Waiter, bool]] = []
-    room = WaitingRoom()
+    room = FetchPurgatory()
     async with trio.open_nursery() as nursery:
         await nursery.start(room.run)
         first = seated(room, lambda _: nursery.cancel_scope.cancel())

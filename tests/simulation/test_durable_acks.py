@@ -20,6 +20,7 @@ from typing import Final, cast
 import pytest
 import trio
 
+from seglog_broker.api.append import AppendService
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
@@ -34,7 +35,6 @@ from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import (
@@ -176,7 +176,7 @@ class Simulation:
                     broker.directory.note_recovery_point((partition.topic, partition.number), offset)
                 for _ in range(7):
                     await trio.lowlevel.checkpoint()
-            await write_checkpoints(broker)
+            await broker.checkpoints.write()
 
     async def _read(self, broker: Broker) -> None:
         """Somebody who reads slowly what has been acked, while files are rolled, flushed and closed."""
@@ -325,15 +325,15 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
     """What is in the log already is answered at once, as if it were on the disk."""
-    append_one = Broker._append_one
+    append_one = AppendService._append_one
 
     def do_not_wait(
-        broker: Broker, partition: Partition, data: memoryview, header: BatchHeader, now: int, ack: Ack
+        service: AppendService, partition: Partition, data: memoryview, header: BatchHeader, now: int, ack: Ack
     ) -> tuple[AppendResult, int]:
-        result, end_offset = append_one(broker, partition, data, header, now, ack)
+        result, end_offset = append_one(service, partition, data, header, now, ack)
         return result, 0 if result.duplicate else end_offset
 
-    patch.setattr(Broker, "_append_one", do_not_wait)
+    patch.setattr(AppendService, "_append_one", do_not_wait)
 
 
 def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
         file.close()
 
     for module in (
-        "tasks.checkpoint",
+        "partitions.checkpoint_writer",
         "storage.directory.topic_registry",
         "storage.log.leader_epochs",
         "storage.directory.log_directory",

@@ -12,20 +12,23 @@ size rule waits for; how many these are is told beside the moments, which are th
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from seglog_broker.api.compaction_preview import DryRun, dry_run
+from seglog_broker.api.compaction_preview import CompactionPreviews, DryRun
 from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.pending_deletions import Deletions, GoneSegment
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, RetentionSchedule
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, DeletionRule, Kept, Verdict
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.tasks.deletion import GoneSegment
-from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
@@ -41,9 +44,6 @@ from seglog_protocol.messages import (
     SegmentCompaction,
 )
 from seglog_protocol.record_batch import NO_TIMESTAMP
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
 
 _TOPIC_KEYS: Final = (
     *("cleanup.policy", "retention.ms", "retention.bytes"),
@@ -113,11 +113,22 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
     )
 
 
+class ExplainContext(NamedTuple):
+    """What explanations of segments are made from, besides the partition."""
+
+    config: LiveConfig
+    clock: Clock
+    schedule: RetentionSchedule
+    deletions: Deletions
+    reads: ColdReads
+    previews: CompactionPreviews
+
+
 # --- Segments ---------------------------------------------------------------------------------------------------------
 
 
 async def explain_segments(
-    broker: "Broker", partition: Partition, request: ExplainSegmentsRequest
+    context: ExplainContext, partition: Partition, request: ExplainSegmentsRequest
 ) -> tuple[ExplainSegmentsReply, bytes]:
     """The partition, and a page of its segments as the payload: those on their way off the disk, then the log's own.
 
@@ -131,12 +142,12 @@ async def explain_segments(
     first_timestamps: dict[int, int | None] = {}
     for number, base_offset in enumerate(bases[: first_told + limit]):
         if number % SEGMENTS_A_TURN == 0:
-            await broker.turn()
+            await context.reads.turn()
         segment = log.segments.at(base_offset)
         if segment is None:
             continue  # it is gone meanwhile
         try:
-            first = await broker.warmed(partial(look_into, segment, is_told=number >= first_told))
+            first = await context.reads.retry_after_cold_read(partial(look_into, segment, is_told=number >= first_told))
         except OSError:
             if segment in log.segments and not partition.is_deleted:
                 raise
@@ -144,15 +155,19 @@ async def explain_segments(
         first_timestamps[base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-    await broker.learn_sizes([log])
+    await context.reads.learn_sizes([log])
     drops = DryRun({})
     if "compact" in log.config.cleanup_policy:
-        await broker.turn()
-        drops = await dry_run(broker, partition, insist=bool(request.drops))
-        await broker.turn()  # to find out what could be compacted takes some time, and is done again for the reply
+        await context.reads.turn()
+        drops = await context.previews.preview(partition, insist=bool(request.drops))
+        await (
+            context.reads.turn()
+        )  # to find out what could be compacted takes some time, and is done again for the reply
 
     async def tell(*, in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
-        telling = await broker.warmed(lambda: _Telling(broker, partition, drops, in_turns=in_turns))
+        telling = await context.reads.retry_after_cold_read(
+            lambda: _Telling(context, partition, drops, in_turns=in_turns)
+        )
         return await telling.page(after, limit, first_timestamps)
 
     return await _while_none_leaves(partition, tell)
@@ -205,7 +220,7 @@ Holders = Mapping[int, ExplainedSegment]
 """By offset, what is told of the segment that holds it."""
 
 
-async def explain_holders(broker: "Broker", partition: Partition, offsets: Collection[int]) -> Holders:
+async def explain_holders(context: ExplainContext, partition: Partition, offsets: Collection[int]) -> Holders:
     """What is told of the segments that hold these offsets, but for their first timestamps and compaction.
 
     Offsets that are not in the log are left out. Segments up to the newest of these are judged once, and others get
@@ -214,7 +229,7 @@ async def explain_holders(broker: "Broker", partition: Partition, offsets: Colle
 
     async def tell(*, in_turns: bool) -> Holders:
         wanted = _by_segment(partition.log, offsets)
-        found = await _explain_some(broker, partition, wanted.keys(), in_turns=in_turns)
+        found = await _explain_some(context, partition, wanted.keys(), in_turns=in_turns)
         return {offset: found[base] for base, some in wanted.items() if base in found for offset in some}
 
     return await _while_none_leaves(partition, tell)
@@ -232,7 +247,7 @@ def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[i
 
 
 async def _explain_some(
-    broker: "Broker", partition: Partition, base_offsets: Collection[int], *, in_turns: bool
+    context: ExplainContext, partition: Partition, base_offsets: Collection[int], *, in_turns: bool
 ) -> dict[int, ExplainedSegment]:
     """What is told of the segments with these base offsets, by base offset; OSError where one cannot be looked into."""
     if not base_offsets:
@@ -241,11 +256,13 @@ async def _explain_some(
     for number, segment in enumerate(partition.log.segments):
         if segment.base_offset > last:
             break
-        await broker.warmed(partial(look_into, segment, is_told=False))
+        await context.reads.retry_after_cold_read(partial(look_into, segment, is_told=False))
         if in_turns and number % SEGMENTS_A_TURN == SEGMENTS_A_TURN - 1:
-            await broker.turn()
-    await broker.learn_sizes([partition.log])
-    telling = await broker.warmed(lambda: _Telling(broker, partition, DryRun({}), in_turns=in_turns))
+            await context.reads.turn()
+    await context.reads.learn_sizes([partition.log])
+    telling = await context.reads.retry_after_cold_read(
+        lambda: _Telling(context, partition, DryRun({}), in_turns=in_turns)
+    )
     kept = await telling.kept(last, {}, base_offsets.__contains__)
     return {told.base_offset: told for told in kept}
 
@@ -275,16 +292,16 @@ class _Telling:
     left the log meanwhile. What is appended meanwhile makes no difference but to the size of the active segment.
     """
 
-    def __init__(self, broker: "Broker", partition: Partition, drops: DryRun, *, in_turns: bool) -> None:
-        self._broker = broker
+    def __init__(self, context: ExplainContext, partition: Partition, drops: DryRun, *, in_turns: bool) -> None:
+        self._context = context
         self._in_turns = in_turns
         self._drops = drops
         self._partition = partition
         self._log: PartitionLog = partition.log
         self._active = partition.log.active
         self._config: TopicConfig = partition.log.config
-        self._schedule = broker.retention_schedule
-        self._now_ms = broker.clock.now_ms()
+        self._schedule = context.schedule
+        self._now_ms = context.clock.now_ms()
         self._cleanable = self._log.find_cleanable() if "compact" in self._config.cleanup_policy else None
 
     async def page(
@@ -309,7 +326,7 @@ class _Telling:
             for line in self._config.describe()
             if line.key in _TOPIC_KEYS
         }
-        origin = self._broker.config.origin(_CHECK_KEY)
+        origin = self._context.config.current.origin(_CHECK_KEY)
         config[_CHECK_KEY] = ConfigEntry(str(self._schedule.interval_ms), str(origin.kind), origin.where)
         return ExplainSegmentsReply(
             self._partition.topic,
@@ -369,7 +386,7 @@ class _Telling:
 
     def _gone(self) -> list[tuple[float, GoneSegment]]:
         """(time of the loop when it goes, segment), in the order of their offsets."""
-        waiting = self._broker.deletions.waiting_in(self._partition)
+        waiting = self._context.deletions.waiting_in(self._partition)
         gone = [(due, segment) for due, deletion in waiting for segment in deletion.segments]
         return sorted(gone, key=lambda going: going[1].base_offset)
 
@@ -408,7 +425,7 @@ class _Telling:
                 known = verdict if is_age_known else verdict._replace(due_ms=None)
                 told.append(self._tell(segment, known, end, first_timestamps.get(segment.base_offset)))
             if self._in_turns and number % SEGMENTS_A_TURN == 0:
-                await self._broker.turn()
+                await self._context.reads.turn()
         return told
 
     def _tell(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:

@@ -5,26 +5,24 @@ the schedule it keeps. What is told of the future holds as things stand, see the
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from seglog_broker.api.explain import Holders, explain_holders
+from seglog_broker.api.explain import ExplainContext, Holders, explain_holders
 from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError
 from seglog_protocol.messages import LagReply, LagRequest, LagResult
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-
 LAG_PARTITIONS_MAX: Final = 1_000
 """Places in one request."""
 
 
-async def tell_lag(broker: "Broker", request: LagRequest) -> LagReply:
+async def tell_lag(context: ExplainContext, table: PartitionTable, request: LagRequest) -> LagReply:
     """One result for each place asked for. A partition is looked at once, and others get their turn meanwhile.
 
     InvalidRequestError for more than LAG_PARTITIONS_MAX places.
@@ -38,27 +36,27 @@ async def tell_lag(broker: "Broker", request: LagRequest) -> LagReply:
     for (topic, number), offsets in asked.items():
         await trio.lowlevel.checkpoint()
         try:
-            partition = broker.find_partition(topic, number)
+            partition = table.partition(topic, number)
             try:
-                told[topic, number] = await _tell_places(broker, partition, offsets)
+                told[topic, number] = await _tell_places(context, partition, offsets)
             except SeglogError as error:
                 raise partition.placed(error) from error
         except SeglogError as error:
             told[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=error))
     results = [told[item.topic, item.partition][item.offset] for item in request.partitions]
-    return LagReply(results, broker.clock.now_ms())
+    return LagReply(results, context.clock.now_ms())
 
 
-async def _tell_places(broker: "Broker", partition: Partition, offsets: set[int]) -> dict[int, LagResult]:
+async def _tell_places(context: ExplainContext, partition: Partition, offsets: set[int]) -> dict[int, LagResult]:
     start = partition.log.log_start_offset
     try:
-        holders = await explain_holders(broker, partition, {max(offset, start) for offset in offsets})
+        holders = await explain_holders(context, partition, {max(offset, start) for offset in offsets})
     except OSError as error:
         raise storage_error(f"its segments could not be looked into: {why(error)}; ask again", error) from error
     told: dict[int, LagResult] = {}
     for offset in sorted(offsets):
         await trio.lowlevel.checkpoint()
-        told[offset] = await broker.warmed(partial(_tell_place, partition, offset, holders))
+        told[offset] = await context.reads.retry_after_cold_read(partial(_tell_place, partition, offset, holders))
     return told
 
 

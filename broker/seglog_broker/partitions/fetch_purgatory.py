@@ -37,7 +37,7 @@ class Waiter:
         self._due = due
         self._is_awake = False
         self._places: Sequence[set[Waiter]] = ()  # where appends look for it
-        self._room: WaitingRoom | None = None  # where it sits
+        self._room: FetchPurgatory | None = None  # where it sits
         self._task: trio.lowlevel.Task | None = None
 
     @property
@@ -65,7 +65,7 @@ class Waiter:
             self._room.left()
             self._room = None
 
-    def sit(self, room: "WaitingRoom") -> None:
+    def sit(self, room: "FetchPurgatory") -> None:
         """Wait in ``room``, without a task."""
         self._is_awake = False
         self._room = room
@@ -106,7 +106,7 @@ class Waiter:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-class WaitingRoom:
+class FetchPurgatory:
     """Waiters sit here until there is enough for them or their time is over, as long as ``run`` runs.
 
     Times are seconds on trio's clock.
@@ -125,7 +125,7 @@ class WaitingRoom:
         """Whether anybody may be seated."""
         return self._sleep is not None
 
-    def seat(self, waiter: Waiter) -> None:
+    def park(self, waiter: Waiter) -> None:
         """Have ``waiter`` look when it is woken or ended, or at its deadline."""
         assert self._sleep is not None, "the room is closed"
         self._added += 1

@@ -48,6 +48,25 @@ class Round:
         return True
 
 
+class FlushSignal:
+    """Some partition has ``flush.messages`` records that are to be synced."""
+
+    def __init__(self) -> None:
+        self._is_set = trio.Event()
+
+    def set(self) -> None:
+        """Wake the task that flushes, now or when it next waits."""
+        self._is_set.set()
+
+    def clear(self) -> None:
+        """What is signalled from now on wakes the task; before it looks at the partitions."""
+        self._is_set = trio.Event()
+
+    async def wait(self) -> None:
+        """Return when it is set."""
+        await self._is_set.wait()
+
+
 class GroupCommit:
     """The rounds of one broker."""
 

@@ -11,7 +11,6 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.compaction_preview import Remembered
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.partitions.fetch_response import RecentAnswer
 from seglog_broker.partitions.group_commit import UNKNOWN_OUTCOME, GroupCommit, Round
@@ -43,7 +42,6 @@ class Partition:
         self.log = log
         self.waiters: set[Waiter] = set()
         self.recent_answer: RecentAnswer | None = None
-        self.dry_run: Remembered | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
         self.next_expiry_ms: int | None = None  # when retention.ms takes the oldest segment, as the last check saw it
         self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name

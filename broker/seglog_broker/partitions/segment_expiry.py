@@ -6,6 +6,7 @@ and after ``file.delete.delay.ms`` the disk.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,6 +27,7 @@ from seglog_broker.storage.log.deleted_segments import DoomedSegments
 from seglog_broker.storage.log.retention import KEEP_FOR_EVER, DeletionRule, Verdict
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol.errors import StorageError
 
 log = structlog.get_logger()
 
@@ -34,6 +36,10 @@ BUSY_SECONDS_MAX: Final = 1.0
 
 _PARTITIONS_AT_A_TIME: Final = 64
 """Shortened with one writing of the checkpoints, and looked at before others get their turn."""
+
+
+REMOVAL_SECONDS_MAX: Final = 5.0
+"""How long a request that makes room on a full disk waits until the files are gone."""
 
 
 class _Found(NamedTuple):
@@ -129,6 +135,24 @@ class SegmentExpiry:
             for partition in shortened:
                 partition.maintenance.release()
         return busy
+
+    async def remove_now(self, partitions: Sequence[Partition] = ()) -> None:
+        """Where the disk is full, have files that are not needed any more removed now, not when their time comes."""
+        space = self._directory.space
+        with suppress(OSError):
+            space.look()
+        if not space.is_short:
+            return
+        for partition in partitions:
+            with suppress(StorageError):  # without room for another the active segment stays
+                if space.with_ballast(partition.log.close_unreadable):
+                    partition.note_rolled(str(RollReason.RETENTION))
+        await self.expire(partitions, TaskBoundary("retention"), by_age=False)
+        self._deletions.hasten()
+        with trio.move_on_after(REMOVAL_SECONDS_MAX):
+            await self._deletions.wait_removed()
+        with suppress(OSError):
+            space.look()
 
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active

@@ -36,6 +36,4 @@ async def run_checkpoints(broker: "Broker") -> None:
             await boundary.run(partition, work)
         await broker.checkpoints.write()
         with broker.checkpoints.end_round(lacked_room=lacked_room):
-            await broker.config_changes.sleep(
-                lambda: max(1, broker.config.log_flush_offset_checkpoint_interval_ms) / 1000
-            )
+            await broker.live_config.sleep(lambda: max(1, broker.config.log_flush_offset_checkpoint_interval_ms) / 1000)

@@ -26,7 +26,7 @@ async def run_flushes(broker: "Broker") -> None:
     boundary = TaskBoundary("flush")
     since: dict[Partition, float] = {}  # when a partition was first seen with something to be synced
     while True:
-        broker.flush_wanted = trio.Event()  # before the look: what is appended while it syncs wants the next one
+        broker.flush_wanted.clear()  # before the look: what is appended while it syncs wants the next one
         now = trio.current_time()
         shortest = LONG_MAX
         due = []

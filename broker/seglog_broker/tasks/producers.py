@@ -29,7 +29,7 @@ async def run_producer_expiry(broker: "Broker") -> None:
             log.info("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)
 
     while True:
-        await broker.config_changes.sleep(lambda: broker.config.producer_id_expiration_check_interval_ms / 1000)
+        await broker.live_config.sleep(lambda: broker.config.producer_id_expiration_check_interval_ms / 1000)
         if watch.leap_ms() > CLOCK_LEAP_MS_MAX:
             continue
         for number, partition in enumerate(list(broker.partitions.values())):

@@ -151,7 +151,7 @@ async def _postpone(broker: "Broker", recovery: "Recovery", reason: str) -> None
     except (OSError, SeglogError) as error:
         log.warning("partition_not_readable", topic=recovery.topic, partition=recovery.partition, reason=why(error))
     else:
-        broker.serve_view(recovery.key, view)
+        broker.partitions.serve_view(recovery.key, view)
 
 
 async def _watch_room(broker: "Broker") -> None:
@@ -187,7 +187,7 @@ async def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcom
     broker.recoveries.done(recovery)
     broker.metrics.partitions_recovered += 1
     log_recovered(recovery.key, outcome)
-    broker.serve_logs({recovery.key: partition_log})
+    broker.partitions.serve({recovery.key: partition_log})
     broker.views.end([recovery.key])
 
 

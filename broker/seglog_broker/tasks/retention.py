@@ -20,7 +20,7 @@ async def run_retention(broker: "Broker") -> None:
     schedule = broker.retention_schedule
     schedule.begin(watch)
     while True:
-        await broker.config_changes.sleep_until(lambda: schedule.next_check)
+        await broker.live_config.sleep_until(lambda: schedule.next_check)
         leap = watch.leap_ms()
         if leap > CLOCK_LEAP_MS_MAX:
             log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")

@@ -41,14 +41,14 @@ async def run_scrubs(broker: "Broker") -> None:
         await trio.sleep_until(may_begin)
         began = trio.current_time()
         await scrub_all(broker, boundary)
-        await broker.config_changes.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
+        await broker.live_config.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
 
 
 async def _until_on(broker: "Broker") -> None:
     if not broker.config.seglog_scrub_bytes_per_second:
         log.info("scrub_is_off", consequence="damage is found by who reads it")
     while not broker.config.seglog_scrub_bytes_per_second:
-        await broker.config_changes.wait()
+        await broker.live_config.wait()
 
 
 async def scrub_all(broker: "Broker", boundary: TaskBoundary) -> None:

@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_broker.partitions.pending_deletions import Deletion, Deletions
 from seglog_broker.tasks.deletion import RETRY_SECONDS, run_deletions
 from seglog_broker.tasks.retention import run_retention

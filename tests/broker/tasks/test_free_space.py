@@ -271,7 +271,7 @@ async def test_a_log_start_that_is_answered_on_a_full_disk_survives_a_kill(
         [result] = (await broker.truncate(TruncateRequest([TruncatePartition("t", 0, 200)]))).partitions
         assert (result.earliest, await found_after_a_kill(fs, clock)) == (200, (200, []))
         assert b"t 0 200" in fs.snapshot()["/data/log-start-offset-checkpoint"], "for Kafka"
-        assert not broker.unwritten
+        assert not broker.checkpoints.has_unwritten
 
 
 async def test_the_ballast_is_given_up_for_a_log_start(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
@@ -308,7 +308,7 @@ async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written
         await trio.sleep(LOOK_SECONDS)
         assert await found_after_a_kill(fs, clock) == (3, [])
         assert b"t 0 3" in fs.snapshot()["/data/log-start-offset-checkpoint"]
-        assert not broker.unwritten
+        assert not broker.checkpoints.has_unwritten
 
 
 async def test_a_checkpoint_that_found_no_room_is_no_problem_any_more_soon_after_there_is_some(

@@ -11,7 +11,7 @@ from tests.support import REPOSITORY
 
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
-    "seglog_broker/signals.py": "before it serves",
+    "seglog_broker/runtime/signals.py": "before it serves",
     "seglog_broker/offload.py": "in tests, where there are no processes",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""

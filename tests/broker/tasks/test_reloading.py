@@ -9,11 +9,12 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.config import BrokerConfig, ConfigSources
+from seglog_broker.config import BrokerConfig, ConfigSources, load_config
 from seglog_broker.config.broker_config import BROKER_KEYS
 from seglog_broker.config.changes import differences, taken_over
 from seglog_broker.config.keys import Effect
-from seglog_broker.reloading import ConfigChanges, reload
+from seglog_broker.reloading import reload
+from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.retention import run_retention
@@ -207,7 +208,8 @@ async def test_checkpoints_and_forgotten_producers_follow_their_intervals(
 
 
 async def test_a_longer_sleep_is_slept_on_and_a_shorter_one_ends(autojump_clock: object) -> None:
-    changes = ConfigChanges()
+    config, _ = load_config(None, "", {}, [])
+    changes = LiveConfig(config)
     seconds = 100.0
     ended: list[float] = []
 
@@ -219,9 +221,9 @@ async def test_a_longer_sleep_is_slept_on_and_a_shorter_one_ends(autojump_clock:
         nursery.start_soon(sleep)
         await trio.sleep(10)
         seconds = 200
-        changes.announce()
+        changes.replace(config)
         await trio.sleep(140)
         assert ended == []
         seconds = 120
-        changes.announce()
+        changes.replace(config)
     assert ended == [150]

@@ -1,7 +1,6 @@
 """Retention at work: its rhythm, its order, what it does on bad days, and what readers notice."""
 
 import errno
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,12 +9,13 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.partitions import segment_expiry
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
 from seglog_broker.storage.log.retention import AgeSource
-from seglog_broker.tasks import retention
 from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.retention import ClockWatch, check_retention, run_retention
+from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import Fault, Operation
 from seglog_protocol.errors import OffsetOutOfRangeError
 from seglog_protocol.messages import (
@@ -70,7 +70,7 @@ async def test_checks_come_at_a_fixed_rhythm_after_the_initial_delay_however_lon
         times.append(trio.current_time())
         await trio.sleep(130 if len(times) == 2 else 7)
 
-    monkeypatch.setattr(retention, "check_retention", slow_check)
+    monkeypatch.setattr(segment_expiry.SegmentExpiry, "check", slow_check)
     clock = LoopClock()
     flags = (EVERY_MINUTE, "log.initial.task.delay.ms=30000")
     async with living(TimedDisk(clock), clock, *flags, tasks=[run_retention]):
@@ -184,12 +184,12 @@ async def test_a_clock_that_leapt_does_not_hold_up_size_and_log_start(autojump_c
 async def test_a_minute_ahead_and_any_step_back_are_no_leap(autojump_clock: object, drift: int) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=[]) as broker:
-        watch = ClockWatch(broker)
+        watch = ClockWatch(broker.clock)
         await trio.sleep(10)
         assert watch.leap_ms() == 0
         clock.leap_ms += drift
         await trio.sleep(10)
-        assert watch.leap_ms() == drift <= retention.CLOCK_LEAP_MS_MAX
+        assert watch.leap_ms() == drift <= CLOCK_LEAP_MS_MAX
         assert watch.leap_ms() == 0
 
 
@@ -367,7 +367,7 @@ def _broken() -> Any:
 async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_PARTITIONS_AT_A_TIME", 3)
+    monkeypatch.setattr(segment_expiry, "_PARTITIONS_AT_A_TIME", 3)
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, partitions=10)
@@ -404,7 +404,7 @@ async def test_one_that_stays_busy_is_looked_at_at_the_next_check(autojump_clock
         append(broker)
         await trio.sleep(59)
         async with broker.partitions["t", 0].maintenance:
-            await trio.sleep_until(60 + retention.BUSY_SECONDS_MAX + 1)
+            await trio.sleep_until(60 + segment_expiry.BUSY_SECONDS_MAX + 1)
             assert bases(broker) == [0]
         await trio.sleep_until(119)
         assert bases(broker) == [0]
@@ -419,10 +419,10 @@ async def test_one_that_is_being_compacted_is_passed_over_without_waiting(autoju
         append(broker)
         await trio.sleep(20)
         with broker.partitions["t", 0].clean():
-            await check_retention(broker, TaskBoundary("retention"))
+            await broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention"))
             assert trio.current_time() == 20
             assert bases(broker) == [0]
-        await check_retention(broker, TaskBoundary("retention"))
+        await broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention"))
         assert bases(broker) == [1]
 
 
@@ -644,7 +644,7 @@ async def test_sizes_of_very_many_segments_are_asked_for_off_the_loop(
         offload.hold()
         fs.reads.clear()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(check_retention, broker, TaskBoundary("retention")))
+            nursery.start_soon(broker.expiry.check, list(broker.partitions.values()), TaskBoundary("retention"))
             await wait_all_tasks_blocked()
             assert not [read for read in fs.reads if read.name == "stat"]
             offload.let_go()

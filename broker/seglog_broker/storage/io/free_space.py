@@ -179,6 +179,12 @@ class FreeSpace:
                 return
         raise self.refusal("the disk is full")
 
+    def refusal_now(self, what: str) -> DiskFullError:
+        """As ``refusal``, of how full the disk is now."""
+        with contextlib.suppress(OSError):
+            self.look()
+        return self.refusal(what)
+
     def refusal(self, what: str) -> DiskFullError:
         """The error that says so, and how it stands; ``what`` begins the sentence."""
         if self.lacks_inodes:

@@ -1,18 +1,22 @@
-"""Notice of changes of the configuration, for tasks that sleep for long."""
+"""The configuration in force, which a running broker can be given another of."""
 
 from collections.abc import Callable
 
 import trio
 
+from seglog_broker.config import BrokerConfig
 
-class ConfigChanges:
-    """Lets tasks that sleep for long notice that the configuration is another one."""
 
-    def __init__(self) -> None:
+class LiveConfig:
+    """``current`` is the configuration in force; tasks that sleep for long notice when it is another one."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.current = config
         self._changed = trio.Event()
 
-    def announce(self) -> None:
-        """The configuration has changed."""
+    def replace(self, config: BrokerConfig) -> None:
+        """Put another configuration in force, for all who ask from now on."""
+        self.current = config
         self._changed.set()
         self._changed = trio.Event()
 

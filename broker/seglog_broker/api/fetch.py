@@ -1,0 +1,239 @@
+"""Fetches: whole batches from an offset or a timestamp on, leased from the files they stand in."""
+
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.api.bounds import EFFORT_A_TURN, bring_in_times, effort_of
+from seglog_broker.partitions.cold_reads import ColdReads, Steps
+from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
+from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
+from seglog_broker.partitions.gaps import gaps_to_tell
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.handle_pool import ColdReadError, RecordsWantedError, TurnWantedError
+from seglog_broker.storage.segment.log_slice import LogSlice
+from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, RequestCancelledError, SeglogError
+from seglog_protocol.messages import FetchPartition, FetchReply, FetchRequest, FetchResult
+
+log = structlog.get_logger()
+
+_PARTITIONS_PER_FETCH_MAX: Final = 10_000
+
+_CONSUMER_OF_ANOTHER: Final = (
+    "positions in the former topic mean nothing in this one; start the consumer again: at the earliest, at the latest, "
+    "or at a moment"
+)
+
+
+class FetchService:
+    """Answers fetches: at once, or when there is enough, or when their time is over."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        directory: LogDirectory,
+        config: LiveConfig,
+        reads: ColdReads,
+        purgatory: FetchPurgatory,
+        metrics: Metrics,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._config = config
+        self._reads = reads
+        self._purgatory = purgatory
+        self._metrics = metrics
+        self._waiters: set[Waiter] = set()  # of all partitions
+
+    @property
+    def waiting(self) -> int:
+        """Fetches that wait."""
+        return len(self._waiters)
+
+    def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer | None:
+        """The answer if it need not wait, for records or for the disk; else None. ``waiter`` has waited already."""
+        is_over = request.max_wait_ms == 0 or (waiter is not None and trio.current_time() >= waiter.deadline)
+        if len(request.partitions) > EFFORT_A_TURN or (not is_over and self._is_at_the_end(request)):
+            return None
+        answer = self._collect_warm(request)
+        if answer is None or is_over or self._is_complete(request, answer):
+            return answer
+        answer.close()
+        return None
+
+    def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
+        """Have ``waiter`` look again when there may be an answer, at the latest when ``max_wait_ms`` are over.
+
+        False, and nothing done, where that takes a task: see ``fetch``.
+        """
+        if not (self._purgatory.is_open and self._is_at_the_end(request)):
+            return False
+        self._metrics.fetches_waited += 1
+        waiter.deadline = self._deadline(request)
+        waiter.bytes_wanted = request.min_bytes
+        waiter.arrive(self._waiting_places(request))
+        self._purgatory.park(waiter)
+        return True
+
+    async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
+        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
+
+        With ``waiter`` the asker can end the waiting: then RequestCancelledError is raised. If it has waited already,
+        that counts.
+        """
+        waiter = waiter or Waiter()
+        waiter.deadline = min(waiter.deadline, self._deadline(request))
+        while True:
+            found = 0
+            if not self._is_at_the_end(request) or trio.current_time() >= waiter.deadline:
+                answer = await self._reads.in_turns(self._collect(request))
+                found = answer.size
+                if self._is_complete(request, answer) or trio.current_time() >= waiter.deadline:
+                    return answer
+                answer.close()
+            self._metrics.fetches_waited += 1
+            waiter.bytes_wanted = request.min_bytes - found
+            waiter.arrive(self._waiting_places(request))
+            try:
+                with trio.CancelScope(deadline=waiter.deadline):
+                    await waiter.wait()
+            finally:
+                waiter.leave()
+            if waiter.is_ended:
+                raise RequestCancelledError("nobody waits for the fetch any more")
+
+    def _deadline(self, request: FetchRequest) -> float:
+        return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
+
+    def _waiting_places(self, request: FetchRequest) -> list[set[Waiter]]:
+        partitions = (self._table.find_readable(item.topic, item.partition) for item in request.partitions)
+        return [self._waiters, *(partition.waiters for partition in partitions if partition is not None)]
+
+    def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
+        """What is there now of a small request, or None when that would wait for the disk."""
+        collecting = self._collect(request)
+        try:
+            with self._directory.handles.only_warm:
+                next(collecting)
+        except StopIteration as done:
+            answer: FetchAnswer = done.value
+            return answer
+        collecting.close()
+        return None
+
+    def _is_at_the_end(self, request: FetchRequest) -> bool:
+        """Whether it waits for records without a doubt, told by offsets alone: so it is with nearly all that wait."""
+        if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            return False
+        for item in request.partitions:
+            partition = self._table.find_readable(item.topic, item.partition)
+            if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
+                return False
+        if any(self._table.is_recreated(request.topic_ids, name) for name in request.topic_ids or ()):
+            return False
+        return self._table.counts_differing(request.partition_counts) is None
+
+    @staticmethod
+    def _is_complete(request: FetchRequest, answer: FetchAnswer) -> bool:
+        if answer.reply.partition_counts is not None:
+            return True
+        return answer.size >= min(request.min_bytes, request.max_bytes) or any(
+            result.error is not None or (result.gaps is not None and not result.size)
+            for result in answer.reply.partitions
+        )
+
+    def _collect(self, request: FetchRequest) -> Steps[FetchAnswer]:
+        """What is there now, at most ``max_bytes`` of it, but at least one batch where there is any.
+
+        Stops for others to have their turn (None), and at a read that would wait for the disk: that partition is tried
+        again.
+        """
+        self._table.renew_suggestions()
+        if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
+            raise InvalidRequestError(
+                f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
+            )
+        made_again = {name for name in request.topic_ids or () if self._table.is_recreated(request.topic_ids, name)}
+        counts = self._table.counts_differing(request.partition_counts)
+        alone = None
+        if len(request.partitions) == 1 and not made_again and counts is None:
+            item = request.partitions[0]
+            alone = self._table.get((item.topic, item.partition))
+            again = None if alone is None or alone.recent_answer is None else alone.recent_answer.again(request)
+            if again is not None:
+                return again
+        left = min(request.max_bytes, self._config.current.fetch_max_bytes)
+        results: list[FetchResult] = []
+        slices: list[LogSlice] = []
+        effort = 0
+        try:
+            for number, item in enumerate(request.partitions):
+                effort += effort_of(self._table.find_readable(item.topic, item.partition), item.timestamp)
+                if effort >= EFFORT_A_TURN or (number and item.verify):
+                    effort = 0
+                    yield None
+                if item.timestamp is not None:
+                    yield from bring_in_times(self._table.find_readable(item.topic, item.partition))
+                result: FetchResult | None = None
+                found: LogSlice | None = None
+                while result is None:
+                    try:
+                        if item.topic in made_again:
+                            raise self._table.another_topic(item.topic, item.partition, _CONSUMER_OF_ANOTHER)
+                        result, found = self._read_one(item, min(left, item.max_bytes), min_one=not slices)
+                    except (ColdReadError, RecordsWantedError) as wanted:
+                        yield wanted
+                    except TurnWantedError:
+                        yield None
+                    except SeglogError as error:
+                        result = self._not_read(item, error)
+                results.append(result)
+                if found is not None:
+                    slices.append(found)
+                    left = max(0, left - found.size)
+        except BaseException:
+            for slice_ in slices:
+                slice_.release()
+            raise
+        answer = FetchAnswer(FetchReply(results, counts), slices)
+        if alone is not None:
+            alone.recent_answer = RecentAnswer.of(alone.log, request, answer)
+        return answer
+
+    def _not_read(self, item: FetchPartition, error: SeglogError) -> FetchResult:
+        partition = self._table.get((item.topic, item.partition))
+        placed = partition.placed(error) if partition is not None else error
+        if isinstance(error, CorruptRecordError):
+            log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
+        return FetchResult(item.topic, item.partition, error=placed)
+
+    def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
+        partition = self._table.readable(item.topic, item.partition)
+        partition_log = partition.log
+        if (item.offset is None) == (item.timestamp is None):
+            raise InvalidRequestError("a fetch starts either at an offset or at a timestamp", field="offset")
+        if item.timestamp is not None:
+            moment = partition_log.find_timestamp(item.timestamp)
+            offset = partition_log.log_end_offset if moment is None else moment.offset
+        else:
+            assert item.offset is not None
+            offset = item.offset
+        found = partition_log.read(offset, bytes_max, min_one=min_one, verify=item.verify is True)
+        gaps, compacted_before = gaps_to_tell(partition_log, offset, found, min_one=min_one)
+        result = FetchResult(
+            item.topic,
+            item.partition,
+            size=found.size if found else 0,
+            offset=offset,
+            earliest=partition_log.log_start_offset,
+            latest=partition_log.log_end_offset,
+            durable=partition_log.durable_end_offset,
+            leader_epoch=partition_log.leader_epoch,
+            gaps=gaps,
+            compacted_before=compacted_before,
+        )
+        return result, found

@@ -1,0 +1,67 @@
+"""The ends of partitions, and offsets by timestamp."""
+
+from functools import partial
+
+from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_protocol.errors import InvalidRequestError, SeglogError
+from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
+
+
+class OffsetService:
+    """Answers where partitions begin and end, and where a moment lies in them."""
+
+    def __init__(self, table: PartitionTable, reads: ColdReads) -> None:
+        self._table = table
+        self._reads = reads
+
+    async def offsets(self, request: OffsetsRequest) -> OffsetsReply:
+        """The ends of partitions, and where a moment lies in them.
+
+        Raises InvalidRequestError where that is more than fits a reply: whole topics may be named, again and again.
+        """
+        results: list[OffsetsResult] = []
+        topic_ids: dict[str, str] = {}
+        effort = 0
+        for item in request.partitions:
+            try:
+                topic = self._table.topic(item.topic)
+            except SeglogError as error:
+                results.append(OffsetsResult(item.topic, item.partition, error=error))
+                if len(results) % EFFORT_A_TURN == EFFORT_A_TURN - 1:
+                    await self._reads.turn()
+                continue
+            topic_ids[topic.name] = topic.id
+            wanted = range(topic.partitions) if item.partition is None else (item.partition,)
+            if len(results) + len(wanted) > RESULTS_MAX:
+                raise InvalidRequestError(
+                    f"the offsets of more than {RESULTS_MAX} partitions are asked for: ask in several requests",
+                    field="partitions",
+                )
+            for number in wanted:
+                effort += effort_of(self._table.find_readable(topic.name, number), item.timestamp)
+                if effort >= EFFORT_A_TURN:
+                    effort = 0
+                    await self._reads.turn()
+                if item.timestamp is not None:
+                    await self._reads.in_turns(bring_in_times(self._table.find_readable(item.topic, number)))
+                results.append(await self._reads.retry_after_cold_read(partial(self._offsets_of, item, number)))
+        return OffsetsReply(results, topic_ids)
+
+    def _offsets_of(self, item: OffsetsPartition, number: int) -> OffsetsResult:
+        try:
+            partition_log = self._table.readable(item.topic, number).log
+            moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
+        except SeglogError as error:
+            return OffsetsResult(item.topic, number, error=error)
+        return OffsetsResult(
+            item.topic,
+            number,
+            earliest=partition_log.log_start_offset,
+            latest=partition_log.log_end_offset,
+            durable=partition_log.durable_end_offset,
+            leader_epoch=partition_log.leader_epoch,
+            offset=None if moment is None else moment.offset,
+            timestamp=None if moment is None else moment.timestamp,
+        )

@@ -1,0 +1,46 @@
+"""Ids for idempotent producers."""
+
+import trio
+
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
+from seglog_protocol.errors import PartitionRecoveringError
+from seglog_protocol.messages import InitProducerReply
+
+
+class ProducerIdService:
+    """Gives ids to idempotent producers, each once."""
+
+    def __init__(self, directory: LogDirectory, recoveries: Recoveries, offload: Offload) -> None:
+        self._directory = directory
+        self._recoveries = recoveries
+        self._offload = offload
+        self._lock = trio.Lock()
+
+    async def init_producer(self) -> InitProducerReply:
+        """An id for a new idempotent producer.
+
+        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError for as long as nobody
+        knows which were given.
+        """
+        ids = self._directory.producer_ids
+        if self._recoveries and not ids.is_recorded:
+            raise PartitionRecoveringError(
+                "which producer ids have been given is not known before every log has been read: try again"
+            )
+        async with self._lock:
+            producer_id = ids.take()
+            while producer_id is None:
+                block = ids.next_block()
+                with trio.CancelScope(shield=True):  # two of them must not meet in one temporary file
+                    try:
+                        await self._offload.maintenance(block.run)
+                    except OSError as error:
+                        if is_no_room(error):
+                            raise self._directory.space.refusal_now("no producer id could be given") from error
+                        raise storage_error(f"no producer id could be given: {why(error)}; ask again", error) from error
+                ids.add(block)
+                producer_id = ids.take()
+        return InitProducerReply(producer_id, 0)

@@ -1,0 +1,299 @@
+"""Topics: described in pages, created, altered, deleted."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from seglog_broker.api.bounds import EFFORT_A_TURN
+from seglog_broker.api.index_density import why_index_fills_first
+from seglog_broker.config.topic_config import TOPIC_NAMES
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.partitions.read_only_views import Views
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.segment_expiry import SegmentExpiry
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.topic_creation import TopicCreation
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.os_errors import storage_error, why
+from seglog_broker.storage.log.partition_files import empty_directory
+from seglog_protocol.errors import DiskFullError, InvalidConfigError, PolicyViolationError, SeglogError
+from seglog_protocol.frames import encode_value
+from seglog_protocol.messages import (
+    AlterTopicReply,
+    AlterTopicRequest,
+    ConfigEntry,
+    ConfigValue,
+    CreateTopicReply,
+    CreateTopicRequest,
+    DeleteTopicReply,
+    DeleteTopicRequest,
+    TopicDescription,
+    TopicsReply,
+    TopicsRequest,
+)
+
+log = structlog.get_logger()
+
+DESCRIBED_MAX: Final = 500
+"""Topics that one reply describes with every value of their configuration; there is more for who asks on."""
+
+LOGS_A_TURN: Final = 16
+"""Logs of new partitions that are opened before others get their turn."""
+
+
+class TopicService:
+    """Describes, creates, alters and deletes topics, one at a time: their files are made off the loop."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        directory: LogDirectory,
+        recoveries: Recoveries,
+        views: Views,
+        config: LiveConfig,
+        fs: FileSystem,
+        offload: Offload,
+        reads: ColdReads,
+        checkpoints: CheckpointWriter,
+        deletions: Deletions,
+        expiry: SegmentExpiry,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._recoveries = recoveries
+        self._views = views
+        self._config = config
+        self._fs = fs
+        self._offload = offload
+        self._reads = reads
+        self._checkpoints = checkpoints
+        self._deletions = deletions
+        self._expiry = expiry
+        self._lock = trio.Lock()
+
+    async def describe(self, request: TopicsRequest) -> tuple[TopicsReply, bytes]:
+        """A page of topics, and its descriptions as the payload, a msgpack list."""
+        known = self._directory.registry.topics
+        unknown: list[SeglogError] = []
+        if request.names is not None:
+            for name in request.names:
+                if name not in known:
+                    unknown.append(self._table.unknown_topic(name))
+                    if len(unknown) % EFFORT_A_TURN == 0:
+                        await self._reads.turn()
+            names = sorted({name for name in request.names if name in known and name > request.after})
+        else:
+            names = sorted(name for name in known if name > request.after)
+        page = names[: min(request.limit, DESCRIBED_MAX) if request.config else request.limit]
+        described = []
+        effort = 0
+        for name in page:
+            topic = known.get(name)
+            if topic is None:
+                continue  # deleted meanwhile
+            effort += EFFORT_A_TURN // 4 if request.config else 1
+            effort += topic.partitions  # of which some have thousands of segments
+            if effort >= EFFORT_A_TURN:
+                effort = 0
+                await self._reads.turn()
+            await self._reads.learn_sizes([partition.log for partition in self._table.partitions_of(topic)])
+            if known.get(name) is topic:
+                described.append(self._describe(topic, whole=request.config).to_wire())
+        return TopicsReply(more=len(names) > len(page), unknown=unknown), encode_value(described)
+
+    def _describe(self, topic: Topic, *, whole: bool) -> TopicDescription:
+        config = self._table.config_of(topic)
+        logs = [partition.log for partition in self._table.partitions_of(topic)]
+        entries = None
+        if whole:
+            entries = {
+                entry.key: ConfigEntry(entry.value, str(entry.origin.kind), entry.origin.where, entry.shortfall)
+                for entry in config.describe()
+            }
+        return TopicDescription(
+            topic.name,
+            topic.id,
+            topic.partitions,
+            config.max_message_bytes,
+            config.segment_bytes,
+            segments=sum(len(partition_log.segments) for partition_log in logs),
+            size=sum(partition_log.size for partition_log in logs),
+            config=entries,
+            notes=topic.notes,
+        )
+
+    async def create(self, request: CreateTopicRequest) -> CreateTopicReply:
+        """Create a topic; returns when it survives a power cut."""
+        config, warnings = self._config.current.validate_topic_config(request.config)
+        async with self._lock:
+            count = self._config.current.num_partitions if request.partitions is None else request.partitions
+            creation = self._directory.plan_topic(request.topic, count, config)
+            self._directory.space.check(0)
+            if self._directory.has_stale_checkpoints:
+                failure = await self._checkpoints.write()
+                if failure is not None:
+                    raise storage_error(f"topic {request.topic} could not be created: {why(failure)}", failure)
+                self._directory.has_stale_checkpoints = False
+            topic = await self._make(creation, partial(self._directory.finish_topic, creation))
+            self._serve_partitions(creation)
+        log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
+        dense = why_index_fills_first(self._table.config_of(topic))
+        return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
+
+    async def alter(self, request: AlterTopicRequest) -> AlterTopicReply:
+        """Change a topic's configuration and add partitions: in force, and safe from a power cut, when it returns.
+
+        The registry is written before anything is in force: after a crash a start finds the new state or the old one.
+        """
+        async with self._lock:
+            topic = self._table.topic(request.topic)
+            wanted: dict[str, ConfigValue] = {**topic.config, **request.config}
+            for name in request.reset:
+                key = self._topic_key(name)
+                if key in request.config or name in request.config:
+                    raise InvalidConfigError(f"{name} cannot be both set and reset", key=name)
+                wanted.pop(key, None)
+            config, warnings = self._config.current.validate_topic_config(wanted)
+            count = topic.partitions if request.partitions is None else request.partitions
+            alteration = self._directory.plan_alteration(topic, count, config)
+            if alteration.makes_partitions:
+                self._directory.space.check(0)
+            altered = await self._make(alteration, partial(self._directory.finish_alteration, topic, alteration))
+            self._serve_partitions(alteration)
+            if alteration.makes_partitions:
+                self._table.wake_waiters(altered)
+        log.info("topic_altered", topic=altered.name, partitions=altered.partitions, config=altered.config)
+        changed = [warning for warning in warnings if any(key in warning for key in request.config)]
+        dense = why_index_fills_first(self._table.config_of(altered))
+        if dense is not None and any(key in dense for key in request.config):
+            changed.append(dense)
+        return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
+
+    async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], Topic]) -> Topic:
+        """What ``finish`` returns, or raises, when the work of a creation is done; what is left over goes later."""
+        error = await self._make_files(creation)
+        try:
+            if error is None:
+                error = await self._open_logs(creation)
+            return finish(error)
+        except DiskFullError as full:
+            raise self._directory.space.refusal_now(full.message) from full.__cause__
+        finally:
+            self.remove_later(self._directory.half_made)
+            self._directory.half_made.clear()
+
+    async def _make_files(self, creation: TopicCreation) -> OSError | None:
+        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.
+
+        What only changes a configuration is done on a full disk, too: it may be the retention that is to make room.
+        """
+        run = creation.run if creation.makes_partitions else partial(self._directory.space.with_ballast, creation.run)
+        with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
+            try:
+                await self._offload.maintenance(run)
+            except OSError as error:
+                return error
+        return None
+
+    async def _open_logs(self, creation: TopicCreation) -> OSError | None:
+        """Open the logs of what was made, some a turn; what went wrong, as ``_make_files``."""
+        opened = 0
+        with trio.CancelScope(shield=True):
+            try:
+                for _ in self._directory.opening(creation):
+                    opened += 1
+                    if opened % LOGS_A_TURN == 0:
+                        await self._reads.turn()
+            except OSError as error:
+                return error
+        return None
+
+    def _serve_partitions(self, creation: TopicCreation) -> None:
+        made = ((creation.topic.name, n) for n in range(creation.first_partition, creation.topic.partitions))
+        self._table.serve({key: self._directory.logs[key] for key in made})
+
+    def _topic_key(self, name: str) -> str:
+        """The key that a name means, under which it is kept. InvalidConfigError with the nearest when there is none."""
+        key = TOPIC_NAMES.get(name)
+        if key is None:
+            self._config.current.validate_topic_config({name: ""})  # says what is wrong
+        return name if key is None else key.name
+
+    async def delete(self, request: DeleteTopicRequest) -> DeleteTopicReply:
+        """Delete a topic: from now on it is unknown; its files go in the background, readers of them finish."""
+        if not self._config.current.delete_topic_enable:
+            raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
+        async with self._lock:
+            topic = self._table.topic(request.topic)
+            keys = [(topic.name, number) for number in range(topic.partitions)]
+            partitions: list[Partition] = []
+            async with AsyncExitStack() as held:
+                try:
+                    await self._recoveries.hold(keys)
+                    partitions += [p for key in keys if (p := self._table.get(key)) is not None]
+                    for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                        await partition.stop_cleaning()
+                        await held.enter_async_context(partition.maintenance)
+                    self._directory.forget_topic(topic)
+                except BaseException:  # whoever asked may have hung up: then the topic lives on
+                    for partition in partitions:
+                        partition.may_be_cleaned = True
+                    self._recoveries.let_go(keys)
+                    raise
+                self._recoveries.forget(keys)
+                self._views.end(keys, is_deleted=True)
+                for partition in partitions:
+                    self._table.remove((partition.topic, partition.number))
+                    partition.note_deleted()
+                self._deletions.forget(partitions)
+                with trio.CancelScope(shield=True):  # there may be thousands of directories
+                    doomed = await self._offload.maintenance(self._directory.mark_doomed, topic)
+            log.info("topic_deleted", topic=topic.name)
+            self.remove_later(doomed)
+            if self._directory.unrecorded:
+                await self._expiry.remove_now()
+                await self._record_deletions()
+            # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
+            await self._checkpoints.write()
+        await self._expiry.remove_now()
+        return DeleteTopicReply(topic.name)
+
+    async def record_deletions(self) -> None:
+        """Write down deletions that the disk had no room for; where it still has none that is for another time."""
+        async with self._lock:
+            await self._record_deletions()
+
+    async def _record_deletions(self) -> None:
+        if not self._directory.unrecorded:
+            return
+        write = self._directory.registry_writing()
+        with trio.CancelScope(shield=True):
+            try:
+                await self._offload.maintenance(self._directory.space.with_ballast, write)
+            except OSError as error:
+                log.warning("deletions_not_recorded", reason=why(error), consequence="empty directories stay meanwhile")
+                return
+        for path in self._directory.note_recorded():
+            self._deletions.add(Deletion(path, partial(self._fs.remove_tree, path), None, is_told=False), 0)
+
+    def remove_later(self, directories: Iterable[str]) -> None:
+        """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``.
+
+        Of those that have to tell of a deletion only what is in them, for now.
+        """
+        for path in directories:
+            is_needed = path in self._directory.unrecorded
+            remove = partial(empty_directory, self._fs, path) if is_needed else partial(self._fs.remove_tree, path)
+            removal = Deletion(path, remove, None)
+            self._deletions.add(removal, self._config.current.topic_defaults.file_delete_delay_ms / 1000)

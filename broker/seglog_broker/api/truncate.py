@@ -1,0 +1,98 @@
+"""Deleting records before an offset: the log start moves, and survives a power cut before it is answered."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.segment_expiry import SegmentExpiry
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
+from seglog_protocol.errors import PolicyViolationError, SeglogError
+from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateRequest, TruncateResult
+
+log = structlog.get_logger()
+
+TRUNCATIONS_A_TURN: Final = 8
+"""Partitions whose log start is moved before others get their turn: files are looked at for each."""
+
+
+class TruncateService:
+    """Deletes records before an offset."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        directory: LogDirectory,
+        reads: ColdReads,
+        checkpoints: CheckpointWriter,
+        expiry: SegmentExpiry,
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._reads = reads
+        self._checkpoints = checkpoints
+        self._expiry = expiry
+
+    async def truncate(self, request: TruncateRequest) -> TruncateReply:
+        """Delete records before an offset; returns when the new log starts survive a power cut."""
+        results: list[TruncateResult] = []
+        for number, item in enumerate(request.partitions):
+            if number % TRUNCATIONS_A_TURN == TRUNCATIONS_A_TURN - 1:
+                await self._reads.turn()
+            try:
+                results.append(self._truncate_one(item))
+            except SeglogError as error:
+                partition = self._table.get((item.topic, item.partition))
+                placed = partition.placed(error) if partition is not None else error
+                results.append(TruncateResult(item.topic, item.partition, error=placed))
+        moved = [
+            partition
+            for result in results
+            if result.error is None and (partition := self._table.get((result.topic, result.partition))) is not None
+        ]
+        if moved:
+            await self._write_moved(moved)
+        return TruncateReply(results)
+
+    async def _write_moved(self, moved: Sequence[Partition]) -> None:
+        """Return when these new log starts survive a crash. On a full disk what they leave behind makes the room."""
+        failure = await self._checkpoints.write_log_starts([p for p in moved if not p.log.start_is_proven])
+        if failure is None or is_no_room(failure):
+            await self._expiry.remove_now(moved)
+        if is_no_room(failure):
+            failure = await self._checkpoints.write_log_starts([p for p in moved if not p.log.start_is_proven])
+        if failure is not None:
+            raise storage_error(
+                f"the new log starts are in force, but could not be written: {why(failure)}; a restart brings the old "
+                "ones back unless they can be before, so make room and ask again"
+                if is_no_room(failure)
+                else f"the new log starts could not be written: {why(failure)}; ask again",
+                failure,
+            )
+
+    def _truncate_one(self, item: TruncatePartition) -> TruncateResult:
+        partition = self._table.partition(item.topic, item.partition)
+        partition_log = partition.log
+        if partition_log.config.cleanup_policy == ("compact",):
+            raise PolicyViolationError(
+                f"topic {item.topic} is compacted: delete records by their keys, with a null value, "
+                "or add delete to its cleanup.policy"
+            )
+        offset = partition_log.log_end_offset if item.offset is None else item.offset
+        try:
+            earliest = self._directory.space.with_ballast(partial(partition_log.truncate_before, offset))
+        except OSError as error:
+            self._checkpoints.note_unsaved_start(partition)
+            if not is_no_room(error):
+                raise storage_error(
+                    f"the new log start could not be written: {why(error)}; ask again", error
+                ) from error
+            earliest = partition_log.log_start_offset  # room is about to be made, and it is tried again
+        log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
+        return TruncateResult(item.topic, item.partition, earliest=earliest)

@@ -1,0 +1,167 @@
+"""The partitions in service, found by topic and number."""
+
+from collections.abc import Iterator, Mapping
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.partitions.group_commit import GroupCommit
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.read_only_views import Views
+from seglog_broker.partitions.recoveries import Recoveries
+from seglog_broker.partitions.suggestions import Suggestions
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.read_only_view import ReadOnlyView
+from seglog_protocol.errors import (
+    InconsistentTopicIdError,
+    PartitionOfflineError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+
+
+class PartitionTable(Mapping[tuple[str, int], Partition]):
+    """The partitions in service, by topic and number, and typed errors for those that are not.
+
+    As a mapping it holds the partitions that take records; ``readable`` knows those that can only be read, too.
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        recoveries: Recoveries,
+        views: Views,
+        offload: Offload,
+        metrics: Metrics,
+        commits: GroupCommit,
+    ) -> None:
+        self._directory = directory
+        self._recoveries = recoveries
+        self._views = views
+        self._offload = offload
+        self._metrics = metrics
+        self._commits = commits
+        self._served: dict[tuple[str, int], Partition] = {}
+        self._suggestions = Suggestions()
+
+    def __getitem__(self, key: tuple[str, int]) -> Partition:
+        return self._served[key]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def serve(self, logs: Mapping[tuple[str, int], PartitionLog]) -> None:
+        """Take partitions into service."""
+        for (topic, number), partition_log in logs.items():
+            self._served[topic, number] = Partition(
+                topic, number, partition_log, self._offload, self._metrics, self._commits
+            )
+
+    def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:
+        """Have a partition read while its recovery waits for room."""
+        self._views.serve(Partition(*key, view.log, self._offload, self._metrics, self._commits), view)
+
+    def remove(self, key: tuple[str, int]) -> None:
+        """Take a partition that is being deleted out of service."""
+        del self._served[key]
+
+    def find_readable(self, topic: str, number: int) -> Partition | None:
+        """A partition that can be read, or None."""
+        return self._served.get((topic, number)) or self._views.get((topic, number))
+
+    def readable(self, topic: str, number: int) -> Partition:
+        """As ``partition``, where reading will do."""
+        return self._views.get((topic, number)) or self.partition(topic, number)
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """A partition in service. Raises the typed error that says why it is not."""
+        partition = self._served.get((topic, number))
+        if partition is not None:
+            return partition
+        known = self.topic(topic)
+        if number >= known.partitions:
+            raise UnknownPartitionError(
+                f"topic {topic} has {known.partitions} partitions, numbered from 0: there is no {number}",
+                topic=topic,
+                partition=number,
+                partitions=known.partitions,
+            )
+        refusal = self._recoveries.refusal(topic, number)
+        if refusal is not None:
+            raise refusal
+        reason = self._directory.report.offline.get((topic, number), "it could not be opened")
+        raise PartitionOfflineError(
+            f"partition {number} of topic {topic} is offline: {reason}", topic=topic, partition=number, reason=reason
+        )
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name. Raises UnknownTopicError."""
+        topic = self._directory.registry.topics.get(name)
+        if topic is None:
+            raise self.unknown_topic(name)
+        return topic
+
+    def unknown_topic(self, name: str) -> UnknownTopicError:
+        """The error for a topic that does not exist, with the nearest name that does."""
+        nearest = self._suggestions.nearest(name, self._directory.registry.topics)
+        shown = name if len(name) <= 60 else f"{name[:57]}..."
+        hint = f"; did you mean {nearest}?" if nearest else "; create it with: seglog topic create NAME"
+        return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
+
+    def renew_suggestions(self) -> None:
+        """A request begins: nearest names may be looked for again, within bounds."""
+        self._suggestions.renew()
+
+    def partitions_of(self, topic: Topic) -> list[Partition]:
+        """Those in service, be it for reading only."""
+        found = (self.find_readable(topic.name, number) for number in range(topic.partitions))
+        return [partition for partition in found if partition is not None]
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The configuration in force for a topic."""
+        for number in range(topic.partitions):
+            partition = self._served.get((topic.name, number))
+            if partition is not None:
+                return partition.log.config
+        return self._directory.config_of(topic)
+
+    def is_recreated(self, topic_ids: Mapping[str, str] | None, name: str) -> bool:
+        """Whether the topic of that name is not the one a request means, but was made after that was deleted."""
+        topic = None if topic_ids is None else self._directory.registry.topics.get(name)
+        return topic is not None and topic_ids is not None and topic_ids.get(name, topic.id) != topic.id
+
+    def counts_differing(self, partition_counts: Mapping[str, int] | None) -> dict[str, int] | None:
+        """By name, the number of partitions of the topics of which a request counts another; None when there are none.
+
+        None, too, for a topic that is not there.
+        """
+        if partition_counts is None:
+            return None
+        known = self._directory.registry.topics
+        counts = {
+            name: known[name].partitions
+            for name, count in partition_counts.items()
+            if name in known and known[name].partitions != count
+        }
+        return counts or None
+
+    def wake_waiters(self, topic: Topic) -> None:
+        """Have those who wait for records of a topic look again: they may want to know that it has more partitions."""
+        for number in range(topic.partitions):
+            partition = self._served.get((topic.name, number))
+            if partition is not None:
+                partition.wake_all()
+
+    def another_topic(self, topic: str, partition: int, what_now: str) -> InconsistentTopicIdError:
+        """The error for who means a topic that was deleted, and whose name another one has."""
+        return InconsistentTopicIdError(
+            f"topic {topic} was deleted and made again, and {what_now}",
+            topic=topic,
+            partition=partition,
+            topic_id=self.topic(topic).id,
+        )
