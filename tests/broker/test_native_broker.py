@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
+from seglog_broker.api.topics import TopicService
 from seglog_broker.config import load_config
 from seglog_broker.listeners import connection
 from seglog_broker.runtime.offload import InlineOffload
@@ -365,11 +366,11 @@ async def test_a_bug_while_creating_is_answered_and_the_connection_goes_on(monke
     async with real() as served:
         peer = await served.greeted()
 
-        async def broken(_request: CreateTopicRequest) -> None:
+        async def broken(_topics: TopicService, _request: CreateTopicRequest) -> None:
             await trio.lowlevel.checkpoint()
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr(served.broker, "create_topic", broken)
+        monkeypatch.setattr(TopicService, "create", broken)
         encoded = batch(b"v")
         with capture_logs() as logged:
             await peer.send(1, append_of(encoded, "events"), encoded)

@@ -13,7 +13,7 @@ from seglog_broker.api import topics
 from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
-from seglog_broker.api.topics import LOGS_A_TURN
+from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import InlineOffload
@@ -70,8 +70,9 @@ class Counter:
         self.most = self.all = self._now = 0
         self._is_over = False
         self._patch = patch
-        for name in ("_partition", "_describe", "_unknown_topic"):
-            self.count(broker, name)
+        for name in ("partition", "unknown_topic"):
+            self.count(broker.partitions, name)
+        self.count(TopicService, "_describe")
 
     def count(self, whose: object, name: str) -> None:
         """Count calls of that, too."""

@@ -12,7 +12,7 @@ from tests.support import REPOSITORY
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
     "seglog_broker/runtime/signals.py": "before it serves",
-    "seglog_broker/offload.py": "in tests, where there are no processes",
+    "seglog_broker/runtime/offload.py": "in tests, where there are no processes",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""
 
