@@ -1,19 +1,35 @@
 """Checkpoints: bring closed segments to the disk and note how far a start need not read."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import is_no_room
 from seglog_protocol.errors import StorageError
 
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
+
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    checkpoints: CheckpointWriter
+    directory: LogDirectory
+    live_config: LiveConfig
+    partitions: PartitionTable
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
 
 
-async def run_checkpoints(broker: "Broker") -> None:
+async def run_checkpoints(broker: Services) -> None:
     """Every ``log.flush.offset.checkpoint.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("checkpoint")
     lacked_room = False

@@ -11,24 +11,30 @@ changed, broker stopping) leaves nothing behind.
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
-from seglog_broker.partitions.pending_deletions import Deletion
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.cold_reads import ColdReads
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.pending_deletions import Deletion, Deletions
 from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
+from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleanedGroup, CleaningResult
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
+from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.storage.log.deleted_segments import DoomedSegments
 from seglog_broker.workers.cleaner_process import CleanerError
 from seglog_protocol.errors import StorageError
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 
@@ -44,7 +50,26 @@ _DOUBLINGS_MAX: Final = 30
 """Of the pause: far beyond the longest, and no number that a float cannot hold."""
 
 
-async def run_compaction(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    checkpoints: CheckpointWriter
+    cleaning_pace: Pace
+    clock: Clock
+    deletions: Deletions
+    expiry: SegmentExpiry
+    fs: FileSystem
+    offload: Offload
+    partitions: PartitionTable
+    reads: ColdReads
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+
+async def run_compaction(broker: Services) -> None:
     """Compact what is worth it, first ``log.initial.task.delay.ms`` after the start."""
     config = broker.config
     if not config.log_cleaner_enable or not config.log_cleaner_threads:
@@ -60,7 +85,7 @@ async def run_compaction(broker: "Broker") -> None:
 class Rounds:
     """What the cleaners of one broker share: who failed how often, and when it may try again."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: Services) -> None:
         self._broker = broker
         self._boundary = TaskBoundary("compaction")
         self._retention = TaskBoundary("retention")

@@ -5,15 +5,15 @@ but while the disk is full it is cut, and nothing waits, see ``free_space``. Wha
 is removed by the next start.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 import structlog
 
-from seglog_broker.partitions.pending_deletions import Deletion
+from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import why
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
 
 log = structlog.get_logger()
 
@@ -21,7 +21,19 @@ RETRY_SECONDS: Final = 60.0
 """After which a deletion that failed is tried again."""
 
 
-async def run_deletions(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    deletions: Deletions
+    directory: LogDirectory
+    offload: Offload
+
+    def remove_later(self, directories: Iterable[str], /) -> None:
+        """Have the directories of deleted topics removed after the broker's ``file.delete.delay.ms``."""
+        ...
+
+
+async def run_deletions(broker: Services) -> None:
     """Remove what is due, one after the other; what an earlier run left is put off once more."""
     broker.remove_later(broker.directory.report.doomed)
     while True:
@@ -40,7 +52,7 @@ async def run_deletions(broker: "Broker") -> None:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
 
 
-async def _remove(broker: "Broker", deletion: Deletion) -> None:
+async def _remove(broker: Services, deletion: Deletion) -> None:
     freed = await broker.offload.maintenance(broker.directory.space.with_ballast, deletion.remove)
     if deletion.is_told:
         log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))

@@ -4,20 +4,24 @@ On a file that has lost its name every write and every fsync still succeeds. Rou
 themselves (``group_commit``), so that no ack of ``disk`` is wrong meanwhile; the rest is noticed here.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.errors import LogDirectoryError
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks."""
 
 
-async def run_presence(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    directory: LogDirectory
+
+
+async def run_presence(broker: Services) -> None:
     """Look every now and then. Raises LogDirectoryError, which ends the broker, when the directory is gone."""
     while True:
         if not broker.directory.is_in_place:

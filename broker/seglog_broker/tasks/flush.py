@@ -4,16 +4,15 @@ They sync in the background and hold no ack back: who needs to know asks for ``a
 Kafka looks at it only where ``log.flush.scheduler.interval.ms`` is set too, and then as seldom as that says.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
 from seglog_broker.config.values import LONG_MAX
+from seglog_broker.partitions.group_commit import FlushSignal
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 LOOK_SECONDS_MAX: Final = 1.0
 """Between two looks, so that a changed ``flush.ms`` is in force soon; an idle look costs next to nothing."""
@@ -21,7 +20,14 @@ LOOK_SECONDS_MAX: Final = 1.0
 LOOK_SECONDS_MIN: Final = 0.01
 
 
-async def run_flushes(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    flush_wanted: FlushSignal
+    partitions: PartitionTable
+
+
+async def run_flushes(broker: Services) -> None:
     """Sync partitions that have waited for ``flush.ms`` or have ``flush.messages`` records to be synced."""
     boundary = TaskBoundary("flush")
     since: dict[Partition, float] = {}  # when a partition was first seen with something to be synced

@@ -5,16 +5,19 @@ ballast and makes it again, has what waits to be removed removed at once, cuts o
 giving their room back, and has what could not be written written when there is room.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.pending_deletions import Deletions
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.runtime.slow_readers import Transfers
+from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.free_space import FreeSpace, Room, SpaceLevel
 from seglog_broker.storage.io.os_errors import why
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
 
 log = structlog.get_logger()
 
@@ -31,7 +34,26 @@ BALLAST_RETRY_SECONDS: Final = 60.0
 """After which a ballast that could not be made is tried again."""
 
 
-async def run_free_space(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    checkpoints: CheckpointWriter
+    deletions: Deletions
+    directory: LogDirectory
+    offload: Offload
+    transfers: Transfers
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+    async def record_deletions(self) -> None:
+        """Write down deletions of topics that the disk had no room for."""
+        ...
+
+
+async def run_free_space(broker: Services) -> None:
     """Look at the disk every few seconds, without end."""
     space = broker.directory.space
     told = SpaceLevel.ENOUGH
@@ -76,7 +98,7 @@ def _tell(space: FreeSpace) -> None:
         log.info("disk_has_room", **facts)
 
 
-async def _write_unwritten(broker: "Broker", tried: Room | None) -> Room | None:
+async def _write_unwritten(broker: Services, tried: Room | None) -> Room | None:
     """Try again what could not be written if there is more room than at ``tried``; what to give to the next call."""
     if not broker.checkpoints.has_unwritten:
         return None
@@ -88,7 +110,7 @@ async def _write_unwritten(broker: "Broker", tried: Room | None) -> Room | None:
     return room
 
 
-async def _make_room(broker: "Broker") -> None:
+async def _make_room(broker: Services) -> None:
     space = broker.directory.space
     if space.ballast:
         try:
@@ -101,7 +123,7 @@ async def _make_room(broker: "Broker") -> None:
         log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")
 
 
-async def _make_ballast(broker: "Broker") -> bool:
+async def _make_ballast(broker: Services) -> bool:
     space = broker.directory.space
     try:
         await broker.offload.maintenance(space.make_ballast)

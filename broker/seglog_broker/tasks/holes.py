@@ -5,18 +5,19 @@ begins here: at once, where readers and the scrub would meet the hole some time 
 """
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_between
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 
@@ -27,7 +28,16 @@ _RECOVERY_SECONDS: Final = 0.5
 """Between looks at partitions that were being recovered."""
 
 
-async def run_holes(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    fs: FileSystem
+    offload: Offload
+    partitions: PartitionTable
+    recoveries: Recoveries
+
+
+async def run_holes(broker: Services) -> None:
     """Every partition that comes into service with the start, once."""
     boundary = TaskBoundary("hole search")
     seen: set[Partition] = set()
@@ -41,7 +51,7 @@ async def run_holes(broker: "Broker") -> None:
         await trio.sleep(_RECOVERY_SECONDS)
 
 
-async def _search(broker: "Broker", partition: "Partition") -> None:
+async def _search(broker: Services, partition: "Partition") -> None:
     bases = list(partition.log.segments.bases)
     pairs = list(pairwise(bases))
     found = False

@@ -5,20 +5,26 @@ ack ``os`` may leave that to the system for long; here it is done for those that
 is over its limit.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
+from seglog_broker.storage.directory.log_directory import LogDirectory
 
 LOOK_SECONDS: Final = 0.5
 
 
-async def run_resting(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    directory: LogDirectory
+    partitions: PartitionTable
+
+
+async def run_resting(broker: Services) -> None:
     """Look at the pool of handles twice a second, without end."""
     boundary = TaskBoundary("resting")
     handles = broker.directory.handles

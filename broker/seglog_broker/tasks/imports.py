@@ -6,10 +6,9 @@ the first compressed batch, or the first name with a typing error, would fail fo
 
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.offload import Offload
 
 LATER: Final = (
     "crc32c",
@@ -25,7 +24,13 @@ LATER: Final = (
 """Modules that the daemon imports inside functions, in the order in which they are likely to be needed."""
 
 
-async def run_imports(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    offload: Offload
+
+
+async def run_imports(broker: Services) -> None:
     """Import them in a thread, one after the other, and return."""
     for name in LATER:
         with suppress(ImportError, OSError):  # it will be missed where it is used, with its name

@@ -1,16 +1,17 @@
 """Producer expiry: forget idempotent producers that were quiet for ``producer.id.expiration.ms``."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.io.clock import Clock
 
 log = structlog.get_logger()
 
@@ -18,7 +19,20 @@ _PARTITIONS_AT_A_TIME: Final = 20
 """Looked at before others get their turn; each has up to 10,000 producers."""
 
 
-async def run_producer_expiry(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    clock: Clock
+    live_config: LiveConfig
+    partitions: PartitionTable
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+
+async def run_producer_expiry(broker: Services) -> None:
     """Look every ``producer.id.expiration.check.interval.ms``; not at a look that follows a leap of the clock."""
     boundary = TaskBoundary("producers")
     watch = ClockWatch(broker.clock)

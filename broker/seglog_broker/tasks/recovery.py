@@ -10,12 +10,21 @@ the topic, nothing else touches the directory of a partition that is recovering.
 """
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
-from seglog_broker.partitions.recoveries import log_recovered
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.read_only_views import Views
+from seglog_broker.partitions.recoveries import Recoveries, Recovery, log_recovered
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.storage.log.read_only_view import ReadOnlyView
@@ -23,10 +32,6 @@ from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.workers.recoverer_process import Recoverer
 from seglog_broker.workers.worker import DIED, NO_ROOM, WorkerError
 from seglog_protocol.errors import SeglogError
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.recoveries import Recovery
 
 log = structlog.get_logger()
 
@@ -51,7 +56,26 @@ PROGRESS_SECONDS: Final = 10.0
 """Between two lines of the log about one partition."""
 
 
-async def run_recovery(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    checkpoints: CheckpointWriter
+    clock: Clock
+    directory: LogDirectory
+    fs: FileSystem
+    metrics: Metrics
+    offload: Offload
+    partitions: PartitionTable
+    recoveries: Recoveries
+    views: Views
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+
+async def run_recovery(broker: Services) -> None:
     """Recover what is to be recovered, and return."""
     recoveries = broker.recoveries
     if not recoveries:
@@ -73,7 +97,7 @@ async def run_recovery(broker: "Broker") -> None:
     )
 
 
-async def _recover_many(broker: "Broker") -> None:
+async def _recover_many(broker: Services) -> None:
     descriptors = broker.directory.worker_descriptors
     async with broker.offload.recoverer(broker.fs, broker.clock, descriptors) as recoverer:
         while (recovery := await broker.recoveries.next()) is not None:
@@ -90,7 +114,7 @@ async def _recover_many(broker: "Broker") -> None:
                 await broker.checkpoints.write()
 
 
-async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recovery") -> RecoveryOutcome | None:
+async def _outcome_of(broker: Services, recoverer: Recoverer, recovery: "Recovery") -> RecoveryOutcome | None:
     """None when it is not done; then it is tried again, or has been given up."""
     recovery.told_at = trio.current_time()
 
@@ -126,7 +150,7 @@ async def _outcome_of(broker: "Broker", recoverer: Recoverer, recovery: "Recover
     return None
 
 
-async def _postpone(broker: "Broker", recovery: "Recovery", reason: str) -> None:
+async def _postpone(broker: Services, recovery: "Recovery", reason: str) -> None:
     """Serve what can be read, until there is room for the recovery of a partition."""
     is_news = recovery.lacked_room is None
     space = broker.directory.space
@@ -154,7 +178,7 @@ async def _postpone(broker: "Broker", recovery: "Recovery", reason: str) -> None
         broker.partitions.serve_view(recovery.key, view)
 
 
-async def _watch_room(broker: "Broker") -> None:
+async def _watch_room(broker: Services) -> None:
     """Have recoveries that lacked room tried again when there is more of it."""
     space, recoveries = broker.directory.space, broker.recoveries
     pause, tried_at = ROOM_SECONDS, trio.current_time()
@@ -175,7 +199,7 @@ async def _watch_room(broker: "Broker") -> None:
             recoveries.resume()
 
 
-async def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcome) -> None:
+async def _serve(broker: Services, recovery: "Recovery", outcome: RecoveryOutcome) -> None:
     try:
         partition_log = broker.directory.finish_recovery(recovery.key, outcome)
     except (OSError, SeglogError) as error:
@@ -191,7 +215,7 @@ async def _serve(broker: "Broker", recovery: "Recovery", outcome: RecoveryOutcom
     broker.views.end([recovery.key])
 
 
-def _give_up(broker: "Broker", recovery: "Recovery", reason: str) -> None:
+def _give_up(broker: Services, recovery: "Recovery", reason: str) -> None:
     reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, `seglogd check` tells more"
     broker.directory.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)

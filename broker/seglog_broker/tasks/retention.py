@@ -1,19 +1,30 @@
 """Retention: every ``log.retention.check.interval.ms`` segments that have expired leave their logs."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
+from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch, RetentionSchedule
+from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.storage.io.clock import Clock
 
 log = structlog.get_logger()
 
 
-async def run_retention(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    clock: Clock
+    expiry: SegmentExpiry
+    live_config: LiveConfig
+    partitions: PartitionTable
+    retention_schedule: RetentionSchedule
+
+
+async def run_retention(broker: Services) -> None:
     """Check at a fixed rhythm, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("retention")
     watch = ClockWatch(broker.clock)

@@ -4,17 +4,17 @@ Wall time since the first append counts, also across restarts. A quiet log is th
 neither expire nor be compacted, which is how Kafka leaves it.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.roll_policy import RollReason
-
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 
@@ -25,7 +25,19 @@ _PARTITIONS_AT_A_TIME: Final = 500
 """Looked at before others get their turn."""
 
 
-async def run_rolls(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    clock: Clock
+    partitions: PartitionTable
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+
+async def run_rolls(broker: Services) -> None:
     """Look for segments to close, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("roll")
     await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)

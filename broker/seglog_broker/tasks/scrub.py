@@ -8,14 +8,24 @@ gets one, when every batch in it is proven. What cannot be helped is told by ``p
 
 from bisect import bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 import trio
 
+from seglog_broker.config import BrokerConfig
+from seglog_broker.partitions.partition import Partition
+from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.runtime.live_config import LiveConfig
+from seglog_broker.runtime.metrics import Metrics
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
+from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
 from seglog_broker.workers.scrubber_process import Scrubber, ScrubberError
@@ -23,16 +33,27 @@ from seglog_broker.workers.worker import STORAGE
 from seglog_protocol.errors import StorageError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 
-if TYPE_CHECKING:
-    from seglog_broker.api.broker import Broker
-    from seglog_broker.partitions.partition import Partition
-    from seglog_broker.storage.io.filesystem import FileSystem
-    from seglog_broker.storage.segment.damaged_range import DamagedRange
-
 log = structlog.get_logger()
 
 
-async def run_scrubs(broker: "Broker") -> None:
+class Services(Protocol):
+    """What this task uses of the broker."""
+
+    clock: Clock
+    directory: LogDirectory
+    fs: FileSystem
+    live_config: LiveConfig
+    metrics: Metrics
+    offload: Offload
+    partitions: PartitionTable
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        ...
+
+
+async def run_scrubs(broker: Services) -> None:
     """Every ``seglog.scrub.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("scrub")
     may_begin = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
@@ -44,14 +65,14 @@ async def run_scrubs(broker: "Broker") -> None:
         await broker.live_config.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
 
 
-async def _until_on(broker: "Broker") -> None:
+async def _until_on(broker: Services) -> None:
     if not broker.config.seglog_scrub_bytes_per_second:
         log.info("scrub_is_off", consequence="damage is found by who reads it")
     while not broker.config.seglog_scrub_bytes_per_second:
         await broker.live_config.wait()
 
 
-async def scrub_all(broker: "Broker", boundary: TaskBoundary) -> None:
+async def scrub_all(broker: Services, boundary: TaskBoundary) -> None:
     """One pass."""
     metrics, began = broker.metrics, trio.current_time()
     before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
@@ -74,7 +95,7 @@ async def scrub_all(broker: "Broker", boundary: TaskBoundary) -> None:
 
 
 class _PartitionScrub:
-    def __init__(self, broker: "Broker", scrubber: Scrubber) -> None:
+    def __init__(self, broker: Services, scrubber: Scrubber) -> None:
         self._broker = broker
         self._scrubber = scrubber
 
