@@ -9,6 +9,7 @@ from typing import Final
 from seglog_protocol.batch_builder import BatchBuilder, encode_batch
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 
+GROUPS: Final = 1_000
 RECORD_BYTES: Final = 100
 FIRST_TIMESTAMP: Final = time.time_ns() // 1_000_000 - 24 * 3600 * 1000
 """A day ago: older data would expire amid a benchmark, and a day has room for millions of records a ms apart."""
@@ -48,3 +49,8 @@ def dated(template: bytes, count: int, step_ms: int = 1) -> Iterator[bytes]:
     for number in range(count):
         timestamp = FIRST_TIMESTAMP + number * header.record_count * step_ms
         yield seal_batch(header._replace(base_timestamp=timestamp, max_timestamp=timestamp), body)
+
+
+def value_of(number: int) -> bytes:
+    """A text of 100 bytes, the first six of which name one of 1,000 groups."""
+    return (b"g%05d%018d" % (number * 7919 % GROUPS, number) * 5)[:RECORD_BYTES]

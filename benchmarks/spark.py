@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import seglog
-from benchmarks.batches import FIRST_TIMESTAMP, RECORD_BYTES
+from benchmarks.batches import FIRST_TIMESTAMP, GROUPS, RECORD_BYTES, value_of
 from benchmarks.harness import Bench, Benchmark, BenchmarkError, Goal, Row, take_turns
 from benchmarks.processes import Daemon, daemon, environment, family_cpu_seconds
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-GROUPS: Final = 1_000
 BATCH_BYTES: Final = 128 * 1024
 """Of the record batches: what seglog's Spark sink writes."""
 
@@ -34,11 +33,6 @@ _NAME: Final = "bench-spark-{}"
 
 _SCAN: Final = "sum(length(value))"
 _AGGREGATE: Final = ("count(*)", "sum(length(value))", "max(text)")
-
-
-def value_of(number: int) -> bytes:
-    """A text of 100 bytes, the first six of which name one of 1,000 groups."""
-    return (b"g%05d%018d" % (number * 7919 % GROUPS, number) * 5)[:RECORD_BYTES]
 
 
 def run(bench: Bench) -> Iterator[Row]:

@@ -7,6 +7,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from benchmarks.batches import value_of
+
 BATCH_ROWS: Final = 50_000
 NAME: Final = "ceiling"
 
@@ -41,8 +43,6 @@ class CeilingReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        from benchmarks.spark import value_of  # noqa: PLC0415 - it knows this module
-
         rows = partition.value
         batch = pa.record_batch({"value": pa.array([value_of(number) for number in range(min(rows, BATCH_ROWS))])})
         for start in range(0, rows, BATCH_ROWS):

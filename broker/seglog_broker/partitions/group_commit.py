@@ -8,7 +8,7 @@ with one partition's files is told to those who wait for that partition, and to 
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
@@ -16,13 +16,26 @@ from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_flushes
-from seglog_protocol.errors import StorageError
-
-if TYPE_CHECKING:
-    from seglog_broker.partitions.partition import Partition
+from seglog_protocol.errors import SeglogError, StorageError
 
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
 """When a flush was broken off by a mistake of ours, it is no success."""
+
+
+class Flushable(Protocol):
+    """A partition, as far as a round knows it."""
+
+    def begin_flush(self) -> Flush | None:
+        """What is to be synced, None where there is nothing to do. Raises StorageError."""
+        ...
+
+    def end_flush(self, flush: Flush, error: OSError | None, /) -> StorageError | None:
+        """The flush has ended; the error for those who wait, if it can be tried again."""
+        ...
+
+    def placed(self, error: SeglogError, /) -> SeglogError:
+        """The error with topic and partition among its facts."""
+        ...
 
 
 class Round:
@@ -31,8 +44,8 @@ class Round:
     __slots__ = ("ended", "failures", "has_leader", "listeners", "partitions")
 
     def __init__(self) -> None:
-        self.partitions: dict[Partition, None] = {}  # in the order in which they were wanted
-        self.failures: dict[Partition, StorageError] = {}
+        self.partitions: dict[Flushable, None] = {}  # in the order in which they were wanted
+        self.failures: dict[Flushable, StorageError] = {}
         self.has_leader = False
         self.listeners: list[Callable[[], None]] = []
         self.ended = trio.Event()
@@ -79,12 +92,12 @@ class GroupCommit:
         self._next = Round()
         self._under_way: Round | None = None
 
-    def want(self, partition: "Partition") -> Round:
+    def want(self, partition: Flushable) -> Round:
         """Have ``partition`` synced by the next round, which begins when somebody waits for it."""
         self._next.partitions[partition] = None
         return self._next
 
-    async def wait_next(self, partition: "Partition") -> None:
+    async def wait_next(self, partition: Flushable) -> None:
         """Return when the next round, which includes ``partition``, has ended.
 
         Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
@@ -108,7 +121,7 @@ class GroupCommit:
 
     async def _run(self, this: Round) -> None:
         self._under_way, self._next = this, Round()
-        flushes: list[tuple[Partition, Flush]] = []
+        flushes: list[tuple[Flushable, Flush]] = []
         errors: list[OSError | None] | None = None
         try:
             self._begin_flushes(this, flushes)
@@ -129,7 +142,7 @@ class GroupCommit:
                 listener()
 
     @staticmethod
-    def _begin_flushes(this: Round, flushes: "list[tuple[Partition, Flush]]") -> None:
+    def _begin_flushes(this: Round, flushes: list[tuple[Flushable, Flush]]) -> None:
         """Add to ``flushes`` what the round has to sync."""
         for partition in this.partitions:
             try:

@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from seglog.connection import Reply
 from seglog.consuming import ConsumerBase, ConsumerOptions
 from seglog.conversations import Ask, converse
 from seglog.directory.partition import PartitionFiles
-from seglog.directory.topics import LogDirectory
 from seglog.fetching import FetchedBatch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import (
@@ -29,10 +28,22 @@ from seglog_protocol.record_batch import parse_header
 from seglog_protocol.segment_files import OFFSET_MAX
 
 
+class Topics(Protocol):
+    """Where the partitions of a topic are found."""
+
+    def partitions(self, topic: str, /) -> list[int]:
+        """The partitions that are here, ascending. Raises UnknownTopicError."""
+        ...
+
+    def partition(self, topic: str, number: int, /) -> PartitionFiles:
+        """One partition, be it there or not."""
+        ...
+
+
 class DirectoryConsumer(ConsumerBase):
     """Reads one topic from a log directory, up to the ends it had at the start; close it. Made by ``consumer``."""
 
-    def __init__(self, directory: LogDirectory, topic: str, options: ConsumerOptions) -> None:
+    def __init__(self, directory: Topics, topic: str, options: ConsumerOptions) -> None:
         self._directory = directory
         self._files: dict[int, PartitionFiles] = {}
         super().__init__(topic, options, converse(options.begin(topic), self._answer))

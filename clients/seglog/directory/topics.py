@@ -68,7 +68,7 @@ class LogDirectory:
         decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
     ) -> "DirectoryConsumer":
         """As ``Client.consumer`` that does not follow. ``durable_only``: up to the recovery point on the disk."""
-        from seglog.directory.consumer import DirectoryConsumer  # noqa: PLC0415 - it knows this module
+        from seglog.directory.consumer import DirectoryConsumer  # noqa: PLC0415 - it is slow to import
 
         options = ConsumerOptions(
             partitions=partitions,

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.findings import Code, Finding, Left, PartitionCounts, Repaired, Severity, Told, Totals
-from seglog_broker.inspect.check.partition import Checked, Progress, check_partition
+from seglog_broker.inspect.check.partition import Progress, check_partition
 from seglog_broker.inspect.check.plan import Circumstances
 from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES

@@ -7,9 +7,10 @@ what could be repaired. Segments are read one after the other; what is held in m
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, PartitionCounts, Severity
 from seglog_broker.inspect.check.log_walk import LogWalk, Stretch
@@ -43,20 +44,6 @@ _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSET
 
 Progress = Callable[[str, int], None]
 """Told the path of a segment that is about to be read, and its size in bytes."""
-
-
-@dataclass(slots=True)
-class Checked:
-    """What came of a partition."""
-
-    counts: PartitionCounts
-    findings: list[Finding] = field(default_factory=list)
-    plan: Plan = field(default_factory=Plan)
-
-    @property
-    def faults(self) -> list[Finding]:
-        """The findings that are more than notes."""
-        return [finding for finding in self.findings if finding.severity != Severity.NOTE]
 
 
 def check_partition(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, Severity
 from seglog_broker.inspect.check.log_walk import Stretch
@@ -26,9 +27,6 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Malf
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
 
-if TYPE_CHECKING:
-    from seglog_broker.inspect.check.partition import Checked
-
 LEFT_OVER_SUFFIXES: Final = {
     names.DELETED_SUFFIX: "is deleted, a start removes it",
     names.CLEANED_SUFFIX: "is output of a compaction that did not finish, a start removes it",
@@ -50,7 +48,7 @@ class SmallFiles:
         found: Sequence[str],
         bases: Sequence[int],
         circumstances: Circumstances,
-        out: "Checked",
+        out: Checked,
     ) -> None:
         self.recorded: list[DamagedRange] = []  # what the state knows to be damaged
         self._fs = fs

@@ -1,0 +1,20 @@
+"""What came of checking a partition: counts, findings, and the plan of repairs."""
+
+from dataclasses import dataclass, field
+
+from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Severity
+from seglog_broker.inspect.check.plan import Plan
+
+
+@dataclass(slots=True)
+class Checked:
+    """What came of a partition."""
+
+    counts: PartitionCounts
+    findings: list[Finding] = field(default_factory=list)
+    plan: Plan = field(default_factory=Plan)
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that are more than notes."""
+        return [finding for finding in self.findings if finding.severity != Severity.NOTE]
