@@ -280,7 +280,7 @@ async def test_what_is_of_unknown_age_has_no_moments_nor_has_what_is_behind_it()
     scene.fs.set_mtime(scene.log.segments[0].log_path, NOW + 3_000_000)
     unknown, behind = await scene.segments()
     assert (unknown.deletable_ms, unknown.leaves_from_ms, unknown.gone_by_ms) == (None, None, None)
-    assert "nobody can tell how old it is" in unknown.why
+    assert "its age is not known" in unknown.why
     assert "it ages from the next retention check" in unknown.warnings[0]
     assert (behind.behind, behind.deletable_ms) == (0, None)
 

@@ -106,7 +106,7 @@ class PendingAppend:
         self._go_on(None)
 
     async def write_rest(self) -> None:
-        """Write the others, in turns with everybody else. Cancelled, it leaves what is written."""
+        """Write the rest, in turns with other requests. Cancelled, it leaves what is written."""
         while not self.is_written:
             refusal: SeglogError | None = None
             check = self._stopped_for
@@ -135,7 +135,7 @@ class PendingAppend:
         return AppendReply(self._results, self._counts)
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """Have ``listener`` called when the reply should be there; False: nobody has it come, ``wait`` instead."""
+        """Have ``listener`` called when the reply should be there; False where no round will: ``wait`` instead."""
         return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> AppendReply:
@@ -238,7 +238,7 @@ class AppendService:
                 pending.effort += EFFORT_A_TURN // 4  # for what is suggested
                 pending.add(AppendResult(item.topic, item.partition, error=refused.get(item.topic, error)))
             except SeglogError as error:
-                placed = error if partition is None else partition.placed(error)
+                placed = error if partition is None else partition.with_partition(error)
                 pending.add(AppendResult(item.topic, item.partition, error=placed))
             else:
                 if request.ack == "disk":
@@ -282,7 +282,7 @@ class AppendService:
             if isinstance(error, DiskFullError):
                 error = self._directory.space.refusal_now(error.message)
             if partition.append_failure is None:  # once, not for each of the producers that try again
-                log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback tells nothing
+                log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback says nothing
                     "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
                 )
             partition.append_failure = error.message

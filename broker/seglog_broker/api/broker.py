@@ -25,7 +25,7 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory
 from seglog_broker.partitions.group_commit import FlushSignal, GroupCommit
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.pending_deletions import Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.partitions.read_only_views import Views
 from seglog_broker.partitions.recoveries import Recoveries, log_recovered
 from seglog_broker.partitions.retention_schedule import RetentionSchedule
@@ -70,7 +70,7 @@ from seglog_protocol.messages import (
 log = structlog.get_logger()
 
 PROBLEMS_MAX: Final = 200
-"""Problems that a greeting tells, which every connection begins with; the log has all."""
+"""Problems named in the reply to hello, with which every connection begins; the log has all."""
 
 PROBLEM_CHARACTERS_MAX: Final = 1_000
 """Of one of them, so that a greeting stays far below the largest header."""
@@ -108,7 +108,7 @@ class Broker:
         self.partitions = PartitionTable(directory, self.recoveries, self.views, offload, self.metrics, commits)
         self.reads = ColdReads(directory.handles, fs, offload, self.metrics)
         self.checkpoints = CheckpointWriter(directory, fs, offload)
-        self.deletions = Deletions()
+        self.deletions = PendingDeletions()
         self.expiry = SegmentExpiry(
             directory, fs, clock, offload, self.reads, self.checkpoints, self.deletions, self.metrics
         )
@@ -260,7 +260,7 @@ class Broker:
             partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
             problems=_told(problems),
-            recovery=self.recoveries.told(self.views),
+            recovery=self.recoveries.progress(self.views),
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),
             read_only_until_room=len(self.views) or None,
@@ -297,11 +297,11 @@ class Broker:
         raise NotImplementedError(request.api)
 
     def explain(self, request: ExplainRequest) -> ExplainReply:
-        """Seek as a fetch does, and tell how it went."""
+        """Seek as a fetch does; the reply has every step."""
         return explain_seek(self.partitions.readable(request.topic, request.partition), request, self.directory.path)
 
     async def explain_segments(self, request: ExplainSegmentsRequest) -> tuple[ExplainSegmentsReply, bytes]:
-        """Tell of a page of segments, the payload, a msgpack list, why they are still there and when they go."""
+        """A page of segments (the payload, a msgpack list): why each is still there, and when it goes."""
         return await explain_segments(
             self._explain, self.partitions.readable(request.topic, request.partition), request
         )

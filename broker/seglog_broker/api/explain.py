@@ -20,7 +20,7 @@ from seglog_broker.api.compaction_preview import CompactionPreviews, DryRun
 from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.pending_deletions import Deletions, GoneSegment
+from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
 from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, RetentionSchedule
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
@@ -78,7 +78,7 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
         elif request.offset is not None:
             partition.log.seek(request.offset, trace)
     except SeglogError as error:
-        raise partition.placed(error) from error
+        raise partition.with_partition(error) from error
     below = f"{log_dir}/"
     lookups = [
         ExplainedLookup(
@@ -119,7 +119,7 @@ class ExplainContext(NamedTuple):
     config: LiveConfig
     clock: Clock
     schedule: RetentionSchedule
-    deletions: Deletions
+    deletions: PendingDeletions
     reads: ColdReads
     previews: CompactionPreviews
 
@@ -384,13 +384,13 @@ class _Telling:
 
     # --- Segments that have left the log
 
-    def _gone(self) -> list[tuple[float, GoneSegment]]:
+    def _gone(self) -> list[tuple[float, ExpiredSegment]]:
         """(time of the loop when it goes, segment), in the order of their offsets."""
         waiting = self._context.deletions.waiting_in(self._partition)
         gone = [(due, segment) for due, deletion in waiting for segment in deletion.segments]
         return sorted(gone, key=lambda going: going[1].base_offset)
 
-    def _tell_gone(self, due: float, segment: GoneSegment) -> ExplainedSegment:
+    def _tell_gone(self, due: float, segment: ExpiredSegment) -> ExplainedSegment:
         at_ms = self._now_ms + max(0, round((due - trio.current_time()) * 1000))
         return ExplainedSegment(
             segment.base_offset,
@@ -527,7 +527,7 @@ def _why_later(verdict: Verdict) -> str:
 
 def _aged(age: Age, now_ms: int) -> str:
     if age.is_unknown:
-        return "nobody can tell how old it is"
+        return "its age is not known"
     source, age_ms = age.source, now_ms - age.since_ms
     if source is AgeSource.LARGEST_TIMESTAMP:
         return f"its newest record is {_span(age_ms)} old"

@@ -104,7 +104,7 @@ class FetchService:
             finally:
                 waiter.leave()
             if waiter.is_ended:
-                raise RequestCancelledError("nobody waits for the fetch any more")
+                raise RequestCancelledError("the fetch was cancelled by its client")
 
     def _deadline(self, request: FetchRequest) -> float:
         return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
@@ -126,7 +126,7 @@ class FetchService:
         return None
 
     def _is_at_the_end(self, request: FetchRequest) -> bool:
-        """Whether it waits for records without a doubt, told by offsets alone: so it is with nearly all that wait."""
+        """Whether it waits for records without a doubt, decided by offsets alone, as for nearly all that wait."""
         if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             return False
         for item in request.partitions:
@@ -206,7 +206,7 @@ class FetchService:
 
     def _not_read(self, item: FetchPartition, error: SeglogError) -> FetchResult:
         partition = self._table.get((item.topic, item.partition))
-        placed = partition.placed(error) if partition is not None else error
+        placed = partition.with_partition(error) if partition is not None else error
         if isinstance(error, CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
         return FetchResult(item.topic, item.partition, error=placed)

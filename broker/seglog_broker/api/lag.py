@@ -40,7 +40,7 @@ async def tell_lag(context: ExplainContext, table: PartitionTable, request: LagR
             try:
                 told[topic, number] = await _tell_places(context, partition, offsets)
             except SeglogError as error:
-                raise partition.placed(error) from error
+                raise partition.with_partition(error) from error
         except SeglogError as error:
             told[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=error))
     results = [told[item.topic, item.partition][item.offset] for item in request.partitions]

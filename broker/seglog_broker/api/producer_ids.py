@@ -22,8 +22,8 @@ class ProducerIdService:
     async def init_producer(self) -> InitProducerReply:
         """An id for a new idempotent producer.
 
-        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError for as long as nobody
-        knows which were given.
+        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError as long as it is not
+        known which were given.
         """
         ids = self._directory.producer_ids
         if self._recoveries and not ids.is_recorded:

@@ -15,7 +15,7 @@ from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.read_only_views import Views
 from seglog_broker.partitions.recoveries import Recoveries
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
@@ -66,7 +66,7 @@ class TopicService:
         offload: Offload,
         reads: ColdReads,
         checkpoints: CheckpointWriter,
-        deletions: Deletions,
+        deletions: PendingDeletions,
         expiry: SegmentExpiry,
     ) -> None:
         self._table = table
@@ -194,7 +194,7 @@ class TopicService:
             self._directory.half_made.clear()
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
-        """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.
+        """Do the work of a creation off the loop; what went wrong, for the caller to clean up after.
 
         What only changes a configuration is done on a full disk, too: it may be the retention that is to make room.
         """
@@ -246,7 +246,7 @@ class TopicService:
                         await partition.stop_cleaning()
                         await held.enter_async_context(partition.maintenance)
                     self._directory.forget_topic(topic)
-                except BaseException:  # whoever asked may have hung up: then the topic lives on
+                except BaseException:  # the client may have hung up: then the topic lives on
                     for partition in partitions:
                         partition.may_be_cleaned = True
                     self._recoveries.let_go(keys)
@@ -285,7 +285,7 @@ class TopicService:
                 log.warning("deletions_not_recorded", reason=why(error), consequence="empty directories stay meanwhile")
                 return
         for path in self._directory.note_recorded():
-            self._deletions.add(Deletion(path, partial(self._fs.remove_tree, path), None, is_told=False), 0)
+            self._deletions.add(PendingDeletion(path, partial(self._fs.remove_tree, path), None, is_logged=False), 0)
 
     def remove_later(self, directories: Iterable[str]) -> None:
         """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``.
@@ -295,5 +295,5 @@ class TopicService:
         for path in directories:
             is_needed = path in self._directory.unrecorded
             remove = partial(empty_directory, self._fs, path) if is_needed else partial(self._fs.remove_tree, path)
-            removal = Deletion(path, remove, None)
+            removal = PendingDeletion(path, remove, None)
             self._deletions.add(removal, self._config.current.topic_defaults.file_delete_delay_ms / 1000)

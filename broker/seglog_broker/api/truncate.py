@@ -49,7 +49,7 @@ class TruncateService:
                 results.append(self._truncate_one(item))
             except SeglogError as error:
                 partition = self._table.get((item.topic, item.partition))
-                placed = partition.placed(error) if partition is not None else error
+                placed = partition.with_partition(error) if partition is not None else error
                 results.append(TruncateResult(item.topic, item.partition, error=placed))
         moved = [
             partition

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 ENTRIES_MIN: Final = 1_000
-"""Deadlines that nobody waits for any more are thrown out when they are more than this, and than half of all."""
+"""Outdated deadlines are removed from the heap when they are more than this, and more than half of all."""
 
 ANSWERS_A_TURN: Final = 128
 """Answered before the loop serves others, or fewer: one that waits in many places counts for more."""
@@ -25,7 +25,7 @@ PLACES_AN_ANSWER: Final = 8
 class Waiter:
     """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
 
-    Either it sits in a waiting room, which calls ``due`` with it, once, when it should look again; or a task waits.
+    It is parked in a purgatory, which calls ``due`` with it, once, when it should look again; or a task waits.
     """
 
     __slots__ = ("_due", "_is_awake", "_places", "_room", "_task", "bytes_wanted", "deadline", "is_ended")
@@ -37,12 +37,12 @@ class Waiter:
         self._due = due
         self._is_awake = False
         self._places: Sequence[set[Waiter]] = ()  # where appends look for it
-        self._room: FetchPurgatory | None = None  # where it sits
+        self._room: FetchPurgatory | None = None  # where it is parked
         self._task: trio.lowlevel.Task | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it sits somewhere, or a task waits and has not been woken."""
+        """Whether it is parked, or a task waits and has not been woken."""
         return self._task is not None or self._room is not None
 
     @property
@@ -87,7 +87,7 @@ class Waiter:
         self._is_awake = True
 
     def end(self) -> None:
-        """Nobody wants the records any more: it waits for nothing, now and later."""
+        """The records are not wanted any more: it does not wait, now and later."""
         self.is_ended = True
         if self._room is not None:
             self.look()
@@ -157,7 +157,7 @@ class FetchPurgatory:
             waiter.look()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sleep until somebody is to be served, or has waited long enough; until cancelled."""
+        """Sleep until a fetch is to be answered or its time is over; until cancelled."""
         try:
             while True:
                 if self._served:

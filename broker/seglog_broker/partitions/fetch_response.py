@@ -56,14 +56,14 @@ class RecentAnswer:
 
     @classmethod
     def of(cls, log: PartitionLog, request: FetchRequest, answer: FetchAnswer) -> Self | None:
-        """What to remember of ``answer``, to a ``request`` that names one partition; None: it is no use to others."""
+        """What to keep of ``answer``, to a ``request`` that names one partition; None where others cannot use it."""
         near = log.active.tail.latest
         if near is None or not answer.slices or not answer.slices[0].is_of(near):
             return None
         return cls(log, near, request, answer.reply)
 
     def again(self, request: FetchRequest) -> FetchAnswer | None:
-        """The answer to ``request`` if it would be the same; None: make it anew."""
+        """The answer to ``request`` if it would be the same; None where it has to be made again."""
         log, near = self._log, self._near
         if (
             near is not log.active.tail.latest  # whatever changes the segment, or begins another, changes that
@@ -78,5 +78,5 @@ class RecentAnswer:
         found = log.slice_near_end(near)
         if found.size <= COPY_BYTES_MAX and found.file.is_cached(found.position, found.size):
             copy = found.file.pread(found.size, found.position)
-            self._copy = copy if len(copy) == found.size else b""  # else somebody cut the file: sending it will tell
+            self._copy = copy if len(copy) == found.size else b""  # else the file was cut; sending it will fail
         return FetchAnswer(self._reply, [found])

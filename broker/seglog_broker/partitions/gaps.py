@@ -1,7 +1,7 @@
 """What the answer to a fetch says of offsets that hold no record.
 
-The batches that are sent are not walked: the client sees where two do not follow each other. It is told what it needs
-to name the hole.
+The batches that are sent are not walked: the client sees where two do not follow each other. The reply holds what
+it needs to name the hole.
 """
 
 from typing import Final

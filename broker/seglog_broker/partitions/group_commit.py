@@ -1,9 +1,9 @@
 """Group commit: acks of ``disk`` share fdatasyncs, whatever connection and partition they belong to.
 
 Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
-which syncs all their files side by side (``run_flushes``). There is no task for it: the first who waits for a round
-leads it, the others wait for its end, or only have themselves called then, which takes no task each. What went wrong
-with one partition's files is told to those who wait for that partition, and to nobody else.
+which syncs all their files side by side (``run_flushes``). There is no task for it: the first task that waits for
+a round leads it. The others wait for its end, or register a listener, which takes no task. A failure of one partition's
+files is raised for those who wait for that partition only.
 """
 
 import errno
@@ -19,7 +19,7 @@ from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_f
 from seglog_protocol.errors import SeglogError, StorageError
 
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
-"""When a flush was broken off by a mistake of ours, it is no success."""
+"""A flush that ended by an internal error counts as failed."""
 
 
 class Flushable(Protocol):
@@ -33,7 +33,7 @@ class Flushable(Protocol):
         """The flush has ended; the error for those who wait, if it can be tried again."""
         ...
 
-    def placed(self, error: SeglogError, /) -> SeglogError:
+    def with_partition(self, error: SeglogError, /) -> SeglogError:
         """The error with topic and partition among its facts."""
         ...
 
@@ -53,7 +53,7 @@ class Round:
     def listen(self, listener: Callable[[], None]) -> bool:
         """Have ``listener`` called when the round ends, however it ends; it must not raise.
 
-        False, and nothing done, if that is over, or nobody leads the round yet: then somebody has to wait.
+        False, and nothing done, if the round has ended or has no leader yet: then the caller has to wait.
         """
         if not self.has_leader or self.ended.is_set():
             return False
@@ -84,7 +84,7 @@ class GroupCommit:
     """The rounds of one broker."""
 
     def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool]) -> None:
-        """``is_in_place`` tells, after files were synced, whether they are still to be found where they belong."""
+        """``is_in_place`` returns, after files were synced, whether the log directory still has them."""
         self._fs = fs
         self._offload = offload
         self._metrics = metrics
@@ -93,7 +93,7 @@ class GroupCommit:
         self._under_way: Round | None = None
 
     def want(self, partition: Flushable) -> Round:
-        """Have ``partition`` synced by the next round, which begins when somebody waits for it."""
+        """Have ``partition`` synced by the next round, which begins when a task waits for it."""
         self._next.partitions[partition] = None
         return self._next
 
@@ -101,23 +101,23 @@ class GroupCommit:
         """Return when the next round, which includes ``partition``, has ended.
 
         Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
-        were, the partition knows. Who waits may be cancelled; whoever leads is, when the round is over.
+        were, the partition knows. A waiting task can be cancelled at once, the leader only after the round.
         """
         joined = self.want(partition)
         if joined.has_leader:
             await joined.ended.wait()
         else:
             joined.has_leader = True
-            # Shielded: an fsync whose outcome nobody takes note of would leave pages that are neither dirty nor on
+            # Shielded: an fsync whose outcome is not noted would leave pages that are neither dirty nor on
             # disk. And others wait for this round, whatever becomes of who leads it.
             with trio.CancelScope(shield=True):
                 if self._under_way is not None:
                     await self._under_way.ended.wait()
-                await trio.lowlevel.checkpoint()  # whoever is about to append comes along
+                await trio.lowlevel.checkpoint()  # appends that are ready now join this round
                 await self._run(joined)
         failure = joined.failures.get(partition)
         if failure is not None:
-            raise partition.placed(failure)
+            raise partition.with_partition(failure)
 
     async def _run(self, this: Round) -> None:
         self._under_way, self._next = this, Round()

@@ -25,7 +25,7 @@ from seglog_protocol.errors import PartitionReadOnlyError, SeglogError, StorageE
 log = structlog.get_logger()
 
 DAMAGES_TOLD_MAX: Final = 3
-"""Of one partition: enough to make somebody look."""
+"""Of one partition: enough for an operator to look into it."""
 
 FINDINGS_TOLD_MAX: Final = 3
 """Of one partition."""
@@ -76,7 +76,7 @@ class Partition:
             waiter.wake()
 
     def note_rolled(self, reason: str) -> None:
-        """Count and tell that a new segment was begun."""
+        """Count and log that a new segment was begun."""
         self._metrics.segments_rolled += 1
         base_offset = self.log.active.base_offset
         log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
@@ -135,7 +135,7 @@ class Partition:
         return flush
 
     def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
-        """Take note of how a flush ended; what to tell those who wait, if it can be tried again."""
+        """A flush ended; returns the error for those who wait, if it can be tried again."""
         if self.is_deleted:
             flush.release()
         else:
@@ -150,7 +150,7 @@ class Partition:
         return failed
 
     def note_read_only(self) -> None:
-        """Tell the operator, once, when the log takes no more records."""
+        """Log, once, that the log takes no more records."""
         reason = self.log.state.read_only
         if reason is not None and not self._was_read_only:
             self._was_read_only = True
@@ -246,8 +246,8 @@ class Partition:
         finally:
             self.log.finish_state(written=written)
 
-    def placed(self, error: SeglogError) -> SeglogError:
-        """The error with topic and partition among its facts, for whoever reads it far from here."""
+    def with_partition(self, error: SeglogError) -> SeglogError:
+        """The error with topic and partition among its facts, for readers who do not see the request."""
         placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
         placed.retriable = error.retriable
         return placed

@@ -11,7 +11,7 @@ import trio
 from seglog_broker.partitions.partition import Partition
 
 
-class GoneSegment(NamedTuple):
+class ExpiredSegment(NamedTuple):
     """A segment that has left its log by a rule of retention and is still on the disk."""
 
     base_offset: int
@@ -21,22 +21,22 @@ class GoneSegment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class PendingDeletion:
     """Something to be removed; ``remove`` runs in a thread, and again after an OSError."""
 
     what: str  # for the log
     remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
     partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
-    segments: tuple[GoneSegment, ...] = ()
-    is_told: bool = True  # False: an empty directory, whose content another one has told of
+    segments: tuple[ExpiredSegment, ...] = ()
+    is_logged: bool = True  # False: an empty directory whose content was logged before
 
 
-class Deletions:
+class PendingDeletions:
     """What is to be removed, and when. Times are those of the loop, which no clock that is set can move."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[float, int, Deletion]] = []
-        self._failed: set[Deletion] = set()  # of those that wait
+        self._waiting: list[tuple[float, int, PendingDeletion]] = []
+        self._failed: set[PendingDeletion] = set()  # of those that wait
         self._numbers = itertools.count()  # equal times keep their order, and deletions are never compared
         self._changed = trio.Event()
         self._nothing_due = trio.Event()
@@ -44,7 +44,7 @@ class Deletions:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, deletion: Deletion, delay_seconds: float, *, has_failed: bool = False) -> None:
+    def add(self, deletion: PendingDeletion, delay_seconds: float, *, has_failed: bool = False) -> None:
         """Have it removed when that time has passed."""
         due = trio.current_time() + delay_seconds
         if has_failed:
@@ -69,7 +69,7 @@ class Deletions:
         if self._waiting[0][0] <= trio.current_time() and self._nothing_due.is_set():
             self._nothing_due = trio.Event()
 
-    def waiting_in(self, partition: "Partition") -> list[tuple[float, Deletion]]:
+    def waiting_in(self, partition: "Partition") -> list[tuple[float, PendingDeletion]]:
         """What waits in a partition's directory, and the time of the loop when it goes."""
         return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 
@@ -80,7 +80,7 @@ class Deletions:
         self._failed = {deletion for deletion in self._failed if deletion.partition not in gone}
         heapq.heapify(self._waiting)
 
-    async def next_due(self) -> Deletion:
+    async def next_due(self) -> PendingDeletion:
         """Wait for the next one whose time has come, and take it."""
         await trio.lowlevel.checkpoint()  # before it is chosen: while others have their turn it may be forgotten
         while True:

@@ -1,6 +1,7 @@
-"""Partitions that are still to be read after a stop that was not clean: whose turn it is, how far they are.
+"""Queue and progress of partitions awaiting crash recovery.
 
-Whoever recovers asks ``next`` for one after the other; a topic that is being deleted is taken from them first.
+The recovery task takes one after the other with ``next``. The partitions of a topic that is being deleted are held back
+first.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -28,7 +29,7 @@ class Recovery:
     told_at: float = 0.0  # when progress was last logged, loop time
     lacked_room: str | None = None  # what an attempt found no room for on the disk; None: none was stopped by that
     is_postponed: bool = False  # until there is some
-    scope: trio.CancelScope | None = None  # of whoever works on it
+    scope: trio.CancelScope | None = None  # of the task that recovers it
     ended: trio.Event = field(default_factory=trio.Event)  # when they have left it
 
     @property
@@ -50,8 +51,8 @@ class Recoveries:
         self.partitions = len(jobs)
         self._all = {key: Recovery(*key, job) for key, job in jobs.items()}
         self._waiting = list(self._all.values())
-        self._unwanted: set[tuple[str, int]] = set()  # nobody may work on these,
-        self._held: list[Recovery] = []  # and nobody does
+        self._unwanted: set[tuple[str, int]] = set()  # these are not begun,
+        self._held: list[Recovery] = []  # and these are being worked on by no task
         self._postponed: list[Recovery] = []  # until there is room on the disk
         self.room: Room | None = None  # that there was, at the least, when these were postponed
         self._changed = trio.Event()
@@ -71,7 +72,7 @@ class Recoveries:
         """How much of it all has been read, from 0 to 1."""
         return round(self.read_bytes / self.bytes, 4) if self._all and self.bytes else 1.0
 
-    def told(self, read_only: Container[tuple[str, int]] = ()) -> dict[str, int] | None:
+    def progress(self, read_only: Container[tuple[str, int]] = ()) -> dict[str, int] | None:
         """As ``HelloReply.recovery``; of those that are ``read_only`` until there is room something else is said."""
         waiting = sum(recovery.job.size for recovery in self._all.values() if recovery.key in read_only)
         left = [recovery for recovery in self._all.values() if recovery.key not in read_only]
@@ -91,7 +92,7 @@ class Recoveries:
         return len(self._postponed)
 
     async def next(self) -> Recovery | None:
-        """The next one to work on, None when none is left; whoever takes it calls ``begin`` at once."""
+        """The next one to work on, None when none is left; the caller calls ``begin`` at once."""
         while not self._waiting:
             if not self._held and not self._postponed:
                 return None
@@ -106,12 +107,12 @@ class Recoveries:
         self._tell()
 
     def postpone(self, recovery: Recovery, reason: str, room: Room) -> None:
-        """Whoever works on it found no room, when there was so much: it is not begun again before ``resume``."""
+        """Its recovery found no room on the disk, when there was ``room``; it is not begun again before ``resume``."""
         recovery.lacked_room, recovery.is_postponed = reason, True
         self.room = room if self.room is None else self.room.least(room)
 
     def begin(self, recovery: Recovery) -> trio.CancelScope:
-        """Somebody works on it until ``leave``; the scope is cancelled when that is not wanted any more."""
+        """Work on it begins, until ``leave``. The scope is cancelled when the work is not wanted any more."""
         recovery.scope, recovery.ended = trio.CancelScope(), trio.Event()
         recovery.read_bytes, recovery.is_postponed = 0, False
         return recovery.scope
@@ -136,7 +137,7 @@ class Recoveries:
         del self._all[recovery.key]
 
     async def hold(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Let nobody work on these until ``let_go`` or ``forget``; returns when nobody does."""
+        """Keep these from being recovered until ``let_go`` or ``forget``; returns when work on them has ended."""
         keys = list(keys)
         self._unwanted.update(keys)
         for recovery in [self._all[key] for key in keys if key in self._all]:
@@ -166,7 +167,7 @@ class Recoveries:
         self._tell()
 
     def refusal(self, topic: str, partition: int) -> PartitionRecoveringError | DiskFullError | None:
-        """What to tell those who want something of a partition, None when it is not recovering."""
+        """The error for requests to a partition that is recovering; None when it is not."""
         recovery = self._all.get((topic, partition))
         if recovery is None:
             return None

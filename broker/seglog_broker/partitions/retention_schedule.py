@@ -15,7 +15,7 @@ age at that check: a clock that is put right again meanwhile has then cost no da
 
 
 class RetentionSchedule:
-    """When retention checks, for the task that does it and for whoever tells what it will do.
+    """When retention checks: for the task that does it, and for explanations of what it will do.
 
     ``next_check`` is a time of the loop, infinite until the task has begun.
     """

@@ -16,7 +16,7 @@ import trio
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.pending_deletions import Deletion, Deletions, GoneSegment
+from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletion, PendingDeletions
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -49,7 +49,7 @@ class _Found(NamedTuple):
 
 class _Dropped(NamedTuple):
     doomed: DoomedSegments
-    segments: tuple[GoneSegment, ...]  # the same ones, as they are told of
+    segments: tuple[ExpiredSegment, ...]  # the same ones, for explanations
 
 
 class SegmentExpiry:
@@ -63,7 +63,7 @@ class SegmentExpiry:
         offload: Offload,
         reads: ColdReads,
         checkpoints: CheckpointWriter,
-        deletions: Deletions,
+        deletions: PendingDeletions,
         metrics: Metrics,
     ) -> None:
         self._directory = directory
@@ -81,7 +81,7 @@ class SegmentExpiry:
         for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
             await trio.lowlevel.checkpoint()  # where nothing is to be shortened nothing else waits
             busy += await self.expire(partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
-        for partition in busy:  # one at a time: whoever waits for one must not hold another
+        for partition in busy:  # one at a time: a task that waits for one must not hold another
             await self.expire([partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
 
     async def expire(
@@ -167,7 +167,7 @@ class SegmentExpiry:
         return _Dropped(
             doomed,
             tuple(
-                GoneSegment(segment.base_offset, end, segment.size, str(verdict.rule))
+                ExpiredSegment(segment.base_offset, end, segment.size, str(verdict.rule))
                 for (segment, verdict), end in zip(going, bases[1:], strict=False)
             ),
         )
@@ -197,7 +197,7 @@ class SegmentExpiry:
         await boundary.run(partition, lambda _: self._offload.maintenance(with_ballast, doomed.set_aside))
         what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
         self._deletions.add(
-            Deletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
+            PendingDeletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
         )
 
 

@@ -104,7 +104,7 @@ def _wants_colors(stream: LogStream) -> bool:
 
 
 def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters: peers choose some of what is logged, and a terminal obeys whoever writes to it."""
+    """Escape control characters: peers choose some of what is logged, and a terminal obeys what is written to it."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = repr(value)[1:-1]

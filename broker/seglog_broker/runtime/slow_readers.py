@@ -37,7 +37,7 @@ class _Transfer:
 
 
 class Transfers:
-    """The answers under way on all connections; only those for which somebody waits are here."""
+    """The answers under way on all connections; only those that wait for their peers are here."""
 
     def __init__(self) -> None:
         self._under_way: set[_Transfer] = set()
@@ -78,6 +78,6 @@ class Transfers:
         return cut
 
     def forgive(self) -> None:
-        """There is room enough: nobody is in the way."""
+        """There is room enough: no reader is in the way."""
         for transfer in self._under_way:
             transfer.removed_since = None

@@ -21,7 +21,7 @@ from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
@@ -56,7 +56,7 @@ class Services(Protocol):
     checkpoints: CheckpointWriter
     cleaning_pace: Pace
     clock: Clock
-    deletions: Deletions
+    deletions: PendingDeletions
     expiry: SegmentExpiry
     fs: FileSystem
     offload: Offload
@@ -155,7 +155,7 @@ class Rounds:
         broker, partition_log = self._broker, partition.log
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
-        async with partition.maintenance:  # whoever was shortening the log has finished; nobody begins to now
+        async with partition.maintenance:  # what was shortening the log has finished, and cannot begin now
             cleanable = await broker.reads.retry_after_cold_read(partition_log.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
@@ -170,7 +170,7 @@ class Rounds:
         self._pace.note(result.bytes_read + result.bytes_written, began, rate)
         # A record goes for the sake of a later one, which a power cut must not take as well.
         await partition.wait_durable(cleanable.until_offset)
-        # Known before any record goes: a hole that nobody can explain would be told as a loss.
+        # Known before any record goes: a hole without a reason would be reported as a loss.
         partition_log.note_compacted(result.first_dirty)
         await partition.save_state()
         for group in result.groups:
@@ -226,7 +226,7 @@ class Rounds:
         finally:
             what = f"{len(doomed.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
             delay = partition.log.config.file_delete_delay_ms / 1000
-            self._broker.deletions.add(Deletion(what, removal, partition), delay)
+            self._broker.deletions.add(PendingDeletion(what, removal, partition), delay)
 
     async def _discard(self, partition: "Partition") -> None:
         if partition.is_deleted or partition in self._half_done:

@@ -1,6 +1,6 @@
 """Delayed deletion: what has left a log or the registry stays on the disk for ``file.delete.delay.ms``, then goes.
 
-Whoever still reads from such a file holds it open and finishes, however long that takes, for only its name is gone;
+A reader of such a file holds it open and finishes, however long that takes: only its name is gone;
 but while the disk is full it is cut, and nothing waits, see ``free_space``. What is still waiting when the broker stops
 is removed by the next start.
 """
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.os_errors import why
@@ -24,7 +24,7 @@ RETRY_SECONDS: Final = 60.0
 class Services(Protocol):
     """What this task uses of the broker."""
 
-    deletions: Deletions
+    deletions: PendingDeletions
     directory: LogDirectory
     offload: Offload
 
@@ -52,7 +52,7 @@ async def run_deletions(broker: Services) -> None:
             log.exception("deletion_failed", what=deletion.what, until="the next start")
 
 
-async def _remove(broker: Services, deletion: Deletion) -> None:
+async def _remove(broker: Services, deletion: PendingDeletion) -> None:
     freed = await broker.offload.maintenance(broker.directory.space.with_ballast, deletion.remove)
-    if deletion.is_told:
+    if deletion.is_logged:
         log.info("files_removed", what=deletion.what, **({} if freed is None else {"bytes": freed}))

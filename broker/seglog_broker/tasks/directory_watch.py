@@ -27,7 +27,7 @@ async def run_presence(broker: Services) -> None:
         if not broker.directory.is_in_place:
             path = broker.directory.path
             raise LogDirectoryError(
-                f"{path} was removed or replaced while the broker was running, so it has stopped: nobody would find "
+                f"{path} was removed or replaced while the broker was running, so it has stopped: no start would find "
                 "what it takes. Put the directory back, if there is one, and start the broker again",
                 path=path,
             )

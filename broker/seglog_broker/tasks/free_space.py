@@ -12,7 +12,7 @@ import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
-from seglog_broker.partitions.pending_deletions import Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletions
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.log_directory import LogDirectory
@@ -38,7 +38,7 @@ class Services(Protocol):
     """What this task uses of the broker."""
 
     checkpoints: CheckpointWriter
-    deletions: Deletions
+    deletions: PendingDeletions
     directory: LogDirectory
     offload: Offload
     transfers: Transfers

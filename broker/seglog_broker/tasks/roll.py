@@ -1,4 +1,4 @@
-"""Timed roll: close segments that nobody writes to any more, so that retention and compaction can have them.
+"""Timed roll: close segments that are not written to any more, so that retention and compaction can have them.
 
 Wall time since the first append counts, also across restarts. A quiet log is thereby never left with a tail that can
 neither expire nor be compacted, which is how Kafka leaves it.

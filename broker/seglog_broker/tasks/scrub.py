@@ -189,7 +189,7 @@ def _next_base(partition: "Partition", segment: Segment) -> int | None:
 
 
 def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdict) -> str | None:
-    """What nobody can serve around: the end of a sentence, None when there is nothing."""
+    """What cannot be served around: the end of a sentence, None when there is nothing."""
     said, measured = verdict.said, verdict.measured
     if segment.size != measured.size:
         return f"{segment.log_path} has {measured.size} bytes, and had {segment.size} when it was first looked at"
@@ -206,7 +206,7 @@ def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdi
 
 
 def _is_explained(partition: "Partition", hole: "DamagedRange") -> bool:
-    """Whether compaction took the offsets, or may have, or somebody knows that they are missing."""
+    """Whether compaction took the offsets, or may have, or they are known to be missing."""
     state = partition.log.state
     return (
         hole.end_offset <= state.compacted_before

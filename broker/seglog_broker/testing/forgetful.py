@@ -253,7 +253,7 @@ class ForgetfulFileSystem(Script):
             return False
 
     def hold(self, directory: str) -> Hold:
-        """A look; nobody here has children."""
+        """A look; no file here has children."""
         self._directory(directory)
         return _ForgetfulHold()
 

@@ -87,7 +87,7 @@ class Inode:
         ]
 
     def copied(self) -> "Inode":
-        """The same file, as unsynced as this one; nobody has the copy open."""
+        """The same file, as unsynced as this one; the copy is open nowhere."""
         copy = Inode(self.mtime_ms)
         copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
         copy.evicted, copy.linked = self.evicted, self.linked

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.partitions.pending_deletions import Deletion, Deletions
+from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
 from seglog_broker.tasks.deletion import RETRY_SECONDS, run_deletions
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
@@ -50,9 +50,9 @@ async def grow(broker: Broker) -> None:
 
 
 async def test_things_are_due_by_their_time_and_then_in_the_order_they_came(autojump_clock: object) -> None:
-    queue = Deletions()
+    queue = PendingDeletions()
     for what, delay in (("a", 5.0), ("b", 1.0), ("c", 5.0), ("d", 0.0)):
-        queue.add(Deletion(what, lambda: None, None), delay)
+        queue.add(PendingDeletion(what, lambda: None, None), delay)
     assert len(queue) == 4
     found = [((await queue.next_due()).what, trio.current_time()) for _ in range(4)]
     assert found == [("d", 0), ("b", 1), ("a", 5), ("c", 5)]
@@ -60,7 +60,7 @@ async def test_things_are_due_by_their_time_and_then_in_the_order_they_came(auto
 
 
 async def test_something_that_is_due_sooner_wakes_who_waits_for_something_later(autojump_clock: object) -> None:
-    queue = Deletions()
+    queue = PendingDeletions()
     found: list[tuple[str, float]] = []
 
     async def take() -> None:
@@ -71,16 +71,16 @@ async def test_something_that_is_due_sooner_wakes_who_waits_for_something_later(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take)
         await trio.sleep(1)
-        queue.add(Deletion("late", lambda: None, None), 100)
+        queue.add(PendingDeletion("late", lambda: None, None), 100)
         await trio.sleep(1)
-        queue.add(Deletion("soon", lambda: None, None), 3)
-        queue.add(Deletion("now", lambda: None, None), 0)
+        queue.add(PendingDeletion("soon", lambda: None, None), 3)
+        queue.add(PendingDeletion("now", lambda: None, None), 0)
     assert found == [("now", 2), ("soon", 5), ("late", 101)]
 
 
 async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None:
-    queue = Deletions()
-    queue.add(Deletion("never", lambda: None, None), (2**63 - 1) / 1000)
+    queue = PendingDeletions()
+    queue.add(PendingDeletion("never", lambda: None, None), (2**63 - 1) / 1000)
     with trio.move_on_after(10**8):
         pytest.fail((await queue.next_due()).what)
 
@@ -91,7 +91,7 @@ async def test_what_is_forgotten_at_any_moment_is_not_taken(
 ) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
         """What is taken and after how many seconds; trio lets tasks that are ready run in any order."""
-        queue = Deletions()
+        queue = PendingDeletions()
         found: list[tuple[str, float]] = []
         began = trio.current_time()
 
@@ -99,8 +99,8 @@ async def test_what_is_forgotten_at_any_moment_is_not_taken(
             deletion = await queue.next_due()
             found.append((deletion.what, trio.current_time() - began))
 
-        queue.add(Deletion("forgotten", lambda: None, partition), 0 if is_due else 1)
-        queue.add(Deletion("kept", lambda: None, None), 5)
+        queue.add(PendingDeletion("forgotten", lambda: None, partition), 0 if is_due else 1)
+        queue.add(PendingDeletion("kept", lambda: None, None), 5)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take)
             for _ in range(turns):
@@ -328,7 +328,7 @@ async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
         def broken() -> int:
             raise ZeroDivisionError
 
-        broker.deletions.add(Deletion("what is broken", broken, None), 1)
+        broker.deletions.add(PendingDeletion("what is broken", broken, None), 1)
         await delete(broker)
         with capture_logs() as logged:
             await trio.sleep(200)
