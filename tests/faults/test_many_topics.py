@@ -188,6 +188,7 @@ def test_a_thousand_topics_keep_nobody_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.timeout(3600)
 def test_ten_thousand_topics_keep_nobody_waiting(tmp_path: Path) -> None:
     """SEGLOG_SOAK_TOPICS says how many."""
