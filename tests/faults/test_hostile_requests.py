@@ -164,6 +164,7 @@ def judge(running: Daemon, found: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_few_thousand_hostile_requests_disturb_nobody(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS) as running:
         judge(running, beset(running, mutated=4_000, hostile=300, seed=1))

@@ -183,6 +183,7 @@ def run(path: Path, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_thousand_topics_keep_nobody_waiting(tmp_path: Path) -> None:
     run(tmp_path / "data", 1_000)
 
