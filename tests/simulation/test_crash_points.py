@@ -336,7 +336,7 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
         *(pytest.param(RANDOM(seed), False, id=f"random {seed}", marks=pytest.mark.slow) for seed in range(5)),
     ],
 )
-@pytest.mark.parametrize("kind", [Scenario, Shortening])
+@pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_a_crash_before_any_operation_loses_nothing_promised(
     kind: type[Scenario], policy: CrashPolicy, kept: bool
 ) -> None:
