@@ -48,7 +48,7 @@ test-spark: $(SPARK_STAMP)
 soak-core: $(STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
 	$(call lane,soak-core,$(SOAKING) $(BIN)/pytest -m 'not spark and not alone and (slow or soak or hypothesis)' \
-	  -n auto --dist load --maxschedchunk 1 $(DEEP) -rP)
+	  -n auto --dist load --maxschedchunk 1 $(DEEP))
 
 soak-spark: $(SPARK_STAMP)
 	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"

@@ -21,3 +21,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first, so that no core waits at the end of a lane for one that has just begun."""
     items.sort(key=lambda item: (item.get_closest_marker("soak") is None, item.get_closest_marker("slow") is None))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What soak tests have counted, which processes beside each other cannot print when they do."""
+    for report in terminalreporter.getreports("passed"):
+        if "soak" in report.keywords and report.capstdout:
+            terminalreporter.write_sep("-", report.nodeid)
+            terminalreporter.write(report.capstdout)

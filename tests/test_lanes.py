@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import chain, combinations
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from _pytest.mark.expression import Expression
@@ -123,6 +124,20 @@ def test_minutes_and_the_seed_of_a_soak_are_what_make_is_told(monkeypatch: pytes
     assert soak_scaled(100) == 1
     monkeypatch.delenv("SEGLOG_SOAK_MINUTES")
     assert soak_scaled(100) == 100
+
+
+def test_what_soak_tests_count_is_printed_at_the_end(pytestconfig: pytest.Config) -> None:
+    def passed(name: str, *keywords: str) -> pytest.TestReport:
+        where = (name, None, name)
+        sections = [("Captured stdout call", f"{name} counted\n")]
+        return pytest.TestReport(name, where, dict.fromkeys(keywords, 1), "passed", None, "call", sections)
+
+    reporter = mock.Mock()
+    reporter.getreports.return_value = [passed("long", "soak"), passed("short", "slow")]
+    ours = str(REPOSITORY / "tests" / "conftest.py")
+    (conftest,) = (one for one in pytestconfig.pluginmanager.get_plugins() if getattr(one, "__file__", "") == ours)
+    conftest.pytest_terminal_summary(reporter)
+    reporter.write.assert_called_once_with("long counted\n")
 
 
 def test_a_property_gets_as_many_examples_as_the_profile_has_for_it() -> None:
