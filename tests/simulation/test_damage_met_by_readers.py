@@ -136,9 +136,9 @@ def _flips(position: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(1, marks=pytest.mark.soak),
+        pytest.param(1, marks=pytest.mark.slow),
         pytest.param(3, marks=pytest.mark.slow),
-        pytest.param(6, marks=pytest.mark.soak),
+        pytest.param(6, marks=pytest.mark.slow),
         pytest.param(9, marks=pytest.mark.slow),
     ],
 )
