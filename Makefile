@@ -8,31 +8,56 @@ STAMP := $(VENV)/.installed
 # An environment of its own for the tests with Spark: those of the other one prove that nothing else needs pyspark.
 SPARK_VENV := .venv-spark
 SPARK_STAMP := $(SPARK_VENV)/.installed
+WITH_SPARK = SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest
+
+# `make soak` is made for so many minutes on two cores. What is counted in it grows and shrinks with them; the seed, which
+# every lane of it prints, makes the same run again: make soak SOAK=120 SOAK_SEED=7
+SOAK ?= 45
+ifndef SOAK_SEED
+SOAK_SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
+SOAKING := SEGLOG_SOAK_MINUTES=$(SOAK) SEGLOG_SOAK_SEED=$(SOAK_SEED)
+DEEP := --hypothesis-profile=soak --hypothesis-seed=$(SOAK_SEED) --timeout 3600
 
 # $(call lane,NAME,COMMAND): the command, and how long it took, however it ended.
 lane = @echo "lane $(1)"; started=$$(date +%s); status=0; $(2) || status=$$?; \
   echo "lane $(1): $$(($$(date +%s) - started)) s"; exit $$status
 
 .NOTPARALLEL:
-.PHONY: run test test-core test-spark soak check fmt bench constraints clean
+.PHONY: run test test-core test-spark soak soak-core soak-alone soak-spark check fmt bench constraints clean
 
 run: $(RUN_STAMP)
 	$(BIN)/seglogd --set log.dir=./data --log-format console
 
+# What everyone runs: minutes.
 test: check test-core test-spark
+
+# The other half of the tests, and every property again with many more examples.
+soak: soak-core soak-spark soak-alone
 
 test-core: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,core,$(BIN)/pytest -m 'not spark and not soak' -n auto --dist loadfile)
+	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak' -n auto --dist loadfile)
 
 # On pip's Java, whatever the machine has; nothing is skipped for want of it.
 test-spark: $(SPARK_STAMP)
-	$(call lane,spark,SEGLOG_REQUIRE="$$SEGLOG_REQUIRE pyspark java" $(SPARK_VENV)/bin/pytest -m spark)
+	$(call lane,spark,$(WITH_SPARK) -m 'spark and not slow and not soak')
 
-# What is too long for everyone: it prints what it counted, and the seed that makes the same run again.
-soak: $(STAMP)
-	$(call lane,soak,$(BIN)/pytest -m soak --timeout 3600 --capture=no)
+# One test at a time for each core, the longest first.
+soak-core: $(STAMP)
+	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
+	$(call lane,soak-core,$(SOAKING) $(BIN)/pytest -m 'not spark and not alone and (slow or soak or hypothesis)' \
+	  -n auto --dist load --maxschedchunk 1 $(DEEP))
+
+soak-spark: $(SPARK_STAMP)
+	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
+	$(call lane,soak-spark,$(SOAKING) $(WITH_SPARK) -m 'spark and (slow or soak or hypothesis)' -n auto --dist loadfile $(DEEP))
+
+# What measures a daemon has nothing beside it.
+soak-alone: $(STAMP)
+	@echo "SOAK=$(SOAK) SOAK_SEED=$(SOAK_SEED)"
+	$(call lane,soak-alone,$(SOAKING) $(BIN)/pytest -m 'not spark and alone and (slow or soak)' $(DEEP) --capture=no)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,12 +2,30 @@
 
 import signal
 
+import pytest
 from hypothesis import settings
 
-# No test passes or fails by the clock; CI machines are slow and shared.
-settings.register_profile("seglog", deadline=None, print_blob=True)
+from tests.support import soak_scaled
+
+# No test passes or fails by the clock; CI machines are slow and shared. `make test` tries few examples of each property
+# and `make soak` the number that the test asks for, see `examples` of `tests/support.py`.
+settings.register_profile("seglog", deadline=None, print_blob=True, max_examples=10)
+settings.register_profile("soak", settings.get_profile("seglog"), max_examples=soak_scaled(100))
 settings.load_profile("seglog")
 
 # A shell has its background jobs ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first, so that no core waits at the end of a lane for one that has just begun."""
+    items.sort(key=lambda item: (item.get_closest_marker("soak") is None, item.get_closest_marker("slow") is None))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What soak tests have counted, which processes beside each other cannot print when they do."""
+    for report in terminalreporter.getreports("passed"):
+        if "soak" in report.keywords and report.capstdout:
+            terminalreporter.write_sep("-", report.nodeid)
+            terminalreporter.write(report.capstdout)

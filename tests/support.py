@@ -1,11 +1,41 @@
 """What tests of every kind share."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+EXAMPLES_MIN = 5
+
+
+SOAK_MINUTES_USUAL = 45
+"""Of a ``make soak`` on two cores, where nothing else is asked for."""
+
+
+def soak_minutes() -> float:
+    """What ``make soak SOAK=`` asks for."""
+    return float(os.environ.get("SEGLOG_SOAK_MINUTES") or SOAK_MINUTES_USUAL)
+
+
+def soak_scaled(count: int) -> int:
+    """So many times what is counted in a soak test, or more or fewer as ``make soak SOAK=`` has minutes; at least 1."""
+    return max(1, round(count * soak_minutes() / SOAK_MINUTES_USUAL))
+
+
+def soak_seed() -> int:
+    """What ``make soak SOAK_SEED=`` says, which makes the same run again; without it, anything."""
+    return int(os.environ.get("SEGLOG_SOAK_SEED") or random.randrange(1 << 24))
+
+
+def examples(count: int) -> int:
+    """``max_examples`` of a property that gets ``count`` of them in ``make soak``, and few in ``make test``.
+
+    The profile of Hypothesis that is loaded decides, see ``tests/conftest.py``: for each 100 it has its own number.
+    """
+    return max(EXAMPLES_MIN, count * settings().max_examples // 100)
 
 
 def shared_data(*parts: str) -> Path:

@@ -19,6 +19,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import AppendResult
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import decode_records
+from tests.support import examples
 
 
 def accumulator(batch_bytes: int = 10_000) -> Accumulator:
@@ -211,7 +212,7 @@ STEPS = ["send", "send", "take", "take", "answer", "answer", "refuse", "fail", "
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=60))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_every_record_is_there_once_and_in_order_whatever_is_refused_lost_or_sent_again(steps: list[str]) -> None:
     a, log = accumulator(), Log()
     sent: list[ProducerBatch] = []

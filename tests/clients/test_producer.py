@@ -379,6 +379,7 @@ def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess
 # --- A broker that hangs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time() -> None:
     thawed = threading.Event()
     with fake_broker(topics={"t": 25}) as broker, seglog.connect(broker.address) as client:
@@ -403,6 +404,7 @@ def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time() -> None:
             thawed.set()
 
 
+@pytest.mark.slow
 def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time() -> None:
     with fake_broker() as broker, seglog.connect(broker.address) as client:
         producer = client.producer("t", delivery_timeout=5)

@@ -9,7 +9,6 @@ client are printed, and not judged.
 
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ from seglog_protocol.frames import decode_map, encode_value
 from seglog_protocol.messages import decode_request
 from tests.faults.asking import Asking
 from tests.processes import Daemon, clean_environment, daemon
+from tests.support import soak_scaled, soak_seed
 
 BUSY_SECONDS_MAX: Final = 0.1
 BUSY_REFERENCES_MAX: Final = 5
@@ -164,17 +164,18 @@ def judge(running: Daemon, found: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_few_thousand_hostile_requests_disturb_nobody(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS) as running:
         judge(running, beset(running, mutated=4_000, hostile=300, seed=1))
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.timeout(14_400)
 def test_hostile_requests_in_great_number_disturb_nobody(tmp_path: Path) -> None:
-    """SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many, SEGLOG_SOAK_SEED which: minutes as it is, or hours."""
-    seed = int(os.environ.get("SEGLOG_SOAK_SEED") or random.randrange(1_000_000))
-    mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or 120_000)
-    hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or 12_000)
+    """SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many; otherwise the minutes of the soak do."""
+    mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(120_000))
+    hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(12_000))
     with daemon(tmp_path / "data", *SETTINGS) as running:
-        judge(running, beset(running, mutated=mutated, hostile=hostile, seed=seed))
+        judge(running, beset(running, mutated=mutated, hostile=hostile, seed=soak_seed()))

@@ -19,12 +19,12 @@ from seglog_protocol.record_batch import parse_header
 from tests.logs import batch_of_size
 from tests.processes import Daemon, daemon
 from tests.small_disks import mounted
+from tests.support import soak_scaled, soak_seed
 
 pytestmark = [pytest.mark.soak]
 
 SEGMENTS = [int(count) for count in os.environ.get("SEGLOG_SOAK_SEGMENTS", "100,1000,2000,5000,10000").split(",")]
-ROUNDS = int(os.environ.get("SEGLOG_SOAK_ROUNDS", "20"))
-SEED = int(os.environ.get("SEGLOG_SOAK_SEED", str(random.randrange(2**32))))
+ROUNDS = int(os.environ.get("SEGLOG_SOAK_ROUNDS") or soak_scaled(20))
 VALUE_BYTES = 200_000
 OTHERS = 8
 """Partitions to which little is written: each has to be recovered, too."""
@@ -88,8 +88,9 @@ def value(number: int) -> bytes:
 
 def test_a_small_disk_filled_killed_and_started_twenty_times_keeps_what_was_acked(tmp_path: Path) -> None:
     """Every other time somebody else uses up the last byte, so that no recovery has room."""
-    rng = random.Random(SEED)
-    print(f"\nseed {SEED}, {ROUNDS} rounds")
+    seed = soak_seed()
+    rng = random.Random(seed)
+    print(f"\nseed {seed}, {ROUNDS} rounds")
     mount_point = tmp_path / "disk"
     with mounted(mount_point, "size=96m") as under, daemon(mount_point / "data", under=under) as running:
         acked = earliest = 0

@@ -29,6 +29,7 @@ from seglog_protocol.frames import (
     encode_frame_prefix,
     encode_value,
 )
+from tests.support import examples
 
 Feed = Callable[[FrameReader, bytes], None]
 Read = tuple[dict[str, Any], bytes]
@@ -485,7 +486,7 @@ def large_frame(number: int, size: int) -> bytes:
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from([10, 70_000, 90_000, 200_000]), st.booleans()), max_size=12),
     st.integers(5_000, 300_000),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_readers_that_share_buffers_get_the_same_frames(frames: list[tuple[int, int, bool]], step: int) -> None:
     pool = BufferPool()
     readers = [FrameReader(pool=pool), FrameReader(pool=pool)]
@@ -529,7 +530,7 @@ def test_a_pool_keeps_few_buffers_and_none_that_is_very_large(monkeypatch: pytes
 
 
 @given(st.integers(0, 3_000_000), st.lists(st.integers(1, 400_000), min_size=1, max_size=20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_reader_that_asks_wants_less_than_twice_what_has_come_whatever_was_announced(
     size: int, steps: list[int]
 ) -> None:

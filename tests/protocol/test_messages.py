@@ -58,6 +58,7 @@ from seglog_protocol.messages import (
     request_header,
     request_id_of,
 )
+from tests.support import examples
 
 ALL: Final[list[type[Message]]] = [
     kind
@@ -66,7 +67,7 @@ ALL: Final[list[type[Message]]] = [
 ]
 REPLIES: Final = [kind for kind in ALL if kind.__name__.endswith("Reply")]
 
-FEW: Final = settings(max_examples=25)
+FEW: Final = settings(max_examples=examples(25))
 """For properties of one field, tried for each."""
 
 INT64: Final = st.integers(-INT64_MAX - 1, INT64_MAX)
@@ -555,7 +556,7 @@ def outcome(decode: Any, wire: dict[str, Any]) -> Any:
 
 
 @given(APPEND_WIRES)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_the_short_way_of_an_append_request_ends_where_the_long_one_does(wire: dict[str, Any]) -> None:
     long_way = Message.from_wire.__func__  # type: ignore[attr-defined]
     beside = messages._ENVELOPE

@@ -24,6 +24,7 @@ from seglog_protocol.record_columns import OPENED_BYTES, open_batches
 from seglog_protocol.records import decode_records, encode_record
 from tests.protocol import golden
 from tests.protocol.batches import batch_of
+from tests.support import examples
 
 _Row = tuple[int, int, bytes | None, bytes | None]
 
@@ -101,7 +102,7 @@ def _read(
     return rows
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(_batch(), min_size=1, max_size=8), st.sampled_from([1, 2, 100]), st.sampled_from([0, 100, 1 << 24]))
 def test_columns_hold_what_the_loop_reads_and_refuse_what_it_refuses(
     encoded: list[bytes], lockstep_min: int, opened_bytes: int
@@ -120,7 +121,7 @@ def test_any_bytes_are_read_or_refused_like_by_the_loop(opened: bytes, count: in
 _RUNS = st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 60, 100, 10_000])), min_size=1, max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(_RUNS, min_size=1, max_size=4), st.data())
 def test_records_of_one_size_are_found_many_at_a_time_and_those_of_others_all_the_same(
     batches: list[list[tuple[int, int]]], data: st.DataObject
@@ -195,7 +196,7 @@ def test_what_compaction_leaves_is_read_with_its_offsets() -> None:
     assert [row[0] for row in rows[1] or ()] == [100, 103, 106, 109]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=80) | _batch(), max_size=6))
 def test_headers_as_columns_are_those_that_are_parsed_one_by_one(pieces: list[bytes]) -> None:
     data = b"".join(pieces)

@@ -130,8 +130,11 @@ def _check(found: ForgetfulFileSystem, written: Written) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [PROCESS_KILL, POWER_LOSS, *(RANDOM(seed) for seed in range(4))],
-    ids=["process kill", "power loss", *(f"random {seed}" for seed in range(4))],
+    [
+        pytest.param(POWER_LOSS, id="power loss"),
+        pytest.param(PROCESS_KILL, id="process kill", marks=pytest.mark.slow),
+        *(pytest.param(RANDOM(seed), id=f"random {seed}", marks=pytest.mark.slow) for seed in range(4)),
+    ],
 )
 def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPolicy) -> None:
     fs = ForgetfulFileSystem()

@@ -29,6 +29,7 @@ from seglog_broker.testing.forgetful import (
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from tests.logs import DIRECTORY, LogOnDisk, read_around, verify
+from tests.support import examples
 
 _DELETE_RETENTION_MS = 5000
 _POLICIES = st.one_of(st.just(PROCESS_KILL), st.just(POWER_LOSS), st.integers(0, 2**32).map(RANDOM))
@@ -222,4 +223,4 @@ class CompactionModel(RuleBasedStateMachine):
 
 
 TestCompactionModel = CompactionModel.TestCase
-TestCompactionModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestCompactionModel.settings = settings(max_examples=examples(150), stateful_step_count=40)

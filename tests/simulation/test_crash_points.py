@@ -330,10 +330,13 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
 
 @pytest.mark.parametrize(
     ("policy", "kept"),
-    [(PROCESS_KILL, True), (POWER_LOSS, False), *((RANDOM(seed), False) for seed in range(5))],
-    ids=["process kill", "power loss", *(f"random {seed}" for seed in range(5))],
+    [
+        pytest.param(PROCESS_KILL, True, id="process kill"),
+        pytest.param(POWER_LOSS, False, id="power loss"),
+        *(pytest.param(RANDOM(seed), False, id=f"random {seed}", marks=pytest.mark.slow) for seed in range(5)),
+    ],
 )
-@pytest.mark.parametrize("kind", [Scenario, Shortening])
+@pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_a_crash_before_any_operation_loses_nothing_promised(
     kind: type[Scenario], policy: CrashPolicy, kept: bool
 ) -> None:

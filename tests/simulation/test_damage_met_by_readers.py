@@ -23,6 +23,7 @@ from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header
 from tests.logs import ManualClock, contents, flip_bit
+from tests.support import soak_scaled
 
 DIRECTORY: Final = "/data/t-0"
 COUNTS: Final = (1, 3, 1, 8, 2, 1, 5, 1, 1, 4, 2, 3)
@@ -135,9 +136,9 @@ def _flips(position: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(1, marks=pytest.mark.soak),
+        pytest.param(1, marks=pytest.mark.slow),
         pytest.param(3, marks=pytest.mark.slow),
-        pytest.param(6, marks=pytest.mark.soak),
+        pytest.param(6, marks=pytest.mark.slow),
         pytest.param(9, marks=pytest.mark.slow),
     ],
 )
@@ -239,7 +240,7 @@ def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) ->
 async def test_of_any_damaged_bytes_readers_get_all_that_is_untouched_and_are_told_the_rest() -> None:
     written = await _written()
     seed = int(os.environ.get("SEGLOG_DAMAGE_SEED", "0"))
-    for round_ in range(int(os.environ.get("SEGLOG_DAMAGE_ROUNDS", "100"))):
+    for round_ in range(int(os.environ.get("SEGLOG_DAMAGE_ROUNDS") or soak_scaled(100))):
         chance = random.Random(seed * 1_000_003 + round_)
         fs = ForgetfulFileSystem()
         fs.load(written.files)

@@ -416,6 +416,7 @@ async def test_no_bit_of_the_ends_of_partitions_that_were_closed_in_order_does_h
     assert counts.keys() == {(CLEAN_PARTITIONS_FILE, "nothing lost")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_harm(clean: bool) -> None:
     """A crash came when the partition had been made, and before the file was removed."""

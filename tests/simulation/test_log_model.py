@@ -15,6 +15,7 @@ from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, Fo
 from seglog_protocol.errors import CorruptRecordError
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
 from tests.soundness import assert_log_sound
+from tests.support import examples
 
 _START_MS = 1_700_000_000_000
 
@@ -282,4 +283,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=200, stateful_step_count=40)
+TestLogModel.settings = settings(max_examples=examples(200), stateful_step_count=40)

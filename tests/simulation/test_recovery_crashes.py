@@ -33,10 +33,13 @@ def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
 
 @pytest.mark.parametrize(
     ("policy", "kept"),
-    [(PROCESS_KILL, True), (POWER_LOSS, False), (RANDOM(7), False)],
-    ids=["process kill", "power loss", "random"],
+    [
+        pytest.param(PROCESS_KILL, True, id="process kill", marks=pytest.mark.slow),
+        pytest.param(POWER_LOSS, False, id="power loss"),
+        pytest.param(RANDOM(7), False, id="random", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("kind", [Scenario, Shortening])
+@pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_whatever_a_crash_left_is_recovered_behind_the_start_as_well(
     kind: type[Scenario], policy: CrashPolicy, kept: bool
 ) -> None:

@@ -82,6 +82,7 @@ def test_every_bit_of_a_closed_segment_is_watched(suffix: str) -> None:
     assert findings(check(fs)) == []
 
 
+@pytest.mark.slow
 def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_without_a_checksum_file() -> None:
     """Offsets must go on without a gap, epochs are in their checkpoint, and the recovery point is the end."""
     fs = written()
@@ -90,6 +91,7 @@ def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_wi
     assert _on_the_page("stopped in order") == "nothing"
 
 
+@pytest.mark.slow
 def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn_tail() -> None:
     """Nobody knows where the log ended. A note names the bytes, and the next start cuts them off."""
     fs = written(clean=False)
@@ -106,6 +108,7 @@ def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn
     assert _on_the_page("killed") == f"of the last batch {_ranges(position - start for position in tails)}"
 
 
+@pytest.mark.slow
 def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_checksum() -> None:
     """Gaps are normal there, so one that is wrong and still in order cannot be told from a right one.
 
@@ -123,6 +126,7 @@ def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_chec
     assert _on_the_page("killed, compacted") == f"of the last batch {positions}"
 
 
+@pytest.mark.slow
 def test_in_a_log_that_kafka_wrote_and_whose_epochs_are_lost_an_epoch_may_change_unseen() -> None:
     fs = written()
     for name in ("seglog-topics.json", "commits-0/leader-epoch-checkpoint"):

@@ -11,6 +11,7 @@ from seglog_protocol.compression import Codec
 from seglog_protocol.records import Record
 from tests.cleaning import NOW, RETENTION, Log
 from tests.logs import flip_bit
+from tests.support import examples
 
 _KEY = st.sampled_from([None, b"", b"a", b"b", b"cc", b"dd", b"eee", b"a long key" * 8])
 _VALUE = st.none() | st.sampled_from([b"", b"1", b"22", b"v" * 70])
@@ -114,7 +115,9 @@ def _grow(log: Log, model: _Model, segments: list[list[_NewBatch]]) -> None:
         log.roll(encoded)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.data())
 def test_rounds_of_cleaning_leave_what_a_dict_says(data: st.DataObject) -> None:
     log, model = Log(), _Model()

@@ -19,6 +19,7 @@ from seglog_broker.testing.forgetful import (
     Read,
     SimulatedCrash,
 )
+from tests.support import examples
 
 MANY_SEEDS = range(300)
 """Enough to meet every outcome of a handful of unsynced changes; a seed decides alike for ever."""
@@ -645,7 +646,7 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
         assert self.fs.found_after(POWER_LOSS).snapshot() == self.durable()
 
 
-DiskAgainstDictionaries.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+DiskAgainstDictionaries.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestDiskAgainstDictionaries = DiskAgainstDictionaries.TestCase
 
 

@@ -41,6 +41,7 @@ from tests.logs import (
     read_around,
     verify,
 )
+from tests.support import examples
 
 _FOREVER = 2**62
 
@@ -720,7 +721,7 @@ def _answer(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
     return (found.timestamp, found.offset) if found else None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     stamps=st.lists(st.one_of(st.just(-1), st.integers(0, 40)), min_size=1, max_size=40),
     interval=st.sampled_from([0, 150, 1000]),

@@ -15,6 +15,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from seglog_protocol.segment_files import SNAPSHOT_SUFFIX, parse_segment_file_name
 from tests.logs import DIRECTORY, LogOnDisk, read_all, read_around, verify
+from tests.support import examples
 
 _DAY = 86_400_000
 
@@ -251,4 +252,4 @@ class RetryingProducers(RuleBasedStateMachine):
 
 
 TestRetryingProducers = RetryingProducers.TestCase
-TestRetryingProducers.settings = settings(max_examples=60, stateful_step_count=30)
+TestRetryingProducers.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -32,6 +32,7 @@ from seglog_protocol.transaction_files import (
 )
 from tests.broker.storage.producers import NOW, control, data, plain
 from tests.protocol.test_transaction_files import SNAPSHOT
+from tests.support import examples
 
 DIRECTORY = "/t-0"
 DAY = 86_400_000
@@ -485,7 +486,7 @@ def histories(draw: st.DrawFn) -> list[ReplayedBatch]:
 
 
 @given(histories(), st.data(), st.integers(1, 6))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_snapshot_from_any_point_and_the_batches_behind_it_give_the_whole_state(
     batches: list[ReplayedBatch], choices: st.DataObject, limit: int
 ) -> None:
@@ -505,7 +506,7 @@ def test_a_snapshot_from_any_point_and_the_batches_behind_it_give_the_whole_stat
 
 
 @given(histories(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_load_from_whatever_snapshots_are_left_ends_in_the_same_state_and_in_nothing_out_of_place(
     batches: list[ReplayedBatch], choices: st.DataObject
 ) -> None:

@@ -17,6 +17,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.record_batch import INT32_MAX, BatchHeader
 from seglog_protocol.transaction_files import AbortedTransaction, EndMarker, ProducerEntry
 from tests.broker.storage.producers import NOW, control, data, plain
+from tests.support import examples
 
 DAY = 86_400_000
 COMMIT = EndMarker("COMMIT", 3)
@@ -378,7 +379,7 @@ class Model:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_every_verdict_is_that_of_a_plain_model(choices: st.DataObject) -> None:
     state, models, offset = ProducerState(expiration_ms=DAY), {1: Model(), 2: Model()}, 0
     for number in range(choices.draw(st.integers(1, 30))):

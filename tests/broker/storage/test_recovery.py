@@ -33,6 +33,7 @@ from tests.logs import (
     read_around,
     verify,
 )
+from tests.support import examples
 
 _EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
 
@@ -339,7 +340,7 @@ def test_only_above_what_compaction_has_reached_is_a_gap_between_segments_a_loss
     assert log.state.compacted_before == compacted_before
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_whatever_bits_flip_every_untouched_batch_is_served_and_every_byte_but_a_tail_is_kept(
     data: st.DataObject,

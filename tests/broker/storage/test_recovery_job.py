@@ -36,6 +36,7 @@ from tests.logs import (
     read_around,
     verify,
 )
+from tests.support import examples
 
 _CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=250)
 _EPOCHS = f"{DIRECTORY}/leader-epoch-checkpoint"
@@ -133,7 +134,7 @@ def _same_both_ways(crashed: ForgetfulFileSystem, recovery_point: int = 0, *, lo
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_was_hurt_the_directory_comes_out_byte_for_byte_as_in_line(data: st.DataObject) -> None:
     crashed = _crashed(data.draw(st.integers(0, 45)))
     logs = sorted(path for path in contents(crashed) if path.endswith(".log"))

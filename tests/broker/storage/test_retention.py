@@ -17,6 +17,7 @@ from seglog_broker.storage.log.retention import (
     Verdict,
     expired_before,
 )
+from tests.support import examples
 
 NOW = 1_000_000
 KEEP = -1
@@ -321,7 +322,7 @@ def test_what_goes_is_what_kafkas_three_passes_delete(
     assert all((v.rule is None) == (v.kept is not None) for v in verdicts)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(
     facts=st.lists(st.tuples(st.integers(1, 30), AROUND_NOW, PAST), max_size=5),
     active=st.tuples(st.integers(0, 30), AROUND_NOW, PAST),

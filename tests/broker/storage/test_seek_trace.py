@@ -19,6 +19,7 @@ from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
 from tests.logs import DIRECTORY, LogOnDisk, batch, batch_of_size, cut_file, flip_bit, read_all, verify
+from tests.support import examples
 
 LOG = f"{DIRECTORY}/00000000000000000000.log"
 INDEX = f"{DIRECTORY}/00000000000000000000.index"
@@ -377,7 +378,7 @@ appends = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(appends, st.sampled_from([0, 100, 300]), st.booleans(), st.data())
 def test_a_traced_seek_leads_where_an_untraced_one_leads(
     batches: list[tuple[int, int, int]], interval: int, restart: bool, data: st.DataObject

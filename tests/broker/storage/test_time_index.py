@@ -290,6 +290,7 @@ _STAMPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("stamps", _STAMPS)
 def test_no_bit_of_a_time_index_sends_a_look_up_past_a_record(stamps: list[int], closed: bool) -> None:

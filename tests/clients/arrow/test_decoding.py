@@ -26,6 +26,7 @@ from seglog_protocol.records import Record, decode_records
 from tests.clients.arrow.tables import records_of
 from tests.protocol import golden
 from tests.protocol.batches import batch_of
+from tests.support import examples
 
 _ALL = schema_of(headers=True)
 _FIELD = st.none() | st.binary(max_size=6) | st.sampled_from([b"x" * 63, b"x" * 64, b"y" * 9000])
@@ -80,7 +81,7 @@ def _rows_and_error(data: bytes, **options: int) -> tuple[list[Record], CorruptR
     return rows, caught.value
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(_log(), st.data(), st.sampled_from([0, 100, 1 << 24]))
 def test_tables_hold_what_the_loop_reads_within_the_offsets_asked_for(
     data: bytes, choices: st.DataObject, records_at_a_time: int
@@ -105,7 +106,7 @@ def test_some_columns_are_those_columns_of_the_whole_table_in_the_order_asked_fo
     assert some.equals(whole.select(chosen))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(_log(), st.data())
 def test_a_flipped_bit_ends_the_table_before_its_batch_and_names_its_offsets(
     data: bytes, choices: st.DataObject
@@ -232,7 +233,7 @@ def test_a_batch_that_does_not_lie_above_the_one_before_it_is_refused() -> None:
     assert "does not lie above" in error.message
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(_log(), st.data(), st.sampled_from([0, 4, 1 << 24]))
 def test_columns_that_headers_tell_are_those_of_opened_batches(
     data: bytes, choices: st.DataObject, records_at_a_time: int

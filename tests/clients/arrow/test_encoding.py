@@ -21,6 +21,7 @@ from seglog_protocol.record_batch import INT64_MAX, INT64_MIN, parse_header, ver
 from seglog_protocol.records import decode_records
 from tests.clients.arrow.tables import table_of
 from tests.protocol import golden
+from tests.support import examples
 
 _FIELD = st.none() | st.binary(max_size=6) | st.sampled_from([b"x" * 63, b"x" * 64, b"y" * 9000])
 _PAIRS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3)
@@ -51,7 +52,7 @@ def _plain(records: Sequence[NewRecord]) -> list[NewRecord]:
     return [(timestamp, key, value, tuple(headers)) for timestamp, key, value, headers in records]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(_RECORDS, st.sampled_from(list(Codec)), st.sampled_from([62, 200, 20_000, 1 << 20]), st.integers(1, 5))
 def test_batches_are_byte_for_byte_those_of_the_builder_and_keep_their_bound(
     records: list[NewRecord], codec: Codec, batch_bytes: int, block_rows: int

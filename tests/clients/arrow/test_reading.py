@@ -1,6 +1,7 @@
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -150,7 +151,8 @@ def test_what_was_asked_for_wrongly_is_refused_before_anything_is_read(broker: F
     with pytest.raises(UnknownTopicError):
         seglog.read_arrow(broker.address, "u")
     broker.stop()
-    with pytest.raises(NotReachableError):
+    impatient = partial(seglog.connect, connect_timeout=0.1)
+    with mock.patch.object(reading, "connect", impatient), pytest.raises(NotReachableError):
         seglog.read_arrow("127.0.0.1:1", "t")
 
 

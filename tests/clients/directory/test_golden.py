@@ -43,7 +43,13 @@ def read_files(path: Path, topic: str, partition: int) -> Read:
             return read
 
 
-@pytest.mark.parametrize("name", CASES)
+LARGE = ("unclean-recovered", "unclean-recovered-from-zero")
+"""Hundreds of look-ups by time, in the largest directories."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in CASES]
+)
 def test_topics_rows_ends_and_times_are_those_of_our_storage_engine(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)

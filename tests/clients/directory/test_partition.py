@@ -340,6 +340,7 @@ def test_the_state_file_is_read_as_the_broker_writes_it(tmp_path: Path) -> None:
         assert files.holes() == ([], 0, {})
 
 
+@pytest.mark.slow
 def test_no_bit_of_a_time_index_hides_a_record_from_a_look_up(tmp_path: Path) -> None:
     directory = make_partition(tmp_path)
     batches = [batch_at(number) for number in range(6)]

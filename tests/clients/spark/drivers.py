@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.processes import clean_environment
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, soak_seed
 
 SHORT_LIVED = {
     "spark.ui.enabled": "false",
@@ -94,7 +94,7 @@ class Driver:
 
 def dice() -> random.Random:
     """Other choices in every run; the seed is printed, so that those of a failed one can be made again."""
-    seed = random.randrange(2**32)
+    seed = soak_seed()
     print(f"seed {seed}")
     return random.Random(seed)
 

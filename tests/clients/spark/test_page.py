@@ -75,6 +75,7 @@ def test_the_programs_of_the_page_run_in_their_order(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_jobs_of_the_page_run_in_their_order(
     running: Daemon, client: Client, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]

@@ -121,7 +121,10 @@ def lose_the_last_note(checkpoint: Path) -> None:
     (folder / f".{last}.crc").unlink()
 
 
-@pytest.mark.parametrize(("guarantee", "copies"), [("effectively-once", 300), ("at-least-once", 300 + 50 + 50)])
+@pytest.mark.parametrize(
+    ("guarantee", "copies"),
+    [("effectively-once", 300), pytest.param("at-least-once", 300 + 50 + 50, marks=pytest.mark.slow)],
+)
 def test_a_micro_batch_that_is_run_again_writes_nothing_twice_if_that_is_asked_for(
     guarantee: str, copies: int, spark: "SparkSession", running: Daemon, client: Client, topic: str, checkpoint: Path
 ) -> None:

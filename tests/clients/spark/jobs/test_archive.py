@@ -154,7 +154,7 @@ class Steps:
         return step
 
 
-@pytest.mark.parametrize("layout", [None, "date"])
+@pytest.mark.parametrize("layout", [None, pytest.param("date", marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_at_any_step_is_gone_on_with_and_nothing_is_doubled_or_missing(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, layout: Layout
 ) -> None:

@@ -87,6 +87,7 @@ def with_offsets(found: dict[int, list[Record]]) -> dict[int, list[tuple[int, Co
     return {p: [(r.offset, c) for r, c in zip(some, contents[p], strict=True)] for p, some in found.items()}
 
 
+@pytest.mark.slow
 def test_archive_then_replay_gives_the_same_topic_again(job: Job, client: Client, topic: str, tmp_path: Path) -> None:
     produce(client, topic, 9_000)
     client.truncate_topic(topic, {0: 40})
@@ -121,6 +122,7 @@ def in_their_order(found: dict[int, list[tuple[int, Content]]]) -> dict[int, lis
     return {partition: sorted(some, key=itemgetter(0)) for partition, some in found.items()}
 
 
+@pytest.mark.slow
 def test_an_archive_by_date_is_to_other_jobs_what_one_without_dates_is(
     job: Job, command: Command, spark: "SparkSession", client: Client, topic: str, tmp_path: Path
 ) -> None:
@@ -289,6 +291,7 @@ def plain_latest(
     return latest
 
 
+@pytest.mark.slow
 def test_compact_equals_a_plain_dict(job: Job, command: Command, client: Client, topic: str, tmp_path: Path) -> None:
     produce(client, topic, 3_000)
     there = records(client, topic)
@@ -319,6 +322,7 @@ def test_compact_equals_a_plain_dict(job: Job, command: Command, client: Client,
     )
 
 
+@pytest.mark.slow
 def test_a_report_on_the_real_events_equals_a_plain_count(job: Job, client: Client, topic: str, tmp_path: Path) -> None:
     client.create_topic(topic, partitions=3, config={"retention.ms": -1})
     plain: dict[tuple[int, int], list[int]] = {}

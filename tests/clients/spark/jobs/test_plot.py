@@ -38,8 +38,8 @@ def hours(begin: datetime, count: int, partitions: int = 2, seed: int = 0) -> li
         (datetime(2024, 3, 30, 5, tzinfo=UTC), 72, "hour"),
         (datetime(2024, 2, 20, 23, tzinfo=UTC), 24 * 50, "day"),
         (datetime(2023, 1, 1, tzinfo=UTC), 24 * 700, "week"),
-        (datetime(2011, 8, 1, tzinfo=UTC), 24 * 4800, "month"),
-        (datetime(1971, 1, 31, tzinfo=UTC), 24 * 20_000, "year"),
+        pytest.param(datetime(2011, 8, 1, tzinfo=UTC), 24 * 4800, "month", marks=pytest.mark.slow),
+        pytest.param(datetime(1971, 1, 31, tzinfo=UTC), 24 * 20_000, "year", marks=pytest.mark.slow),
     ],
 )
 def test_bars_are_few_enough_to_be_seen_and_hold_every_record_where_it_belongs(
