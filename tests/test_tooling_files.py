@@ -1,4 +1,4 @@
-"""Hosted CI, pre-commit and .editorconfig say what Makefile and pyproject.toml say."""
+"""Hosted CI, pre-commit, .editorconfig and SECURITY.md say what Makefile, pyproject.toml and the code say."""
 
 import configparser
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from seglog_broker.config.broker_config import BrokerConfig
 from tests.support import REPOSITORY, missing
 
 
@@ -110,3 +111,17 @@ def _tracked() -> list[Path]:
     endings = {".py", ".md", ".toml", ".yml", ".yaml", ".txt", ".sh", ".service", ""}
     paths = [REPOSITORY / name for name in names if Path(name).suffix in endings]
     return [path for path in paths if path.is_file() and "data" not in path.parts]
+
+
+def test_what_security_md_says_is_so_and_the_tests_it_names_are_there() -> None:
+    text = _read("SECURITY.md")
+    defaults = BrokerConfig()
+    assert f"`{defaults.seglog_listen}`" in text
+    keys = set(re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=\w+)?`", text))
+    assert len(keys) >= 5
+    for key in keys:
+        assert f"| `{key}` |" in _read("docs/CONFIG.md"), key
+    named = re.findall(r"`(tests/[^`]+)`", text)
+    assert len(named) >= 6
+    for name in named:
+        assert (REPOSITORY / name).exists(), name
