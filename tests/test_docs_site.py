@@ -115,7 +115,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path, pages: dict[Path, _Page])
         ("seglog", ("seglog", "seglog_protocol.errors")),
         ("seglog.trio", ("seglog.trio",)),
         ("seglog.arrow", ("seglog.arrow", "seglog")),
-        ("seglog_spark", ("seglog_spark",)),
+        ("seglog_spark", ("seglog_spark", "seglog_spark.session")),
         ("seglog_protocol.errors", ("seglog_protocol.errors",)),
     ],
 )
