@@ -69,6 +69,11 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# Every document and the client's reference as pages, in build/docs: open index.html there, no server is needed.
+.PHONY: docs
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

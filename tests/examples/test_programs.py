@@ -1,0 +1,151 @@
+"""The programs in ``examples/``, run as a newcomer would, against a real daemon."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import seglog
+from tests.processes import Daemon, clean_environment, daemon, ended
+from tests.support import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+_SPARKS_TEST = REPOSITORY / "tests" / "clients" / "spark" / "test_example.py"  # there it shares a JVM with others
+TOPIC = "readings"
+_SUM = sum(range(1000))
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path / "data") as started:
+        yield started
+
+
+def _command(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+
+
+def _run(running: Daemon, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end."""
+    return subprocess.run(
+        _command(name, *arguments),
+        env=clean_environment(SEGLOG_SERVER=running.address),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )
+
+
+def _printed(running: Daemon, name: str, *arguments: str) -> str:
+    """What an example prints, which must succeed and say nothing on stderr."""
+    done = _run(running, name, *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def _send(running: Daemon, values: range) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic(TOPIC, partitions=3, exist_ok=True)
+        with client.producer(TOPIC) as producer:
+            for value in values:
+                producer.send(str(value), key=f"sensor-{value % 10}")
+
+
+def test_the_producer_sends_its_records_and_says_where_the_last_one_is(running: Daemon) -> None:
+    printed = _printed(running, "producer.py")
+    found = re.fullmatch(
+        r"1,001 records sent; the last one is in partition (\d) and has reached disk", printed.rstrip()
+    )
+    assert found is not None, printed
+    with seglog.connect(running.address) as client, client.consumer(TOPIC) as consumer:
+        records = list(consumer)
+    assert sorted(int(record.value or b"") for record in records) == list(range(1001))
+    assert {record.partition for record in records if record.value == b"1000"} == {int(found[1])}
+
+
+def test_the_producer_says_why_its_records_were_not_taken(running: Daemon) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic(TOPIC, partitions=3, config={"max.message.bytes": 70})
+    done = _run(running, "producer.py")
+    assert done.returncode == 1
+    assert "max.message.bytes" in done.stderr
+
+
+def test_the_consumer_prints_every_record_and_the_gaps_between_them(running: Daemon) -> None:
+    _send(running, range(30))
+    done = _run(running, "consumer.py", "-1h")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert sorted((int(value), key) for _, _, _, key, value in rows) == [(n, f"sensor-{n % 10}") for n in range(30)]
+    assert done.stderr == "30 records\n"
+    assert _run(running, "consumer.py", "latest").stderr == "0 records\n"
+
+
+def test_the_worker_counts_each_record_once_through_kills_of_its_own_and_of_the_broker(
+    running: Daemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "totals.json"
+
+    def work_until(is_enough: Callable[[int], bool]) -> None:
+        """Start the worker, and kill it when what it has saved is enough."""
+        command = _command("worker.py", str(path))
+        with subprocess.Popen(command, env=clean_environment(SEGLOG_SERVER=running.address)) as worker, ended(worker):
+            while not is_enough(_saved(path)):
+                assert worker.poll() is None, "the worker has ended"
+                time.sleep(0.002)
+
+    _send(running, range(20_000))
+    work_until(lambda saved: saved > 0)  # killed in the middle, wherever that is
+    work_until(lambda saved: saved == 20_000)
+    _send(running, range(20_000, 21_000))  # while no worker is there
+    running.kill()
+    running.start()
+    work_until(lambda saved: saved == 21_000)
+    totals = json.loads(path.read_text(encoding="utf-8"))["totals"]
+    assert totals == {f"sensor-{key}": sum(range(key, 21_000, 10)) for key in range(10)}
+
+
+def _saved(path: Path) -> int:
+    """How many records the worker has done, as it has saved it."""
+    if not path.exists():
+        return 0
+    positions: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))["positions"]
+    return sum(positions.values())
+
+
+@pytest.mark.parametrize("name", ["asyncio_threads.py", "asyncio_trio.py"])
+def test_beside_asyncio_all_records_come_and_the_program_ends(name: str, running: Daemon) -> None:
+    assert _printed(running, name) == f"the sum of 1,000 records is {_SUM}\n"
+
+
+@pytest.mark.parametrize("name", ["asyncio_threads.py", "asyncio_trio.py"])
+def test_beside_asyncio_an_error_ends_the_program(name: str, running: Daemon) -> None:
+    with seglog.connect(running.address) as client:
+        client.create_topic(TOPIC, partitions=3, config={"max.message.bytes": 70})
+    done = _run(running, name)
+    assert done.returncode == 1
+    assert "max.message.bytes" in done.stderr
+
+
+def test_arrow_tables_go_to_a_topic_and_come_back(running: Daemon) -> None:
+    lines = _printed(running, "arrow_tables.py").splitlines()
+    assert lines == ["100,000 rows written", *(f"sensor-{key} 10000 {99_990 + key}" for key in range(10))]
+
+
+def test_every_example_is_run_here_and_named_by_the_documents() -> None:
+    tests = [path.read_text(encoding="utf-8") for path in (Path(__file__), _SPARKS_TEST)]
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    client_page = (REPOSITORY / "docs" / "CLIENT.md").read_text(encoding="utf-8")
+    names = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "make_events.py")
+    assert len(names) >= 7
+    for name in names:
+        assert any(f'"{name}"' in text or f"import {name.removesuffix('.py')}" in text for text in tests), name
+        assert f"`{name}`" in readme, name
+        assert f"(../examples/{name})" in client_page, name
+        assert f"\n    python examples/{name}" in (EXAMPLES / name).read_text(encoding="utf-8")

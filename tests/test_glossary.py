@@ -1,0 +1,102 @@
+"""docs/GLOSSARY.md: its terms are sorted, short, used, and lead to each other. And docs/decisions: numbered, linked."""
+
+import re
+from pathlib import Path
+
+from tests.support import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "GLOSSARY.md").read_text(encoding="utf-8")
+_ENTRY = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.MULTILINE)
+
+
+def _sections() -> list[list[tuple[str, str]]]:
+    """The terms and meanings under each heading."""
+    return [_ENTRY.findall(section) for section in PAGE.split("\n## ")[1:]]
+
+
+def _terms() -> dict[str, str]:
+    return {term: meaning for section in _sections() for term, meaning in section}
+
+
+def _texts() -> str:
+    """Everything in which a term may be used: code and documents, without the glossary and the tests."""
+    paths = [path for folder in ("broker", "protocol", "clients") for path in (REPOSITORY / folder).rglob("*.py")]
+    paths += [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    texts = [path.read_text(encoding="utf-8") for path in paths if path.name != "GLOSSARY.md"]
+    return re.sub(r"\s+", " ", " ".join(texts)).lower()
+
+
+def test_every_line_is_an_entry_and_kafkas_words_come_first() -> None:
+    headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    assert headings == ["Kafka's words", "seglog's own words"]
+    kafkas, own = _sections()
+    assert len(kafkas) > 40
+    assert len(own) > 20
+    assert len(_terms()) == len(kafkas) + len(own) == PAGE.count("\n- ")
+
+
+def test_terms_are_in_alphabetical_order_and_once() -> None:
+    for section in _sections():
+        terms = [term.lower() for term, _ in section]
+        assert terms == sorted(set(terms))
+
+
+def test_a_meaning_is_one_or_two_sentences() -> None:
+    for term, meaning in _terms().items():
+        assert meaning.endswith("."), term
+        assert 1 <= len(re.findall(r"\.(?= [A-Zs]|$)", meaning)) <= 2, term
+
+
+def test_every_term_occurs_in_the_code_or_the_documents() -> None:
+    texts = _texts()
+    for term in _terms():
+        assert re.search(r"\b" + r"[ _]".join(re.escape(word) for word in term.lower().split()), texts), term
+
+
+def test_words_in_italics_have_an_entry() -> None:
+    terms = {term.lower() for term in _terms()}
+    for term, meaning in _terms().items():
+        for word in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", meaning):
+            singular = re.sub(r"(ch|x)es$", r"\1", word.lower())
+            assert {word.lower(), singular, singular.removesuffix("s")} & terms, f"{term}: {word}"
+            assert term.lower() not in {word.lower(), singular.removesuffix("s")}, f"{term} is explained by itself"
+
+
+def test_readme_and_architecture_link_the_glossary() -> None:
+    for name in ("README.md", "ARCHITECTURE.md"):
+        assert "(docs/GLOSSARY.md)" in (REPOSITORY / name).read_text(encoding="utf-8"), name
+
+
+# --- Decisions --------------------------------------------------------------------------------------------------------
+
+_DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
+
+
+def test_decisions_are_numbered_and_linked_by_their_titles() -> None:
+    architecture = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(_DECISIONS) >= 15
+    for number, path in enumerate(_DECISIONS, 1):
+        title = re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8"))
+        assert title is not None, path.name
+        assert int(title[1]) == number == int(path.name[:4])
+        assert f"- [{title[2]}](docs/decisions/{path.name})" in architecture
+
+
+def test_decisions_say_why_what_was_measured_and_what_follows() -> None:
+    for path in _DECISIONS:
+        headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert headings[:2] == ["Context", "Choice"], path.name
+        assert headings[2] in {"What was measured", "What we looked at"}, path.name
+        assert headings[3] in {"Consequences", "What we gave up"}, path.name
+
+
+def test_tests_and_files_that_decisions_name_are_there() -> None:
+    named = 0
+    for path in _DECISIONS:
+        for token in re.findall(r"`((?:tests|examples|benchmarks)/[^`\s]*)`", path.read_text(encoding="utf-8")):
+            place, _, test = token.partition("::")
+            found: Path = REPOSITORY / place
+            assert found.exists(), f"{path.name} names {token}"
+            assert not test or f"def {test}(" in found.read_text(encoding="utf-8"), f"{path.name} names {token}"
+            named += 1
+    assert named >= 5
