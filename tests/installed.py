@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from importlib.metadata import Distribution, PathDistribution, distribution
+from collections.abc import Callable
+from importlib.metadata import Distribution, PackagePath, PathDistribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -50,9 +51,13 @@ class Installed:
     def sizes(self) -> dict[str, int]:
         """Bytes of each distribution's files, those that Python compiled at the installation included."""
         return {
-            name: sum(Path(str(found.locate_file(path))).stat().st_size for path in found.files or ())
+            name: sum(path.stat().st_size for path in map(_place(found), found.files or ()) if path.exists())
             for name, found in {"seglog": self.seglog, **self.dependencies}.items()
         }
+
+
+def _place(found: Distribution) -> Callable[[PackagePath], Path]:
+    return lambda path: Path(str(found.locate_file(path)))
 
 
 def _link(there: Path, here: Path) -> None:
