@@ -14,9 +14,9 @@ COPY broker broker
 COPY clients clients
 # The versions that are tested, the build backend included: constraints.txt pins them. What runs has no pip.
 # hadolint ignore=DL3013
-RUN PIP_CONSTRAINT=constraints.txt pip wheel --no-cache-dir --wheel-dir /wheels '.[load]' \
+RUN PIP_CONSTRAINT=constraints.txt pip wheel --no-cache-dir --wheel-dir /wheels '.[broker,load]' \
  && python -m venv --without-pip /opt/seglog \
- && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[load]'
+ && pip --python /opt/seglog/bin/python install --no-cache-dir --no-index --find-links /wheels 'seglog[broker,load]'
 
 FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 COPY --from=build /opt/seglog /opt/seglog

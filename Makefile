@@ -78,7 +78,7 @@ fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(RUN_STAMP): EXTRAS := load
+$(RUN_STAMP): EXTRAS := broker,load
 $(STAMP): EXTRAS := dev
 $(SPARK_STAMP): EXTRAS := dev,spark-java
 $(RUN_STAMP) $(STAMP) $(SPARK_STAMP): pyproject.toml constraints.txt

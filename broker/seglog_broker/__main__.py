@@ -70,6 +70,10 @@ def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
     sources = ConfigSources(file_name, dict(os.environ), options.set, _named(options))
     if options.check_config:
         return _check_config(sources)
+    from seglog_protocol.extras import missing  # noqa: PLC0415
+
+    if (error := missing("The broker", "broker")) is not None:
+        return _refuse(str(error), EXIT_USAGE)
     signals.note_configuration(has_file=bool(file_name))
     config, warnings, mistakes = sources.examine()
     if mistakes:

@@ -286,83 +286,55 @@ def _check_lz4_header(data: Buffer) -> None:
 # --- zstd -------------------------------------------------------------------------------------------------------------
 
 _ZSTD_LEVEL: Final = 3
-_ZSTD_MAGIC: Final = 0xFD2FB528
-_ZSTD_SKIPPABLE: Final = 0x184D2A50
-_ZSTD_SKIPPABLE_MASK: Final = 0xFFFFFFF0
-_ZSTD_CHECKSUM_SIZE: Final = 4
-_ZSTD_RLE_BLOCK: Final = 1
-# The largest window of libzstd's own default, and what Kafka's levels 20 to 22 announce even for a small batch; of a
-# window only what is written gets real memory, and that is bounded by the limit.
-_ZSTD_WINDOW_MAX: Final = 128 * 1024 * 1024
-_UINT32_LE: Final = Struct("<I")
+_ZSTD_MAGIC: Final = bytes.fromhex("28b52ffd")
+_ZSTD_SKIPPABLE: Final = frozenset(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
 
 
 def _zstd(data: bytes, level: int | None) -> bytes:
-    import zstandard  # noqa: PLC0415 - imported by those who use it
+    from seglog_protocol.zstd_library import zstd  # noqa: PLC0415 - imported by those who use it
 
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level).compress(data)
+    return zstd.compress(data, level=_ZSTD_LEVEL if level is None else level)
 
 
 def _unzstd(data: Buffer, limit: int) -> bytes:
-    import zstandard  # noqa: PLC0415 - imported by those who use it
+    from seglog_protocol.zstd_library import zstd  # noqa: PLC0415 - imported by those who use it
 
     output = _Output(limit)
     try:
-        # The streaming reader takes a cut stream for its end, and never says what is left over; so measure first.
-        announced = _check_zstd_frames(data, limit)
-        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).stream_reader(
-            data, read_across_frames=True
-        )
-        while piece := reader.read(output.piece_max(max(len(data), announced // 4 + 1))):
-            output.add(piece)
-    except zstandard.ZstdError as error:
+        frames = list(_zstd_frames(memoryview(data)))
+        # What frames announce is added up before anything is opened; Kafka's announce nothing.
+        if sum(announced for _frame, announced in frames) > limit:
+            raise _too_large(limit)
+        for frame, announced in frames:
+            # The largest window is libzstd's own default of 128 MiB: Kafka's levels 20 to 22 announce that even for a
+            # small batch. Of a window only what is written gets real memory, and that is bounded by the limit.
+            stream = zstd.ZstdDecompressor()
+            pending: Buffer = frame
+            while not stream.eof:
+                output.add(stream.decompress(pending, output.piece_max(max(len(frame), announced // 4 + 1))))
+                pending = b""  # the decompressor keeps what it did not take
+    except zstd.ZstdError as error:
         raise _invalid(Codec.ZSTD, str(error)) from error
     return output.join()
 
 
-def _check_zstd_frames(data: Buffer, limit: int) -> int:
-    """See that ``data`` is whole frames and nothing else, by walking the lengths of their blocks (RFC 8878, 3.1).
+def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Each frame that is not skippable, whole, and the bytes it announces to hold, 0 when it announces nothing.
 
-    Returns the bytes that its frames announce to hold, those that announce nothing (Kafka's) left out.
+    Raises ZstdError, or DecompressionError where no frame begins.
     """
-    import zstandard  # noqa: PLC0415 - imported by those who use it
+    from seglog_protocol.zstd_library import zstd  # noqa: PLC0415 - imported by those who use it
 
-    view = memoryview(data)
-    position, size, announced = 0, len(view), 0
-    if not size:
+    if not view:
         raise _invalid(Codec.ZSTD, "it is empty")
-    while position < size:
-        if size - position < _UINT32_LE.size:
-            raise _invalid(Codec.ZSTD, "it is cut short, or other bytes follow it")
-        (magic,) = _UINT32_LE.unpack_from(view, position)
-        if magic & _ZSTD_SKIPPABLE_MASK == _ZSTD_SKIPPABLE and size - position >= 2 * _UINT32_LE.size:
-            position += 2 * _UINT32_LE.size + _UINT32_LE.unpack_from(view, position + _UINT32_LE.size)[0]
-        elif magic == _ZSTD_MAGIC:
-            frame = view[position:]
-            parameters = zstandard.get_frame_parameters(frame)
-            if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
-                announced += parameters.content_size
-            if announced > limit:
-                raise _too_large(limit)
-            position = _zstd_blocks_end(view, position + zstandard.frame_header_size(frame))
-            position += _ZSTD_CHECKSUM_SIZE if parameters.has_checksum else 0
-        else:
+    while view:
+        magic = bytes(view[: len(_ZSTD_MAGIC)])
+        if magic != _ZSTD_MAGIC and magic not in _ZSTD_SKIPPABLE:  # libzstd may read formats older than zstd 1.0, too
             raise _invalid(Codec.ZSTD, "other bytes stand where a frame should begin")
-        if position > size:
-            raise _invalid(Codec.ZSTD, "it is cut short")
-    return announced
-
-
-def _zstd_blocks_end(view: memoryview, position: int) -> int:
-    """The position after the blocks of a frame, the first of which begins at ``position``; may lie beyond the data."""
-    size = len(view)
-    while position + 3 <= size:
-        header = view[position] | view[position + 1] << 8 | view[position + 2] << 16  # last block, type, size
-        is_last, kind, block_size = header & 1, header >> 1 & 3, header >> 3
-        position += 3 + (1 if kind == _ZSTD_RLE_BLOCK else block_size)
-        if is_last:
-            return position
-    raise _invalid(Codec.ZSTD, "it is cut short")
+        size = zstd.get_frame_size(view)
+        if magic == _ZSTD_MAGIC:
+            yield view[:size], zstd.get_frame_info(view).decompressed_size or 0
+        view = view[size:]
 
 
 _COMPRESSORS: Final[Mapping[Codec, Callable[[bytes, int | None], bytes]]] = MappingProxyType(

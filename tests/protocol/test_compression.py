@@ -127,6 +127,23 @@ def test_zstd_frames_without_a_size_and_skippable_frames_and_checksums_are_read(
         decompress(Codec.ZSTD, sizeless, len(TEXT) - 1)
 
 
+@given(data=st.binary(max_size=2000), copies=st.integers(0, 200), level=st.integers(-5, 19))
+def test_zstd_is_that_of_another_library(data: bytes, copies: int, level: int) -> None:
+    whole = data * copies
+    theirs = zstandard.ZstdCompressor(level=level).compress(whole)
+    assert decompress(Codec.ZSTD, theirs, len(whole)) == whole
+    ours = compress(Codec.ZSTD, whole, level)
+    assert zstandard.ZstdDecompressor().decompress(ours) == whole
+    assert zstandard.get_frame_parameters(ours).content_size == len(whole)
+
+
+def test_zstd_of_before_its_first_release_is_refused() -> None:
+    old = bytes.fromhex("25b52ffd") + bytes(20)
+    for stream in (old, compress(Codec.ZSTD, TEXT) + old):
+        with pytest.raises(DecompressionError, match="where a frame should begin"):
+            decompress(Codec.ZSTD, stream)
+
+
 def zstd_frame(window_log: int) -> bytes:
     """A frame without a size: window 2**window_log, and one raw block "abc"."""
     return bytes.fromhex("28b52ffd00") + bytes((window_log - 10 << 3,)) + (3 << 3 | 1).to_bytes(3, "little") + b"abc"
@@ -203,7 +220,7 @@ def test_any_bytes_give_bytes_or_a_typed_error(codec: Codec, data: bytes) -> Non
 
 LIMITED = """
 import resource, sys, zlib
-import cramjam, lz4.frame, zstandard  # what they need themselves is not the question
+import cramjam, lz4.frame, seglog_protocol.zstd_library  # what they need themselves is not the question
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec, decompress
 from seglog_protocol.errors import DecompressedTooLargeError

@@ -18,7 +18,7 @@ LATER: Final = (
     "tomllib",
     "lz4.frame",
     "cramjam",
-    "zstandard",
+    "seglog_protocol.zstd_library",
     "concurrent.futures.thread",
 )
 """Modules that the daemon imports inside functions, in the order in which they are likely to be needed."""

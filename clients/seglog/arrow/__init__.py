@@ -9,15 +9,13 @@
     encoding      columns -> ready record batches
     writing       ``write_arrow``
 
-Needs pyarrow: ``pip install 'seglog[arrow]'``.
+Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
 """
 
-from importlib.util import find_spec
+from seglog_protocol.extras import missing
 
-if find_spec("pyarrow") is None:  # said once, and by name, before the first of the modules below fails
-    raise ModuleNotFoundError(
-        "seglog.arrow needs the package pyarrow, which is missing: pip install 'seglog[arrow]'", name="pyarrow"
-    )
+if (error := missing("seglog.arrow", "arrow")) is not None:
+    raise error
 
 from seglog.arrow.reading import ArrowReader, read_arrow
 from seglog.arrow.schema import HEADERS, SCHEMA

@@ -5,17 +5,16 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import trio
-
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, print_json, print_table, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.load.plan import Plan, make_plan
-from seglog.trio.client import Client, connect
+from seglog_protocol.extras import missing
 
 if TYPE_CHECKING:
     from seglog.load.report import Report
+    from seglog.trio.client import Client
 
 _CLEAR_LINE = "\r\x1b[K"
 _REQUEST_SECONDS = 60.0  # longer than a fetch waits for records
@@ -23,13 +22,12 @@ _REQUEST_SECONDS = 60.0  # longer than a fetch waits for records
 
 def run(options: Options) -> int:
     """Run one verb and print its report. 1 when anything failed, 130 when interrupted, with what was measured."""
-    try:
-        running = import_module("seglog.load.running")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "hdrh":
-            raise
-        warn("load counts latencies with the package hdrhistogram, which is missing: pip install 'seglog[load]'")
+    if (error := missing("seglog load", "load")) is not None:
+        warn(str(error))
         return FAILED
+    import trio  # noqa: PLC0415 - only now is it known to be there
+
+    running = import_module("seglog.load.running")
     try:
         plan = _plan(options)
         _client(options)  # an address that is none is said before anything is begun
@@ -66,7 +64,9 @@ def _plan(options: Options) -> Plan:
     return make_plan(verb, **values)
 
 
-def _client(options: Options) -> Client:
+def _client(options: Options) -> "Client":
+    from seglog.trio.client import connect  # noqa: PLC0415 - as trio
+
     return connect(
         options.server,
         connect_timeout=options.connect_timeout,

@@ -12,7 +12,14 @@ Errors, records and receipts are those of ``seglog``. There are no timeout argum
 ``with trio.fail_after(5): await delivery``. A cancelled call leaves its connection in step: the answer is dropped when
 it comes, or the connection is closed where half a request was written. No exception groups come out of the ``async
 with`` blocks: what was raised inside is raised outside, as it is.
+
+Needs trio: ``pip install 'seglog[trio]'``.
 """
+
+from seglog_protocol.extras import missing
+
+if (error := missing("seglog.trio", "trio")) is not None:
+    raise error
 
 from seglog.trio.client import Client, connect
 from seglog.trio.consumer import Consumer

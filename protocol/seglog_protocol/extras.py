@@ -1,0 +1,29 @@
+"""What comes with an extra of seglog only, and the sentence where it is missing."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Final
+
+EXTRAS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "arrow": {"pyarrow": "pyarrow", "numpy": "numpy"},
+        "broker": {"trio": "trio", "structlog": "structlog", "numpy": "numpy"},
+        "load": {"trio": "trio", "hdrh": "hdrhistogram"},
+        "trio": {"trio": "trio"},
+    }
+)
+"""For each extra the modules it is needed for, by their names, and the packages that have them."""
+
+
+def missing(what: str, extra: str) -> ModuleNotFoundError | None:
+    """What to raise, or to say, where a package of ``extra``, which ``what`` needs, is not there.
+
+    Imports none of them, so that the sentence comes before the first module that would fail without.
+    """
+    for module, package in EXTRAS[extra].items():
+        if find_spec(module) is None:
+            return ModuleNotFoundError(
+                f"{what} needs the package {package}, which is missing: pip install 'seglog[{extra}]'", name=module
+            )
+    return None
