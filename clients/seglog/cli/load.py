@@ -9,8 +9,9 @@ import trio
 
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, print_json, print_table, warn
+from seglog.cli.common import moment_of, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.tables import print_table
 from seglog.load.plan import Plan, make_plan
 from seglog.trio.client import Client, connect
 

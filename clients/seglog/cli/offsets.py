@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_json, print_table, warn, zone_of
+from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
+from seglog.cli.tables import print_table
 from seglog.client import Client
 from seglog.lag import PartitionLag
 from seglog.moments import AtTime, format_time, to_positions

@@ -4,8 +4,9 @@ import sys
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_config, print_json, print_table, warn
+from seglog.cli.common import moment_of, open_client, print_config, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.tables import print_table
 from seglog.client import Client
 from seglog.moments import AtOffset, AtTime, Edge
 from seglog.words import count_of

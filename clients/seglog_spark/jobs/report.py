@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
-from seglog.cli.common import aligned, print_json, zone_of
+from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.tables import aligned
 from seglog.client import Client
 from seglog.moments import format_time
 from seglog.words import count_of
