@@ -19,14 +19,14 @@ from seglog_protocol.errors import SeglogError
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code.
 
-    Raises KeyboardInterrupt, with notes that are to be told, when it was interrupted.
+    Raises KeyboardInterrupt, with notes to be printed, when it was interrupted.
     """
     if sys.stdout is None or sys.stdin is None:
         complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
         return FAILED
     try:
         if "_SEGLOG_COMPLETE" in os.environ:
-            from seglog.cli.completion import answer  # noqa: PLC0415 - a shell asks, nobody else
+            from seglog.cli.completion import answer  # noqa: PLC0415 - only a shell asks
 
             return answer(os.environ["_SEGLOG_COMPLETE"])
         code = _run(parse(arguments))

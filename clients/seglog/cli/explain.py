@@ -29,7 +29,7 @@ def _seek(client: Client, options: Options) -> int:
     moment = AtOffset(options.offset) if options.offset is not None else moment_of(options.timestamp, options)
     if isinstance(moment, Edge) or (options.offset is None and isinstance(moment, AtOffset)):
         raise UsageError(
-            f"--timestamp {options.timestamp}: write a time, for example -1h, 2019-01-01 or @1546300800000"
+            f"--timestamp: must be a time, not {options.timestamp!r}; for example -1h, 2019-01-01 or @1546300800000"
         )
     told = client.explain.seek(options.topic, options.partition, moment)
     if options.json:
@@ -91,7 +91,7 @@ def _segments(client: Client, options: Options) -> int:
         except PartitionOfflineError as error:
             if len(partitions) == 1:
                 raise
-            warn(error.message)  # and on with those that can be told of
+            warn(error.message)  # and continue with the others
             code = REFUSED
     if options.json:
         print_json([partition.to_wire() for partition in told])

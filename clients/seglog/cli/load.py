@@ -33,7 +33,7 @@ def run(options: Options) -> int:
         return FAILED
     try:
         plan = _plan(options)
-        _client(options)  # an address that is none is said before anything is begun
+        _client(options)  # a wrong address is an error before anything is begun
     except ValueError as error:
         raise UsageError(str(error)) from error
     is_shown = sys.stderr.isatty() and not options.json

@@ -104,7 +104,7 @@ class _Table:
         if segment.rolled is not None and segment.rolled_ms is not None:
             yield "rolled", f"{segment.rolled}, {self._ago(segment.rolled_ms)}"
         elif segment.state == "closed":
-            yield "rolled", "for a reason that is not remembered"
+            yield "rolled", "for a reason that was not recorded"
         elif segment.idle_roll_ms is not None:
             yield "rolls", f"{self._when(segment.idle_roll_ms)}, by the idle timer, if nothing closes it before"
         yield "why", segment.why

@@ -242,9 +242,13 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("--position", "nowhere.json"), 2, "that is no PARTITION:OFFSET, for example 0:1200, no file with positions"),
+        (
+            ("--position", "nowhere.json"),
+            2,
+            "must be PARTITION:OFFSET, for example 0:1200, the name of a file with positions",
+        ),
         (("--position", "0:1", "--position", "0:2"), 2, "partition 0 has a position already"),
-        (("--position", "0:1", "--at", "-1h"), 2, "different questions"),
+        (("--position", "0:1", "--at", "-1h"), 2, "--at and --position exclude each other"),
         (("--position", "-"), 1, "is not what json.dumps(consumer.positions()) writes"),
     ],
     ids=str,
@@ -281,7 +285,7 @@ def test_a_line_that_no_batch_holds_is_a_bad_line(run: Run, broker: FakeBroker, 
     assert code == 0
     assert "4 records to t" in error
     assert "2 bad lines skipped: line 2: 5," in error
-    assert "bytes are more than a batch of t may have (1,000, the smaller of" in error
+    assert "bytes are more than a batch of t can hold (1,000, the smaller of" in error
     assert broker.values() == [b"a", b"b", b"c", b"z" * 900]
     code, _, error = run(*arguments, stdin=lines)
     assert code == 1
@@ -360,7 +364,7 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
     code, _, said = run("consume", "t", "--partition", "0")
     assert (code, said) == (
         1,
-        "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged reads on behind it\n",
+        "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged continues after it\n",
     )
 
 
@@ -815,7 +819,7 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
 
     monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
     code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
-    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read and handed over until then\n")
+    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read, 0 acknowledged\n")
 
 
 @pytest.mark.parametrize("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topics", "msgpack"])
