@@ -145,11 +145,9 @@ def _kept(lag: PartitionLag) -> str:
 def _what_is_wrong(lag: PartitionLag) -> str | None:
     name = f"{lag.topic}-{lag.partition}"
     if lag.is_beyond_end:
-        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it is of another log"
+        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it belongs to another log"
     if lag.lost:
-        why = {"expired": ", they have expired", "truncated": ", they were deleted", "missing": ", they are lost"}.get(
-            lag.earliest_reason or "", ""
-        )
+        why = f" ({lag.earliest_reason})" if lag.earliest_reason else ""
         return (
             f"{name}: position {lag.position} is below the earliest offset, {lag.earliest}: "
             f"{count_of(lag.lost, 'offset')} before it cannot be read any more{why}"

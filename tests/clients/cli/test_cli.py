@@ -70,10 +70,7 @@ def run(broker: FakeBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 
     def run_command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            code = main(arguments)
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
+        code = main(arguments)
         sys.stdout.flush()
         return code, *capfd.readouterr()
 
@@ -232,10 +229,10 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
     assert "for 5,000 more bytes" in out
     assert error.splitlines() == [
         (
-            "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more, "
-            "they have expired"
+            "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more "
+            "(expired)"
         ),
-        "seglog: t-1: position 99 is beyond the end of the log, 9: it is of another log",
+        "seglog: t-1: position 99 is beyond the end of the log, 9: it belongs to another log",
     ]
 
 

@@ -52,7 +52,7 @@ def test_reading_fills_a_topic_of_its_own_with_what_it_will_count() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("roundtrip", "--record-size", "15"), "stamp of 16 bytes"),
+        (("roundtrip", "--record-size", "15"), "must be 16 bytes or more"),
         (("consume", "--follow"), "name the topic"),
     ],
 )
