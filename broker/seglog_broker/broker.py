@@ -1433,7 +1433,8 @@ class Broker:
         known = self._topic(topic)
         if number >= known.partitions:
             raise UnknownPartitionError(
-                f"topic {topic} has {known.partitions} partitions, numbered from 0: there is no {number}",
+                f"topic {topic} has {known.partitions} partition{'s' * (known.partitions != 1)}, numbered from 0: "
+                f"there is no {number}",
                 topic=topic,
                 partition=number,
                 partitions=known.partitions,
