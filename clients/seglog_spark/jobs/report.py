@@ -86,7 +86,7 @@ def run(options: Options) -> int:
 def _check(options: Options, kind: str) -> None:
     """UsageError for what contradicts itself, InputError for what is missing, before anything is begun."""
     if kind == "parquet" and options.out is None:
-        raise UsageError("--format parquet needs --out FILE: rows of Parquet are nothing for a terminal")
+        raise UsageError("--format parquet needs --out FILE: Parquet is not written to a terminal")
     if options.lag_of is not None and options.archive is not None:
         raise UsageError("--lag-of compares a reader with the end of a topic: name the --topic, not an archive")
     if options.plot is not None:

@@ -28,10 +28,13 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
+    AlterTopicReply,
+    AlterTopicRequest,
     AppendReply,
     AppendRequest,
     AppendResult,
     ConfigEntry,
+    ConfigValue,
     CreateTopicRequest,
     ExplainedSegment,
     ExplainSegmentsReply,
@@ -477,6 +480,22 @@ def test_topics_are_created_listed_described_and_deleted(run: Run, broker: FakeB
     assert run("topic", "delete", "new")[:2] == (0, "new: deleted\n")
     code, _, error = run("topic", "delete", "new")
     assert (code, error) == (4, "seglog: there is no topic new; did you mean t?\n")
+
+
+def test_an_altered_topic_is_shown_with_the_settings_of_its_own(run: Run, broker: FakeBroker) -> None:
+    settings: list[dict[str, ConfigValue]] = [{}, {"retention.ms": "-1", "segment.bytes": "1000"}]
+    broker.script = lambda request, _: (
+        AlterTopicReply("t", 1, settings.pop(0), []) if isinstance(request, AlterTopicRequest) else None
+    )
+    assert run("topic", "alter", "t", "--reset", "retention.ms") == (0, "t: 1 partition, no settings of its own\n", "")
+    _, out, _ = run("topic", "alter", "t", "--config", "retention.ms=-1", "--config", "segment.bytes=1000")
+    assert out == "t: 1 partition, retention.ms=-1, segment.bytes=1000\n"
+    sent = [request for request in broker.requests if isinstance(request, AlterTopicRequest)]
+    assert [(request.config, request.reset) for request in sent] == [
+        ({}, ["retention.ms"]),
+        ({"retention.ms": "-1", "segment.bytes": "1000"}, []),
+    ]
+    assert run("topic", "alter", "t")[0] == 2
 
 
 def test_deleting_asks_in_a_terminal_and_only_there(
