@@ -8,6 +8,9 @@ from typing import Any, Final
 DEFAULT_SERVER: Final = "localhost:9192"
 CONNECT_SECONDS: Final = 5.0
 
+COMPLETE_VARIABLE: Final = "_SEGLOG_COMPLETE"
+"""The environment variable by which the script of a shell asks for completions."""
+
 _EVERY_INTERFACE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - to be recognised
 
 

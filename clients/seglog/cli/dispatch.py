@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 from seglog.cli import complain
-from seglog.cli.arguments import Options, parse
+from seglog.cli.arguments import COMPLETE_VARIABLE, Options, parse
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
@@ -25,10 +25,10 @@ def run(arguments: Sequence[str]) -> int:
         complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
         return FAILED
     try:
-        if "_SEGLOG_COMPLETE" in os.environ:
+        if COMPLETE_VARIABLE in os.environ:
             from seglog.cli.completion import answer  # noqa: PLC0415 - only a shell asks
 
-            return answer(os.environ["_SEGLOG_COMPLETE"])
+            return answer(os.environ[COMPLETE_VARIABLE])
         code = _run(parse(arguments))
         sys.stdout.flush()
     except BrokenPipeError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seglog.cli.completing import PATIENCE_VARIABLE
 from seglog.cli.grammar.completion import SHELLS
 from tests.clients.fake_broker import SILENCE, FakeBroker, fake_broker
 from tests.processes import clean_environment
@@ -31,7 +32,7 @@ def environment(broker: FakeBroker, tmp_path: Path) -> dict[str, str]:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seglog.cli "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    return clean_environment(SEGLOG_SERVER=broker.address, PATH=path)
+    return clean_environment(SEGLOG_SERVER=broker.address, PATH=path, **{PATIENCE_VARIABLE: "60"})
 
 
 def complete(words: str, environment: dict[str, str]) -> list[str]:
@@ -89,7 +90,7 @@ def test_without_an_answer_no_topic_is_offered_and_nothing_is_said(
         broker.script = lambda _request, _payload: SILENCE
     else:
         broker.stop()
-    assert complete("seglog consume cli", environment) == []
+    assert complete("seglog consume cli", environment | {PATIENCE_VARIABLE: "0.1"}) == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)
