@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog.dialing import backoff_seconds
+from seglog.words import seconds_of
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
@@ -604,7 +605,7 @@ class Accumulator:
         sent = "sent, but not acknowledged" if batch.is_sent else "not sent"
         last = cause or batch.refusal
         why = f": {last}" if last is not None else ""
-        error = ClientTimeoutError(f"the record was {sent} within {self.limits.delivery_seconds:g} s{why}")
+        error = ClientTimeoutError(f"the record was {sent} within {seconds_of(self.limits.delivery_seconds)}{why}")
         error.__cause__ = last
         self.has_expired = True
         self.resolve(batch, error=error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from seglog import producing, topics
+from seglog import topics
 from seglog.address import parse_address
 from seglog.connection import Reply
 from seglog.conversations import Ask, Conversation, ask, converse
@@ -216,7 +216,8 @@ class Client:
 
     def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
         """As ``producer``."""
-        from seglog.producer import Producer  # noqa: PLC0415 - with all its codecs
+        from seglog import producing  # noqa: PLC0415 - with all its codecs
+        from seglog.producer import Producer  # noqa: PLC0415 - as above
 
         may_create = options.may_create and self.broker.auto_create_topics
         description = self.converse(topics.describe_for_producing(topic, may_create=may_create))

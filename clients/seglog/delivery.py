@@ -7,6 +7,7 @@ looks at its deliveries pays three slots for each. A batch that had to be split 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from seglog.failures import copied
+from seglog.words import seconds_of
 from seglog_protocol.errors import ClientTimeoutError, SeglogError
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ class Delivery(Promise):
         """
         batch = self._batch
         if not batch.is_resolved and not self._waiter.wait_for(batch, timeout):
-            raise ClientTimeoutError(f"the record was not acknowledged within {timeout:g} s; it is still on its way")
+            raise ClientTimeoutError(
+                f"the record was not acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
+            )
         return self._receipt()
 
     def exception(self, timeout: float | None = None) -> SeglogError | None:

@@ -21,6 +21,7 @@ from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse
 from seglog.failures import copied
 from seglog.process import Owner
+from seglog.words import seconds_of
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
@@ -73,7 +74,7 @@ class Link:
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
         try:
             if not self.wait(lambda: bool(arrived), deadline - time.monotonic()):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {timeout:.3g} s")
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds_of(timeout)}")
         finally:
             self.abandon(request_id)
         return arrived[0]

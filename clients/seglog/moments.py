@@ -54,7 +54,7 @@ Moment = Edge | AtOffset | AtTime
 def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment:
     """What a person means by ``text``; times without a zone are in ``zone``.
 
-    ValueError with a sentence that lists what can be written.
+    ValueError with a sentence that says what is meant, perhaps, or else lists what can be written.
     """
     word = text.strip()
     lower = word.lower()
@@ -65,7 +65,7 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment
     if lower.startswith("@"):
         digits = lower[1:]
         if not (digits.isascii() and digits.isdecimal()):
-            raise ValueError(f"{text!r} is no timestamp; write milliseconds since 1970 behind the @: @1546300800000")
+            raise ValueError(f"{text!r} is not a timestamp; write milliseconds since 1970 after the @: @1546300800000")
         return AtTime(_bounded(int(digits[:20]), text))
     if lower == "now":
         return AtTime(now_ms)
@@ -80,7 +80,14 @@ def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment
         aware = in_zone(written, zone) if written.tzinfo is None else written
         return AtTime(max(0, to_epoch_ms(aware, round_up=True)))
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no moment; write {EXAMPLES}") from None
+        raise ValueError(_not_understood(text)) from None
+
+
+def _not_understood(text: str) -> str:
+    signed = f"-{text.strip()}"
+    if _RELATIVE.fullmatch(signed.lower()):
+        return f"{text!r} is not a time; did you mean {signed}?"
+    return f"{text!r} is neither an offset nor a time; write {EXAMPLES}"
 
 
 def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
@@ -135,7 +142,7 @@ def in_zone(naive: datetime, zone: tzinfo | None) -> datetime:
 def to_epoch_ms(moment: datetime, *, round_up: bool = False) -> int:
     """Whole milliseconds since 1970 of an aware datetime; ValueError for a naive one, which means nothing."""
     if moment.tzinfo is None:
-        raise ValueError("a datetime without a zone is no moment; use datetime.now(UTC) or .replace(tzinfo=...)")
+        raise ValueError("a datetime without a zone is ambiguous; use datetime.now(UTC) or .replace(tzinfo=...)")
     since = moment - EPOCH
     return -(-since // MILLISECOND) if round_up else since // MILLISECOND
 

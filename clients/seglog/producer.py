@@ -34,6 +34,7 @@ from seglog.sending import (
 )
 from seglog.timestamps import TimestampWatch
 from seglog.topics import describe_topic
+from seglog.words import seconds_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -182,7 +183,9 @@ class Producer:
             return not pending
 
         if not self._drive(is_done, FOREVER_SECONDS if timeout is None else timeout):
-            raise ClientTimeoutError(f"not everything was acknowledged within {timeout:g} s; it is still on its way")
+            raise ClientTimeoutError(
+                f"not everything was acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
+            )
         with self._lock:
             failure = self._sender.failure()
         if failure is not None:

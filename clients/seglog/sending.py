@@ -22,7 +22,7 @@ from seglog.failures import copied
 from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner
 from seglog.timestamps import TimestampWatch
-from seglog.words import count_of
+from seglog.words import count_of, seconds_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
@@ -376,7 +376,7 @@ class Sender:
         """Why the connection counts as dead, if the oldest request has waited too long for its answer."""
         if self.in_flight and now >= self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS:
             return ConnectionLostError(
-                f"{server} did not answer an append within {REQUEST_TIMEOUT_SECONDS:g} s", server=server
+                f"{server} did not answer an append within {seconds_of(REQUEST_TIMEOUT_SECONDS)}", server=server
             )
         return None
 
@@ -497,7 +497,7 @@ class Sender:
 
     def _too_large(self, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(
-            f"{size:,} bytes are more than a batch of {self.topic} may have ({self.message_bytes_max:,}, the smaller "
+            f"{size:,} bytes are more than a batch of {self.topic} can hold ({self.message_bytes_max:,}, the smaller "
             "of max.message.bytes and segment.bytes)",
             size=size,
             limit=self.message_bytes_max,
@@ -507,7 +507,7 @@ class Sender:
         """No room came within the delivery timeout."""
         options = self.options
         return ClientTimeoutError(
-            f"the buffer of {options.buffer_bytes:,} bytes stayed full for {options.delivery_timeout:g} s"
+            f"the buffer of {options.buffer_bytes:,} bytes stayed full for {seconds_of(options.delivery_timeout)}"
         )
 
 

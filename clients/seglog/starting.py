@@ -45,7 +45,7 @@ def to_moment(place: int | str | datetime | Moment) -> Moment:
         return AtTime(max(0, to_epoch_ms(place, round_up=True)))
     if type(place) is int and place >= 0:  # True is no offset
         return AtOffset(to_offset(place))
-    raise ValueError(f"{place!r} is no place in a log; give an offset, a moment or {{partition: offset}}")
+    raise ValueError(f"{place!r} is not a place in a log; give an offset, a time or {{partition: offset}}")
 
 
 def offsets_at(
@@ -54,7 +54,7 @@ def offsets_at(
     """As ``Client.offsets``; ValueError for an ``at`` that is no time."""
     moment = None if at is None else to_moment(at)
     if moment is not None and not isinstance(moment, AtTime):
-        raise ValueError(f"{at!r} is no time; to find a record by time write for example -1h or 2019-01-01")
+        raise ValueError(f"{at!r} is not a time; to find a record by time write for example -1h or 2019-01-01")
     return _without_id(look_up(topic, partitions, None if moment is None else moment.timestamp))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seglog.conversations import Conversation, ask
+from seglog.words import count_of
 from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
 from seglog_protocol.messages import (
     AlterTopicReply,
@@ -20,7 +21,6 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_descriptions,
 )
-from seglog_protocol.quantities import parse_quantity, unit_of
 
 
 def create_topic(
@@ -35,7 +35,7 @@ def create_topic(
     found = yield from describe_topic(name)
     warnings = []
     if partitions is not None and partitions != found.partitions:
-        warnings.append(f"{name} exists with {found.partitions} partitions, not {partitions}")
+        warnings.append(f"{name} exists with {count_of(found.partitions, 'partition')}, not {partitions}")
     for key, value in (config or {}).items():
         entry = (found.config or {}).get(key)
         if entry is not None and not _is_same(key, value, entry.value):
@@ -105,6 +105,8 @@ def _page(request: TopicsRequest) -> Conversation[tuple[TopicsReply, list[TopicD
 
 def _is_same(key: str, written: ConfigValue, held: str) -> bool:
     """Whether ``written`` means the value that the broker holds: ``7d`` is kept as a number."""
+    from seglog_protocol.quantities import parse_quantity, unit_of  # noqa: PLC0415 - fractions, which few calls need
+
     text, unit = _config_text(written), unit_of(key)
     quantity = None if unit is None else parse_quantity(text, unit)
     return text == held or (quantity is not None and str(quantity) == held)

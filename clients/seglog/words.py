@@ -11,6 +11,11 @@ def count_of(count: int, thing: str, *, many: str = "") -> str:
     return f"{count:,} {thing if count == 1 else many or f'{thing}s'}"
 
 
+def seconds_of(seconds: float) -> str:
+    """A duration as an error tells it, without the noise of clocks: ``5 s`` for 4.99999, ``0.25 s``."""
+    return f"{round(seconds, 3 if seconds < 1 else 1):g} s"
+
+
 def duration_of(milliseconds: int) -> str:
     """The two largest units of a duration, the smaller one if there is any of it: ``3 d 4 h``, ``5 min``, ``12 s``."""
     for (size, unit), (smaller, name) in pairwise(_UNITS):

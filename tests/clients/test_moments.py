@@ -70,10 +70,16 @@ def test_what_can_be_typed(text: str, moment: Moment) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "soon", "@", "@-1", "@x", "-1y", "1h", "2019-13-01", "-h", "9" * 30, "@" + "9" * 30]
+    "text", ["", "-1", "soon", "@", "@-1", "@x", "-1y", "2019-13-01", "-h", "9" * 30, "@" + "9" * 30]
 )
 def test_anything_else_is_refused_with_what_can_be_typed(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|too large"):
+        parse_moment(text, now_ms=NOW)
+
+
+@pytest.mark.parametrize("text", ["1h", " 2d12h", "30M"])
+def test_a_relative_time_without_its_sign_is_asked_about(text: str) -> None:
+    with pytest.raises(ValueError, match=f"'{text}' is not a time; did you mean -{text.strip()}\\?"):
         parse_moment(text, now_ms=NOW)
 
 

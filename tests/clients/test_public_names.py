@@ -28,7 +28,7 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         ("import seglog", {"seglog_protocol", "msgpack", "socket", "json"}),
         (
-            "import seglog.cli.dispatch, seglog.cli.topics, seglog.cli.ping",
+            "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topics, seglog.cli.ping",
             {
                 "trio",
                 "structlog",
@@ -37,9 +37,18 @@ def test_the_version_is_that_of_the_package() -> None:
                 "lz4",
                 "cramjam",
                 "crc32c",
+                "fractions",
+                "argparse",
+                "seglog.batching",
                 "seglog.producer",
                 "seglog.consumer",
+                "seglog.cli.grammar.produce",
+                "seglog_protocol.compression",
             },
+        ),
+        (
+            "from seglog.cli import main; main(['--help'])",
+            {"argparse", "json", "msgpack", "socket", "seglog.client", "seglog.cli.grammar.topic"},
         ),
         (
             "import seglog.cli.produce, seglog.cli.consume",

@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from seglog.cli.arguments import join_moments, make_parser
+from seglog.cli.arguments import parse
 from seglog_broker.config import load_config
 from tests.processes import clean_environment
 from tests.support import REPOSITORY, missing
@@ -122,7 +122,7 @@ def test_the_unit_is_verified_and_little_exposed(systemd_analyze: str, tmp_path:
 @pytest.mark.parametrize("command", clients_started(), ids=" ".join)
 def test_every_seglog_that_is_started_has_options_that_exist(command: list[str]) -> None:
     assert command[0] == "seglog"
-    make_parser().parse_args(join_moments(command[1:]))
+    parse(command[1:])
 
 
 def test_the_example_configurations_are_taken_without_a_word() -> None:

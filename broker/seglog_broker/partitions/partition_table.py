@@ -86,7 +86,8 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         known = self.topic(topic)
         if number >= known.partitions:
             raise UnknownPartitionError(
-                f"topic {topic} has {known.partitions} partitions, numbered from 0: there is no {number}",
+                f"topic {topic} has {known.partitions} partition{'s' * (known.partitions != 1)}, numbered from 0: "
+                f"there is no {number}",
                 topic=topic,
                 partition=number,
                 partitions=known.partitions,

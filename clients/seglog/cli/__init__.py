@@ -1,4 +1,4 @@
-"""The command line: ``seglog topic | produce | consume | offsets | ping``.
+"""The command line, ``seglog``.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not reachable, 4 refused by the broker, 130 interrupted. Errors are one sentence
 on stderr. All that takes time to be imported is imported when ``main`` has begun: Ctrl-C then ends that like anything
@@ -14,7 +14,7 @@ INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; argparse leaves with SystemExit(2) for what it cannot parse."""
+    """Run one command and return its exit code."""
     try:
         from seglog.cli.dispatch import run  # noqa: PLC0415 - see above
 

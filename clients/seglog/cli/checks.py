@@ -1,101 +1,138 @@
-"""What one argument may be: functions for argparse, which turn text into a value or say what is wrong with it."""
+"""What one value may be: functions that turn text into a value, or raise ValueError with what it must be."""
 
-import argparse
-from fractions import Fraction
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-from seglog_protocol.quantities import Unit, parse_quantity
+import click
+
+if TYPE_CHECKING:
+    from seglog_protocol.quantities import Unit
 
 _AMOUNT_MAX: Final = 1e9
 
 
+class Checked(click.ParamType[Any]):
+    """A type of click's that takes what ``check`` takes, and says what ``check`` says of anything else."""
+
+    def __init__(self, name: str, check: Callable[[str], Any]) -> None:
+        self.name = name
+        self._check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value of what was typed."""
+        try:
+            return self._check(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 def count(text: str) -> int:
-    """A whole number from 0 on."""
+    """A whole number, 0 or more."""
     if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+        raise ValueError(f"must be a whole number, 0 or more, not {text!r}")
     return int(text)
-
-
-def place_of_partition(text: str) -> tuple[int | None, str]:
-    """``PARTITION:MOMENT``, or ``MOMENT`` alone, with None, for all partitions; a time may itself hold colons."""
-    partition, colon, place = text.partition(":")
-    if colon and partition.isascii() and partition.isdecimal():
-        return int(partition), place
-    return None, text
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """A whole number, 1 or more."""
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise ValueError(f"must be a whole number, 1 or more, not {text!r}")
     return int(text)
 
 
+def amount(text: str) -> float:
+    """A number, 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _AMOUNT_MAX:
+        raise ValueError(f"must be a number, 0 or more, not {text!r}")
+    return value
+
+
 def seconds(text: str) -> float:
-    """A duration in seconds from 0 on, or with its unit: ``1.5``, ``500ms``, ``2m``."""
+    """A duration in seconds, 0 or more, or with its unit: ``1.5``, ``500ms``, ``2m``."""
+    from seglog_protocol.quantities import Unit  # noqa: PLC0415 - most commands are given no quantity
+
     return _duration(text, Unit.SECONDS)
-
-
-def milliseconds(text: str) -> float:
-    """A duration in milliseconds from 0 on, or with its unit: ``5``, ``0.5s``."""
-    return _duration(text, Unit.MILLISECONDS)
 
 
 def some_seconds(text: str) -> float:
     """As ``seconds``, but more than 0."""
     value = seconds(text)
     if not value:
-        raise argparse.ArgumentTypeError("must be more than 0")
+        raise ValueError("must be more than 0")
+    return value
+
+
+def milliseconds(text: str) -> float:
+    """A duration in milliseconds, 0 or more, or with its unit: ``5``, ``0.5s``."""
+    from seglog_protocol.quantities import Unit  # noqa: PLC0415 - as above
+
+    return _duration(text, Unit.MILLISECONDS)
+
+
+def _duration(text: str, unit: "Unit") -> float:
+    from seglog_protocol.quantities import parse_quantity  # noqa: PLC0415 - as above
+
+    quantity = parse_quantity(text, unit)
+    try:
+        value = amount(text) if quantity is None else float(quantity)
+    except ValueError:
+        value = _AMOUNT_MAX
+    if value >= _AMOUNT_MAX:
+        raise ValueError(f"must be a number of {unit.value}, or one with a unit such as 500ms, 10s or 2m, not {text!r}")
     return value
 
 
 def size(text: str) -> int:
-    """A number of bytes from 1 on, or with its unit: ``65536``, ``64KiB``."""
+    """A number of bytes, 1 or more, or with its unit: ``65536``, ``64KiB``."""
+    from seglog_protocol.quantities import Unit, parse_quantity  # noqa: PLC0415 - as above
+
     quantity = parse_quantity(text, Unit.BYTES)
     if quantity is None and text.isascii() and text.isdecimal():
-        quantity = Fraction(text)
+        return positive(text)
     if not quantity or quantity.denominator != 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes from 1 on, such as 65536, 64KiB or 1MB")
+        raise ValueError(f"must be a number of bytes, 1 or more, such as 65536, 64KiB or 1MB, not {text!r}")
     return int(quantity)
 
 
 def mebibytes(text: str) -> int:
-    """A number of MiB from 1 on, or a size with its unit that is one: ``128``, ``1GiB``."""
+    """A number of MiB, 1 or more, or a size with its unit that is one: ``128``, ``1GiB``."""
+    from seglog_protocol.quantities import Unit, parse_quantity  # noqa: PLC0415 - as above
+
     if parse_quantity(text, Unit.BYTES) is None:
         return positive(text)
-    count, rest = divmod(size(text), 1 << 20)
+    whole, rest = divmod(size(text), 1 << 20)
     if rest:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of MiB")
-    return count
-
-
-def amount(text: str) -> float:
-    """A number from 0 on."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < _AMOUNT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return value
-
-
-def _duration(text: str, unit: Unit) -> float:
-    quantity = parse_quantity(text, unit)
-    try:
-        value = amount(text) if quantity is None else float(quantity)
-    except argparse.ArgumentTypeError:
-        value = _AMOUNT_MAX
-    if value >= _AMOUNT_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration: write a number of {unit.value}, or one with a unit, such as 500ms, 10s or 2m"
-        )
-    return value
+        raise ValueError(f"must be a whole number of MiB, not {text!r}")
+    return whole
 
 
 def pair(text: str) -> tuple[str, str]:
     """``KEY=VALUE``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not written KEY=VALUE")
+        raise ValueError(f"must be KEY=VALUE, not {text!r}")
     return key, value
+
+
+def place_of_partition(text: str) -> tuple[int | None, str]:
+    """``PARTITION:PLACE``, or ``PLACE`` alone, with None, for all partitions; a time may itself hold colons."""
+    partition, colon, place = text.partition(":")
+    if colon and partition.isascii() and partition.isdecimal():
+        return int(partition), place
+    return None, text
+
+
+COUNT: Final = Checked("count", count)
+POSITIVE: Final = Checked("positive", positive)
+AMOUNT: Final = Checked("amount", amount)
+SECONDS: Final = Checked("seconds", seconds)
+SOME_SECONDS: Final = Checked("seconds", some_seconds)
+MILLISECONDS: Final = Checked("milliseconds", milliseconds)
+SIZE: Final = Checked("size", size)
+MEBIBYTES: Final = Checked("mebibytes", mebibytes)
+PAIR: Final = Checked("pair", pair)
+PLACE_OF_PARTITION: Final = Checked("place", place_of_partition)

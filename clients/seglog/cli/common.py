@@ -1,22 +1,22 @@
-"""What several commands share: connecting, moments, tables, JSON."""
+"""What several commands share: connecting, offsets and times, JSON, settings."""
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Any
 
 from seglog.cli.arguments import Options
 from seglog.cli.exits import UsageError
+from seglog.cli.tables import print_table
 from seglog.client import Client, connect
 from seglog.moments import Moment, parse_moment
 from seglog_protocol.messages import ConfigEntry
-from seglog_protocol.quantities import with_reading
 
 
 def open_client(options: Options) -> Client:
-    """Connect as the command line says; UsageError for what is no address."""
+    """Connect as the command line says; UsageError for what is not an address."""
     try:
         return connect(options.server, connect_timeout=options.connect_timeout, client_id="seglog-cli")
     except ValueError as error:
@@ -29,7 +29,7 @@ def zone_of(options: Options) -> tzinfo | None:
 
 
 def moment_of(text: str, options: Options) -> Moment:
-    """A moment as typed; UsageError with what can be typed."""
+    """An offset or a time as typed; UsageError with what can be typed."""
     try:
         return parse_moment(text, now_ms=time.time_ns() // 1_000_000, zone=zone_of(options))
     except ValueError as error:
@@ -41,26 +41,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns as wide as they need to be; numbers to the right."""
-    for line in aligned(titles, rows):
-        print(line)
-
-
-def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The lines of a table, titles first."""
-    texts = [list(titles), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for row in texts:
-        cells = [
-            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        yield "  ".join(cells).rstrip()
-
-
 def print_config(config: Mapping[str, ConfigEntry]) -> None:
     """Every value, durations and sizes also as they are read, where it comes from, and what has no full effect."""
+    from seglog_protocol.quantities import with_reading  # noqa: PLC0415 - fractions, which few commands need
+
     print_table(
         ("KEY", "VALUE", "FROM", "EFFECT"),
         [
@@ -71,5 +55,5 @@ def print_config(config: Mapping[str, ConfigEntry]) -> None:
 
 
 def warn(sentence: str) -> None:
-    """A word on stderr."""
+    """Print a sentence on stderr."""
     print(f"seglog: {sentence}", file=sys.stderr)

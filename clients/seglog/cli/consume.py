@@ -38,7 +38,7 @@ def run(options: Options) -> int:
             _print(islice(records, options.count), _formatter(options), notes, is_live=is_live)
         except CorruptRecordError as error:
             if not options.skip_damaged:
-                error.add_note("--skip-damaged reads on behind it")
+                error.add_note("--skip-damaged continues after it")
             raise
         finally:
             notes.finish()
@@ -48,13 +48,13 @@ def run(options: Options) -> int:
 class GapNotes:
     """Says on stderr which offsets hold no record, each once.
 
-    Compaction is the topic's own wish: one total, at the end. Every other reason is news, and gets a line as soon as it
-    is known how far it goes.
+    Compaction is configured: one total, at the end. Any other reason is unexpected, and gets a line as soon as its end
+    is known.
     """
 
     def __init__(self) -> None:
         self.growing: dict[int, ConsumerGap] = {}
-        """By partition: losses not told yet, because what comes next may belong to them."""
+        """By partition: losses that are not printed yet, because the next gap may continue them."""
         self._compacted = 0
 
     def met(self, gap: ConsumerGap) -> None:
@@ -85,13 +85,13 @@ class GapNotes:
 
 
 def _past_damage(consumer: Consumer) -> Iterator[Record]:
-    """The records that can be read; what cannot is told on stderr and left behind."""
+    """The records that can be read; each loss is a warning on stderr."""
     while True:
         try:
             yield from consumer
         except CorruptRecordError as error:
             if error.partition < 0 or error.next_offset <= consumer.positions()[error.partition]:
-                raise  # nobody knows where to go on
+                raise  # it is not known where to continue
             warn(f"warning: {error.message.partition(GO_ON)[0]}; skipped")
             consumer.seek({error.partition: error.next_offset})
         else:

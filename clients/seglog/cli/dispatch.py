@@ -5,13 +5,13 @@ A command's module is imported when it is called: a short one does not wait for 
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
 
+import click
+
 from seglog.cli import complain
-from seglog.cli.arguments import Options, join_moments, make_parser, options_from, parse
-from seglog.cli.background import told_on_stderr
+from seglog.cli.arguments import COMPLETE_VARIABLE, Options, parse
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import SeglogError
 
@@ -19,33 +19,72 @@ from seglog_protocol.errors import SeglogError
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code.
 
-    argparse leaves with SystemExit(2) for what it cannot parse. Raises KeyboardInterrupt, with notes that are to be
-    told, when it was interrupted.
+    Raises KeyboardInterrupt, with notes to be printed, when it was interrupted.
     """
     if sys.stdout is None or sys.stdin is None:
         complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
         return FAILED
-    parser = make_parser()
-    options = options_from(parse(parser, join_moments(arguments)))
-    with told_on_stderr():
-        return _run(parser, options)
-
-
-def _run(parser: ArgumentParser, options: Options) -> int:
     try:
-        command = import_module(f"seglog.cli.{options.module}")
-        code: int = command.run(options)
+        if COMPLETE_VARIABLE in os.environ:
+            from seglog.cli.completion import answer  # noqa: PLC0415 - only a shell asks
+
+            return answer(os.environ[COMPLETE_VARIABLE])
+        code = _run(parse(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads our output has enough, for example `| head`. What is left in the buffer must not raise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.message, file=sys.stderr)
+        return USAGE
+    except click.UsageError as error:
+        complain(_typed_wrongly(error))
+        if error.ctx is not None:
+            complain(f"see `{error.ctx.command_path} --help`")
+        return USAGE
     except UsageError as error:
-        parser.exit(USAGE, f"seglog: {error}\n")
+        complain(str(error))
+        return USAGE
     except (SeglogError, InputError, OSError) as error:
         complain(_sentence(error), *getattr(error, "__notes__", ()))
         return exit_code_of(error)
     return code
+
+
+def _run(options: Options) -> int:
+    from seglog.cli.background import told_on_stderr  # noqa: PLC0415 - not for --help
+
+    with told_on_stderr():
+        code: int = import_module(f"seglog.cli.{options.module}").run(options)
+    return code
+
+
+def _typed_wrongly(error: click.UsageError) -> str:
+    """What click says, in our own words: the option or argument first, no capitals."""
+    match error:
+        case click.NoSuchOption(option_name=name):
+            return f"no such option: {name}{_hint(error.possibilities)}"
+        case click.exceptions.NoSuchCommand(command_name=name):
+            return f"no such command: {name}{_hint(error.possibilities)}"
+        case click.BadOptionUsage(option_name=name):
+            return f"{name}: needs a value" if "requires an argument" in error.message else f"{name}: takes no value"
+        case click.MissingParameter(param=click.Parameter() as param):
+            return f"{_name(param)} is missing"
+        case click.BadParameter(param=click.Parameter() as param):
+            return f"{_name(param)}: {error.message.rstrip('.')}"
+    message = error.format_message().rstrip(".")
+    return message[:1].lower() + message[1:]
+
+
+def _name(param: click.Parameter) -> str:
+    return param.human_readable_name if isinstance(param, click.Argument) else max(param.opts, key=len)
+
+
+def _hint(names: Sequence[str] | None) -> str:
+    return f"; did you mean {names[0]}?" if names else ""
 
 
 def _sentence(error: Exception) -> str:

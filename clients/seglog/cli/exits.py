@@ -22,7 +22,7 @@ REFUSED: Final = 4
 
 
 class UsageError(Exception):
-    """What was typed cannot be meant; the message says what can."""
+    """The command line makes no sense; the message says what does."""
 
 
 class InputError(Exception):
@@ -34,11 +34,11 @@ def exit_code_of(error: BaseException | None) -> int:
     if isinstance(error, DeliveryFailed) or (isinstance(error, ClientTimeoutError) and error.__cause__ is not None):
         return exit_code_of(error.__cause__)
     if isinstance(error, NotReachableError | ConnectionLostError | ClientTimeoutError):
-        return NOT_REACHABLE  # one that takes connections and is silent is none, either
+        return NOT_REACHABLE  # one that takes connections and never answers included
     if isinstance(error, LocalProtocolError | CorruptRecordError):
         return FAILED
     if isinstance(error, ProtocolError):
-        return NOT_REACHABLE  # whatever answers there, it is no broker
+        return NOT_REACHABLE  # what answers there is not a broker
     if isinstance(error, ClientError) or not isinstance(error, SeglogError):
         return FAILED
     return REFUSED

@@ -1,12 +1,14 @@
 """``seglog explain seek | segments | config``."""
 
 import shutil
+from collections.abc import Iterator
 from typing import Final
 
 from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, open_client, print_config, print_json, warn, zone_of
 from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.segment_table import lines_of
+from seglog.cli.tables import labelled
 from seglog.client import Client
 from seglog.moments import AtOffset, Edge, format_time
 from seglog.words import count_of
@@ -14,7 +16,7 @@ from seglog_protocol.errors import PartitionOfflineError
 from seglog_protocol.messages import ExplainedLookup, ExplainReply
 
 _WIDTH_ELSEWHERE: Final = 120
-"""Columns, where the output is no terminal and COLUMNS is not set."""
+"""Columns, where the output is not a terminal and COLUMNS is not set."""
 
 
 def run(options: Options) -> int:
@@ -27,7 +29,7 @@ def _seek(client: Client, options: Options) -> int:
     moment = AtOffset(options.offset) if options.offset is not None else moment_of(options.timestamp, options)
     if isinstance(moment, Edge) or (options.offset is None and isinstance(moment, AtOffset)):
         raise UsageError(
-            f"--timestamp {options.timestamp}: write a time, for example -1h, 2019-01-01 or @1546300800000"
+            f"--timestamp: must be a time, not {options.timestamp!r}; for example -1h, 2019-01-01 or @1546300800000"
         )
     told = client.explain.seek(options.topic, options.partition, moment)
     if options.json:
@@ -35,38 +37,43 @@ def _seek(client: Client, options: Options) -> int:
         return OK
     wanted = f"offset {moment.offset:,}" if isinstance(moment, AtOffset) else f"time {_time(moment.timestamp, options)}"
     print(f"{told.topic}-{told.partition}, {wanted}, in {count_of(told.segments, 'segment')}")
-    for line in _steps(told, options):
-        print(f"  {line}")
+    for line in labelled(_steps(told, options), label_width=10):
+        print(line)
     return OK
 
 
-def _steps(told: ExplainReply, options: Options) -> list[str]:
-    lines = [f"segment   {'none' if told.segment is None else f'{told.segment:020d}'}: {told.why}"]
+def _steps(told: ExplainReply, options: Options) -> Iterator[tuple[str, str]]:
+    """What the seek did, step by step, each with its label."""
+    yield "segment", f"{'none' if told.segment is None else f'{told.segment:020d}'}: {told.why}"
     if told.rebuilt_indexes:
-        lines.append("index     was missing or did not lead to a batch, and was rebuilt first")
-    lines += [_lookup(lookup, options) for lookup in told.lookups]
+        yield "index", "was missing or did not lead to a batch, and was rebuilt first"
+    for lookup in told.lookups:
+        yield _lookup(lookup, options)
     if told.position is None:
-        return lines
-    lines.append(
-        f"scan      from position {told.scan_start:,}: {count_of(told.scanned_batches, 'batch header')} over "
-        f"{count_of(told.scanned_bytes, 'byte')}, {count_of(told.read_bytes, 'byte')} of the log read"
+        return
+    yield (
+        "scan",
+        (
+            f"from position {told.scan_start:,}: {count_of(told.scanned_batches, 'batch header')} over "
+            f"{count_of(told.scanned_bytes, 'byte')}, {count_of(told.read_bytes, 'byte')} of the log read"
+        ),
     )
-    lines.append(f"batch     offsets {told.base_offset:,} to {told.last_offset:,} at position {told.position:,}")
+    yield "batch", f"offsets {told.base_offset:,} to {told.last_offset:,} at position {told.position:,}"
     if told.record_offset is not None and told.record_timestamp is not None:
-        lines.append(f"record    offset {told.record_offset:,}, {_time(told.record_timestamp, options)}")
-    return [*lines, f"files     {', '.join(told.files)}"]
+        yield "record", f"offset {told.record_offset:,}, {_time(told.record_timestamp, options)}"
+    yield "files", ", ".join(told.files)
 
 
-def _lookup(lookup: ExplainedLookup, options: Options) -> str:
+def _lookup(lookup: ExplainedLookup, options: Options) -> tuple[str, str]:
+    label = f"{lookup.index} index"
     probes = f"{count_of(lookup.probes, 'probe')} of {count_of(lookup.entries, 'entry', many='entries')}"
-    name = f"{lookup.index} index".ljust(9)
     if not lookup.entries:
-        return f"{name} is empty, so from the segment's beginning"
+        return label, "is empty, so from the segment's beginning"
     if lookup.key is None or lookup.value is None:
-        return f"{name} {probes}: every entry lies above, so from the segment's beginning"
+        return label, f"{probes}: every entry lies above, so from the segment's beginning"
     if lookup.index == "time":
-        return f"{name} {probes}: nothing up to offset {lookup.value:,} is after {_time(lookup.key, options)}"
-    return f"{name} {probes}: offset {lookup.key:,} ends the batch at position {lookup.value:,}"
+        return label, f"{probes}: nothing up to offset {lookup.value:,} is after {_time(lookup.key, options)}"
+    return label, f"{probes}: offset {lookup.key:,} ends the batch at position {lookup.value:,}"
 
 
 def _time(timestamp: int, options: Options) -> str:
@@ -84,7 +91,7 @@ def _segments(client: Client, options: Options) -> int:
         except PartitionOfflineError as error:
             if len(partitions) == 1:
                 raise
-            warn(error.message)  # and on with those that can be told of
+            warn(error.message)  # and continue with the others
             code = REFUSED
     if options.json:
         print_json([partition.to_wire() for partition in told])

@@ -50,18 +50,18 @@ class JsonLines:
             try:
                 moment = datetime.fromisoformat(value)
             except (TypeError, ValueError):
-                raise InputError(f"field {name!r} is no ISO 8601 time: {_shown(value)}") from None
+                raise InputError(f"field {name!r} is not an ISO 8601 time: {_shown(value)}") from None
             timestamp = to_epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         elif isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise InputError(f"field {name!r} is no number: {_shown(value)}")
+            raise InputError(f"field {name!r} is not a number: {_shown(value)}")
         elif self.timestamp_unit == "s":
             timestamp = value * 1000 if isinstance(value, int) else round(value * 1000)
         elif value != int(value):
-            raise InputError(f"field {name!r} is no whole number of milliseconds: {_shown(value)}")
+            raise InputError(f"field {name!r} is not a whole number of milliseconds: {_shown(value)}")
         else:
             timestamp = int(value)
         if not 0 <= timestamp <= _INT64_MAX:
-            raise InputError(f"field {name!r} is no time since 1970: {_shown(value)}")
+            raise InputError(f"field {name!r} is not a time since 1970: {_shown(value)}")
         return timestamp
 
 

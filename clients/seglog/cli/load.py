@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from seglog.cli import INTERRUPTED
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, print_json, print_table, warn
+from seglog.cli.common import moment_of, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.tables import print_table
 from seglog.load.plan import Plan, make_plan
 from seglog_protocol.extras import missing
 
@@ -30,7 +31,7 @@ def run(options: Options) -> int:
     running = import_module("seglog.load.running")
     try:
         plan = _plan(options)
-        _client(options)  # an address that is none is said before anything is begun
+        _client(options)  # a wrong address is an error before anything is begun
     except ValueError as error:
         raise UsageError(str(error)) from error
     is_shown = sys.stderr.isatty() and not options.json

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_json, print_table, warn, zone_of
+from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
+from seglog.cli.tables import print_table
 from seglog.client import Client
 from seglog.lag import PartitionLag
 from seglog.moments import AtTime, format_time, to_positions
@@ -20,12 +21,12 @@ _PLACE: Final = re.compile(r"(\d{1,10})[:=](\d{1,19})", re.ASCII)
 
 
 def run(options: Options) -> int:
-    """Show the ends of a topic's partitions, and where a moment is in each; or how far positions are behind."""
+    """Show the ends of a topic's partitions, and the offset at a time in each; or how far positions are behind."""
     if options.position:
         return _lag(options)
     moment = None if options.at is None else moment_of(options.at, options)
     if moment is not None and not isinstance(moment, AtTime):
-        raise UsageError(f"--at {options.at}: write a time, for example -1h, 2019-01-01 or @1546300800000")
+        raise UsageError(f"--at: must be a time, not {options.at!r}; for example -1h, 2019-01-01 or @1546300800000")
     with open_client(options) as client:
         found = client.offsets(options.topic, moment, partitions=options.partition)
     names = ["topic", "partition", "earliest", "latest", "durable", "leader_epoch"]
@@ -50,7 +51,7 @@ def run(options: Options) -> int:
 def _lag(options: Options) -> int:
     """Show how far positions are behind; 1 where records before them are lost, or they are of another log."""
     if options.at is not None:
-        raise UsageError("--at and --position are different questions: ask one of them")
+        raise UsageError("--at and --position exclude each other")
     with open_client(options) as client:
         positions = _positions(client, options)
         if options.partition is not None:
@@ -89,14 +90,14 @@ def _read(name: str) -> dict[int, int]:
     """The positions in a file of JSON."""
     if name != "-" and not Path(name).exists():
         raise UsageError(
-            f"--position {name}: that is no PARTITION:OFFSET, for example 0:1200, no file with positions, and not "
+            f"--position {name}: must be PARTITION:OFFSET, for example 0:1200, the name of a file with positions, or "
             "`earliest`"
         )
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         value = json.loads(text)
         if not isinstance(value, dict):
-            raise TypeError("it is no map")  # noqa: TRY301 - wrong as others are
+            raise TypeError("it is not an object")  # noqa: TRY301 - wrong as others are
         return to_positions(value)
     except (ValueError, TypeError) as error:
         example = 'for example {"0": 1200, "1": 900}'
@@ -138,17 +139,15 @@ def _kept(lag: PartitionLag) -> str:
         kept.append(f"for {near}" if near == far else f"for {near} to {far}")
     if lag.bytes_to_loss is not None:
         kept.append(f"for {count_of(lag.bytes_to_loss, 'more byte')}")
-    return " or ".join(kept) or "for ever"
+    return " or ".join(kept) or "forever"
 
 
 def _what_is_wrong(lag: PartitionLag) -> str | None:
     name = f"{lag.topic}-{lag.partition}"
     if lag.is_beyond_end:
-        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it is of another log"
+        return f"{name}: position {lag.position} is beyond the end of the log, {lag.latest}: it belongs to another log"
     if lag.lost:
-        why = {"expired": ", they have expired", "truncated": ", they were deleted", "missing": ", they are lost"}.get(
-            lag.earliest_reason or "", ""
-        )
+        why = f" ({lag.earliest_reason})" if lag.earliest_reason else ""
         return (
             f"{name}: position {lag.position} is below the earliest offset, {lag.earliest}: "
             f"{count_of(lag.lost, 'offset')} before it cannot be read any more{why}"

@@ -42,7 +42,7 @@ def _verdict(broker: HelloReply, options: Options) -> int:
 def _serving(broker: HelloReply) -> int:
     """How many partitions can be read: they are neither offline nor still to be recovered.
 
-    One that takes no records until its disk has room counts: whoever makes room has to reach the broker.
+    One that takes no records until its disk has room counts: to make room, clients have to reach the broker.
     """
     return broker.partitions - broker.offline - (broker.recovery or {}).get("partitions", 0)
 

@@ -85,14 +85,15 @@ def run(options: Options) -> int:
             bad = _send_all(source, producer, options, tally, bar)
             producer.close()
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note(f"{count_of(tally.sent, 'record')} read and handed over until then")
+            acknowledged = tally.sent - producer.abort()
+            interrupt.add_note(f"{count_of(tally.sent, 'record')} read, {acknowledged:,} acknowledged")
             raise
         except DeliveryFailed as error:
             stored = tally.sent - error.records
             sent = count_of(tally.sent, "record")
             is_refused = any(_is_refusal(reason) for _, _, _, reason in error.failures)
-            why = "; one bad record fails the batch it is in" if is_refused else ""
-            rest = "; what follows them was not read" if tally.is_cut else ""
+            why = "; one bad record fails its whole batch" if is_refused else ""
+            rest = "; the rest of the input was not read" if tally.is_cut else ""
             error.add_note(f"acknowledged: {stored:,} of {sent}{why}{rest}")
             raise
     tally.expired = producer.expired_on_arrival
@@ -171,7 +172,7 @@ def _check_size(producer: Producer, key: bytes | None, line: bytes, headers: lis
     size = len(encode_batch([(0, key, line, pairs)], codec=options.codec, level=options.compression_level))
     if size > limit:
         raise InputError(
-            f"{size:,} bytes are more than a batch of {producer.topic} may have ({limit:,}, the smaller of "
+            f"{size:,} bytes are more than a batch of {producer.topic} can hold ({limit:,}, the smaller of "
             "max.message.bytes and segment.bytes)"
         )
 
@@ -189,7 +190,7 @@ def _lines(source: BinaryIO, bar: Any) -> Iterator[bytes]:
 
 
 class _NoBar:
-    """Stands in for a progress bar where nobody would see it."""
+    """In place of a progress bar where no terminal shows one."""
 
     def __enter__(self) -> Self:
         return self
@@ -217,7 +218,7 @@ def _report(options: Options, topic: TopicDescription, tally: Tally, seconds: fl
         keeps = "" if entry is None else f" (retention.ms={entry.value})"
         warn(
             f"warning: {count_of(tally.expired, 'record')} expired on arrival: older than {topic.name} keeps{keeps} "
-            "and to be deleted"
+            "and will be deleted"
         )
     if options.json:
         print_json(

@@ -3,12 +3,11 @@
 Moments are shown twice: from the broker's now, and as times with their zone.
 """
 
-import textwrap
 from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Final
 
-from seglog.cli.common import aligned
+from seglog.cli.tables import aligned, labelled, wrapped
 from seglog.explaining import PartitionExplanation
 from seglog.moments import format_time
 from seglog.words import count_of, duration_of
@@ -42,32 +41,34 @@ class _Table:
         yield rows[0]
         for row, segment in zip(rows[1:], self._segments, strict=True):
             yield row
-            for label, text in self._details(segment):
-                yield from self._wrapped(" " * 4 + label.ljust(9), text)
+            yield from labelled(self._details(segment), indent=4, width=self._width)
 
     def _head(self) -> Iterator[str]:
         told = self._partition
         name, size = f"{told.topic}-{told.partition}", count_of(told.size, "byte")
         held = f"{count_of(told.segments, 'segment')}, {size}"
         offsets = f"offsets {told.earliest:,} to {told.latest - 1:,}" if told.earliest < told.latest else "empty"
-        yield from self._wrapped("", f"{name}: {offsets}, {held}, next offset {told.latest:,}")
+        yield from wrapped(f"{name}: {offsets}, {held}, next offset {told.latest:,}", self._width)
+        yield from labelled(self._facts(), width=self._width)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        """What holds for the partition, each with its label."""
+        told = self._partition
         if told.waiting:
             waiting = f"{count_of(told.waiting, 'segment')}, {count_of(told.waiting_size, 'byte')}"
-            yield from self._wrapped("  on disk  ", f"also {waiting} that left the log")
+            yield "on disk", f"also {waiting} that left the log"
         if told.earliest and told.earliest_reason:
             fate = _FATES.get(told.earliest_reason, f"are gone: {told.earliest_reason}")
-            yield from self._wrapped("  begins   ", f"at {told.earliest:,}, the records before it {fate}")
-        settings = ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in told.config.items())
-        yield from self._wrapped("  settings ", settings)
-        yield from self._wrapped("  now      ", format_time(self._now, self._zone))
-        check = f"{self._when(told.next_check_ms)}; every {duration_of(told.check_interval_ms)}"
-        yield from self._wrapped("  check    ", check)
+            yield "begins", f"at {told.earliest:,}, the records before it {fate}"
+        yield "settings", ", ".join(f"{key}={entry.value} ({entry.origin})" for key, entry in told.config.items())
+        yield "now", format_time(self._now, self._zone)
+        yield "check", f"{self._when(told.next_check_ms)}; every {duration_of(told.check_interval_ms)}"
         if told.compaction is not None:
-            yield from self._wrapped("  cleaner  ", self._cleaner(told.compaction))
+            yield "cleaner", self._cleaner(told.compaction)
         for doubt in told.doubts:
-            yield from self._wrapped("  doubt    ", doubt)
+            yield "doubt", doubt
         for problem in told.problems:
-            yield from self._wrapped("  problem  ", problem)
+            yield "problem", problem
 
     def _cleaner(self, told: PartitionCompaction) -> str:
         parts = []
@@ -103,7 +104,7 @@ class _Table:
         if segment.rolled is not None and segment.rolled_ms is not None:
             yield "rolled", f"{segment.rolled}, {self._ago(segment.rolled_ms)}"
         elif segment.state == "closed":
-            yield "rolled", "for a reason that is not remembered"
+            yield "rolled", "for a reason that was not recorded"
         elif segment.idle_roll_ms is not None:
             yield "rolls", f"{self._when(segment.idle_roll_ms)}, by the idle timer, if nothing closes it before"
         yield "why", segment.why
@@ -123,17 +124,6 @@ class _Table:
             yield "warning", warning
 
     # --- Words
-
-    def _wrapped(self, label: str, text: str) -> list[str]:
-        indent = " " * (len(label) or 2)
-        return textwrap.wrap(
-            text,
-            self._width,
-            initial_indent=label,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
 
     def _span(self, first: int, last: int) -> str:
         times = [format_time(moment, self._zone) for moment in (first, last)]

@@ -4,8 +4,9 @@ import sys
 from typing import Any
 
 from seglog.cli.arguments import Options
-from seglog.cli.common import moment_of, open_client, print_config, print_json, print_table, warn
+from seglog.cli.common import moment_of, open_client, print_config, print_json, warn
 from seglog.cli.exits import FAILED, OK, UsageError
+from seglog.cli.tables import print_table
 from seglog.client import Client
 from seglog.moments import AtOffset, AtTime, Edge
 from seglog.words import count_of
@@ -65,7 +66,7 @@ def _alter(client: Client, options: Options) -> int:
     if options.json:
         print_json(altered.to_wire())
         return OK
-    settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "nothing set"
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(altered.config.items())) or "no settings of its own"
     print(f"{altered.topic}: {count_of(altered.partitions, 'partition')}, {settings}")
     return OK
 
@@ -80,7 +81,7 @@ def _truncate(client: Client, options: Options) -> int:
 
 
 def _first_to_keep(client: Client, options: Options) -> dict[int, int | None]:
-    """What ``--before`` says for each partition, None for nothing; for one partition is stronger than for all."""
+    """The first offset to keep of each partition, None for none; what is said of one partition is stronger."""
     chosen: dict[int, int | None] = {}
     for partition, place in sorted(options.before, key=lambda before: before[0] is not None):
         if place == "end" and partition is not None:
@@ -115,7 +116,7 @@ def _delete(client: Client, options: Options) -> int:
 def _is_confirmed(client: Client, name: str) -> bool:
     topic = client.describe_topic(name)
     what = f"{count_of(topic.partitions, 'partition')}, {count_of(topic.size, 'byte')}"
-    print(f"Delete topic {name} ({what}) for ever? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"Delete topic {name} ({what}) forever? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

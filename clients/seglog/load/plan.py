@@ -59,11 +59,11 @@ class Plan:
     def __post_init__(self) -> None:
         if self.verb == "roundtrip":
             if self.record_size < STAMP_SIZE:
-                raise ValueError(f"a round trip's records carry a stamp of {STAMP_SIZE} bytes; --record-size is less")
+                raise ValueError(f"--record-size must be {STAMP_SIZE} bytes or more: a round trip stamps its records")
             if self.ack == "none":
-                raise ValueError("a round trip counts what was acknowledged and arrives; --ack none says neither")
+                raise ValueError("--ack must not be none: a round trip counts acknowledged records")
         if self.follow and self.topic is None:
-            raise ValueError("--follow waits for what others write; name the topic")
+            raise ValueError("--follow waits for records of others: name the topic")
         if self.duration is None and self.count is None:
             raise ValueError("a run without an end")
 

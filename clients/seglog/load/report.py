@@ -16,7 +16,7 @@ _ENDINGS: Final = {
     "duration": "time is over",
     "end": "end of the log",
     "interrupt": "interrupted",
-    "error": "an error that waiting does not cure",
+    "error": "a permanent error",
 }
 
 
@@ -129,18 +129,18 @@ class Report:
         """What has to be known to read the numbers, a sentence each."""
         measurement, plan = self.measurement, self.plan
         remarks = [f"ended: {_ENDINGS[self.ended_by]}", *self.notes]
-        remarks += [f"error: {code}, {count:,} times" for code, count in measurement.errors.most_common()]
+        remarks += [f"error: {code}, {count_of(count, 'time')}" for code, count in measurement.errors.most_common()]
         if measurement.in_flight:
             remarks.append(f"not answered: {count_of(measurement.in_flight, 'request')}")
         if plan.rate is not None:
-            remarks.append("latency counts from when a record was due by the target rate, also where it had to wait")
+            remarks.append("latency counts from when a record was due by the target rate, waiting included")
         if self.unsent:
             remarks.append(
                 f"the target rate was not reached: {count_of(self.unsent, 'record')} fell due and could not be sent, "
-                "because every request allowed was on its way; the latencies do not know of them"
+                "because all requests of the pipeline were in flight; they are not in the latencies"
             )
         if plan.ack == "none" and plan.verb == "produce":
-            remarks.append("ack none is not answered: its latency is until the bytes were handed to the system")
+            remarks.append("ack none is not answered: its latency ends when the bytes are handed to the system")
         if plan.verb == "consume" and plan.follow:
             remarks.append("latency is from a batch's largest timestamp to its arrival, by both ends' clocks, to 1 ms")
         if plan.verb == "roundtrip":
@@ -149,7 +149,7 @@ class Report:
         if measurement.cpu_share > CPU_SHARE_BUSY:
             remarks.append(
                 f"WARNING: this load generator used {measurement.cpu_share:.0%} of a core; the numbers may be its own "
-                "limit, not the broker's. Larger batches or more processes of it tell"
+                "limit, not the broker's. Try larger batches, or several processes"
             )
         return remarks
 

@@ -17,6 +17,7 @@ from seglog.load.session import Session
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
 from seglog.load.waking import alarm_clock
 from seglog.trio.client import Client
+from seglog.words import count_of
 from seglog_protocol.errors import SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 
@@ -101,7 +102,7 @@ class _Runner:
             is_ours = True
             topic = await client.describe_topic(name)
         if plan.partitions not in {None, topic.partitions}:
-            self.notes.append(f"{name} was there already, with another number of partitions than was asked for")
+            self.notes.append(f"{name} already existed, with another number of partitions than --partitions")
         return topic, is_ours
 
     async def _remove(self, client: Client, name: str) -> None:
@@ -109,9 +110,9 @@ class _Runner:
             try:
                 await client.delete_topic(name)
             except SeglogError as error:
-                self.notes.append(f"{name} could not be removed: {error}")
+                self.notes.append(f"{name} could not be deleted: {error}")
         if scope.cancelled_caught:
-            self.notes.append(f"{name} could not be removed: no answer within {REMOVAL_SECONDS:g} s")
+            self.notes.append(f"{name} could not be deleted: no answer within {REMOVAL_SECONDS:g} s")
 
     async def _fill(self, session: Session) -> None:
         """Write what is to be read; not measured."""
@@ -123,9 +124,9 @@ class _Runner:
         filling = replace(session, plan=plan, control=Control(), measurement=Measurement(clock=trio.current_time))
         await produce(filling)
         written = filling.measurement.sent.records
-        self.notes.append(f"read was what this run had written before: {written:,} records of {plan.record_size:,} B")
+        self.notes.append(f"this run wrote what it read: {written:,} records of {plan.record_size:,} B")
         for code, count in filling.measurement.errors.items():
-            self.notes.append(f"while writing them: {code}, {count:,} times")
+            self.notes.append(f"while writing them: {code}, {count_of(count, 'time')}")
 
     # --- The work -----------------------------------------------------------------------------------------------------
 

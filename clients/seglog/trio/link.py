@@ -15,6 +15,7 @@ from seglog.conversations import Conversation, converse_async
 from seglog.failures import copied
 from seglog.trio.background import Background
 from seglog.trio.transport import Transport
+from seglog.words import seconds_of
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, Request
@@ -63,7 +64,7 @@ class Link:
         answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds:.3g} s")
+                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds_of(seconds)}")
         finally:
             self.forget(answer)
         assert answer.reply is not None

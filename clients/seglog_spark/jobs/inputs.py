@@ -152,9 +152,7 @@ class Opened:
         """
         start, until = (None if text is None else moment_of(text, options) for text in (options.start, options.until))
         if start is not None and until is not None and _is_behind(start, until):
-            raise UsageError(
-                f"--from {options.start} lies behind --until {options.until}: there is nothing between them"
-            )
+            raise UsageError(f"--from {options.start} is after --until {options.until}: there is nothing between them")
         return spans(self.ends, start, until, self.find_times)
 
 

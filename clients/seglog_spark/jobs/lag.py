@@ -39,7 +39,7 @@ def _positions(folder: Path) -> Offsets:
         return {TopicPartition(manifest.topic, number): end for number, (_, end) in manifest.partitions.items()}
     if (folder / "offsets").is_dir():
         return _checkpoint(folder)
-    raise InputError(f"{folder} is no archive (it has no {MANIFEST}), and no checkpoint of a query (it has no offsets)")
+    raise InputError(f"{folder} is not an archive (no {MANIFEST}), nor a checkpoint of a query (no offsets)")
 
 
 def _checkpoint(folder: Path) -> Offsets:

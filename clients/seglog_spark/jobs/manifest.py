@@ -175,7 +175,7 @@ def load(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         if folder.is_dir() and any(entry.name[0] not in "_." for entry in folder.iterdir()):
             raise InputError(
-                f"{folder} is no archive of seglog: it holds other files, and no {MANIFEST}; name a folder that is "
+                f"{folder} is not an archive of seglog: it holds other files, and no {MANIFEST}; name a folder that is "
                 "empty or not there yet"
             ) from None
         return None
@@ -184,7 +184,7 @@ def load(folder: Path) -> Manifest | None:
     try:
         return Manifest.from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path} is no manifest that this version can read: {error}") from error
+        raise InputError(f"{path} is not a manifest that this version can read: {error}") from error
 
 
 def load_whole(folder: Path) -> Manifest:

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from seglog.cli import main
 from seglog.cli.arguments import Options
-from seglog.cli.common import aligned, print_json, zone_of
+from seglog.cli.common import print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
+from seglog.cli.tables import aligned
 from seglog.client import Client
 from seglog.moments import format_time
 from seglog.words import count_of
@@ -85,7 +86,7 @@ def run(options: Options) -> int:
 def _check(options: Options, kind: str) -> None:
     """UsageError for what contradicts itself, InputError for what is missing, before anything is begun."""
     if kind == "parquet" and options.out is None:
-        raise UsageError("--format parquet needs --out FILE: rows of Parquet are nothing for a terminal")
+        raise UsageError("--format parquet needs --out FILE: Parquet is not written to a terminal")
     if options.lag_of is not None and options.archive is not None:
         raise UsageError("--lag-of compares a reader with the end of a topic: name the --topic, not an archive")
     if options.plot is not None:

@@ -266,7 +266,7 @@ def test_what_is_refused_for_good_ends_the_writing_and_is_counted(broker: FakeBr
 def test_a_record_that_no_batch_may_hold_fails_without_being_sent() -> None:
     with fake_broker(max_message_bytes=1_000) as broker:
         rows = pa.table({"value": [b"7", bytes(2_000)]})
-        with pytest.raises(DeliveryFailed, match="more than a batch of t may have") as caught:
+        with pytest.raises(DeliveryFailed, match="more than a batch of t can hold") as caught:
             seglog.write_arrow(broker.address, "t", rows)
         assert isinstance(caught.value.__cause__, MessageTooLargeError)
         assert values(broker) == [[7]]

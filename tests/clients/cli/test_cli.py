@@ -1,6 +1,5 @@
 """The command line, whole: what it prints, what it says when it cannot, and its exit codes."""
 
-import argparse
 import io
 import json
 import random
@@ -12,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from seglog.cli import main
-from seglog.cli.arguments import make_parser, options_from
+from seglog.cli.arguments import Options, parse
 from seglog.cli.consume import GapNotes
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
@@ -28,10 +28,13 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
+    AlterTopicReply,
+    AlterTopicRequest,
     AppendReply,
     AppendRequest,
     AppendResult,
     ConfigEntry,
+    ConfigValue,
     CreateTopicRequest,
     ExplainedSegment,
     ExplainSegmentsReply,
@@ -70,10 +73,7 @@ def run(broker: FakeBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 
     def run_command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            code = main(arguments)
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
+        code = main(arguments)
         sys.stdout.flush()
         return code, *capfd.readouterr()
 
@@ -232,19 +232,23 @@ def test_positions_outside_the_log_are_told_and_exit_with_1(run: Run, lagging: F
     assert "for 5,000 more bytes" in out
     assert error.splitlines() == [
         (
-            "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more, "
-            "they have expired"
+            "seglog: t-0: position 2 is below the earliest offset, 3: 1 offset before it cannot be read any more "
+            "(expired)"
         ),
-        "seglog: t-1: position 99 is beyond the end of the log, 9: it is of another log",
+        "seglog: t-1: position 99 is beyond the end of the log, 9: it belongs to another log",
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("--position", "nowhere.json"), 2, "that is no PARTITION:OFFSET, for example 0:1200, no file with positions"),
+        (
+            ("--position", "nowhere.json"),
+            2,
+            "must be PARTITION:OFFSET, for example 0:1200, the name of a file with positions",
+        ),
         (("--position", "0:1", "--position", "0:2"), 2, "partition 0 has a position already"),
-        (("--position", "0:1", "--at", "-1h"), 2, "different questions"),
+        (("--position", "0:1", "--at", "-1h"), 2, "--at and --position exclude each other"),
         (("--position", "-"), 1, "is not what json.dumps(consumer.positions()) writes"),
     ],
     ids=str,
@@ -281,7 +285,7 @@ def test_a_line_that_no_batch_holds_is_a_bad_line(run: Run, broker: FakeBroker, 
     assert code == 0
     assert "4 records to t" in error
     assert "2 bad lines skipped: line 2: 5," in error
-    assert "bytes are more than a batch of t may have (1,000, the smaller of" in error
+    assert "bytes are more than a batch of t can hold (1,000, the smaller of" in error
     assert broker.values() == [b"a", b"b", b"c", b"z" * 900]
     code, _, error = run(*arguments, stdin=lines)
     assert code == 1
@@ -360,7 +364,7 @@ def test_damage_is_one_sentence_and_a_failure_after_what_could_be_read(run: Run,
     code, _, said = run("consume", "t", "--partition", "0")
     assert (code, said) == (
         1,
-        "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged reads on behind it\n",
+        "seglog: offsets 0 to 2 of t-0 cannot be read\nseglog: --skip-damaged continues after it\n",
     )
 
 
@@ -476,6 +480,22 @@ def test_topics_are_created_listed_described_and_deleted(run: Run, broker: FakeB
     assert run("topic", "delete", "new")[:2] == (0, "new: deleted\n")
     code, _, error = run("topic", "delete", "new")
     assert (code, error) == (4, "seglog: there is no topic new; did you mean t?\n")
+
+
+def test_an_altered_topic_is_shown_with_the_settings_of_its_own(run: Run, broker: FakeBroker) -> None:
+    settings: list[dict[str, ConfigValue]] = [{}, {"retention.ms": "-1", "segment.bytes": "1000"}]
+    broker.script = lambda request, _: (
+        AlterTopicReply("t", 1, settings.pop(0), []) if isinstance(request, AlterTopicRequest) else None
+    )
+    assert run("topic", "alter", "t", "--reset", "retention.ms") == (0, "t: 1 partition, no settings of its own\n", "")
+    _, out, _ = run("topic", "alter", "t", "--config", "retention.ms=-1", "--config", "segment.bytes=1000")
+    assert out == "t: 1 partition, retention.ms=-1, segment.bytes=1000\n"
+    sent = [request for request in broker.requests if isinstance(request, AlterTopicRequest)]
+    assert [(request.config, request.reset) for request in sent] == [
+        ({}, ["retention.ms"]),
+        ({"retention.ms": "-1", "segment.bytes": "1000"}, []),
+    ]
+    assert run("topic", "alter", "t")[0] == 2
 
 
 def test_deleting_asks_in_a_terminal_and_only_there(
@@ -746,12 +766,12 @@ def test_a_number_that_is_none_is_refused_by_the_name_of_its_option(run: Run) ->
     for wrong in ("abc", "0", "-1", "1.5"):
         code, _, error = run("spark", "archive", "--topic", "t", "--out", "o", f"--target-file-mb={wrong}")
         assert code == 2
-        assert f"argument --target-file-mb: '{wrong}' is no whole number from 1 on" in error
+        assert f"--target-file-mb: must be a whole number, 1 or more, not '{wrong}'\n" in error
 
 
 def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_unit() -> None:
-    def typed(*arguments: str) -> argparse.Namespace:
-        return make_parser().parse_args(arguments)
+    def typed(*arguments: str) -> Options:
+        return parse(arguments)
 
     assert typed("--connect-timeout", "500ms", "ping").connect_timeout == 0.5
     assert typed("--connect-timeout", "1.5", "ping").connect_timeout == 1.5
@@ -764,7 +784,7 @@ def test_durations_and_sizes_are_numbers_of_what_the_option_says_or_have_their_u
     archive = ("spark", "archive", "--topic", "t", "--out", "x", "--trigger", "5m", "--target-file-mb")
     assert (typed(*archive, "1GiB").target_file_mb, typed(*archive, "64").target_file_mb) == (1024, 64)
     assert typed(*archive, "64").trigger == 300
-    with pytest.raises(SystemExit):
+    with pytest.raises(click.BadParameter, match=r"must be a whole number of MiB, not '1\.5MB'"):
         typed(*archive, "1.5MB")
 
 
@@ -772,7 +792,7 @@ def test_the_server_is_the_one_that_is_configured_beside_it(monkeypatch: pytest.
     def server(listen: str, *arguments: str) -> str:
         monkeypatch.delenv("SEGLOG_SERVER", raising=False)
         monkeypatch.setenv("SEGLOG_LISTEN", listen)
-        return options_from(make_parser().parse_args([*arguments, "ping"])).server
+        return parse([*arguments, "ping"]).server
 
     assert server("0.0.0.0:9999") == server("[::]:9999") == "localhost:9999"
     assert server("10.0.0.5:9999") == "10.0.0.5:9999"
@@ -815,7 +835,7 @@ def test_an_interrupt_is_exit_code_130_and_says_what_was_not_acknowledged(
 
     monkeypatch.setattr("seglog.cli.json_lines.JsonLines.parse", interrupted)
     code, _, error = run("produce", "t", "--format", "json", stdin=b"1\n")
-    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read and handed over until then\n")
+    assert (code, error) == (130, "seglog: interrupted\nseglog: 0 records read, 0 acknowledged\n")
 
 
 @pytest.mark.parametrize("module", ["seglog.cli.arguments", "seglog_protocol.errors", "seglog.cli.topics", "msgpack"])
@@ -845,7 +865,11 @@ def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: st
             check=False,
         )
         assert done.returncode == code
-        assert (done.stderr if code else done.stdout).startswith(f"usage: {name} [")
+        if code == 0:
+            assert done.stdout.lower().startswith(f"usage: {name} [")
+        else:
+            assert "--frobnicate" in done.stderr
+            assert f"{name}: " in done.stderr
 
 
 def test_the_version_is_shown(run: Run) -> None:

@@ -96,7 +96,7 @@ SEGMENT  NEXT  BYTES   STATE    LEAVES THE LOG      LEAVES THE DISK
     cleaner  would drop 3 records, 500 bytes
      32    48  16,384  closed   after 20,000 bytes  -
     records  2023-11-14T22:12:20.000Z
-    rolled   for a reason that is not remembered
+    rolled   for a reason that was not recorded
     why      retention.ms = -1 lets it grow as old as it will
     leaves   by the check after 20,000 more bytes
     warning  its largest timestamp, 9, lies in the future: it ages from its

@@ -93,10 +93,7 @@ def command(
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        try:
-            code = main(["spark", *arguments])
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
+        code = main(["spark", *arguments])
         return code, *capsys.readouterr()
 
     return run

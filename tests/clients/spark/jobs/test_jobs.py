@@ -234,7 +234,7 @@ def test_where_there_is_nothing_to_write_no_topic_is_made(
     replay = ("replay", "--topic", topic, "--to-topic", target, "--job-id", f"{topic}-j")
     for start, until in (("2020-01-01", "2019-01-01"), ("30", "20"), ("latest", "earliest"), ("-1h", "-2h")):
         code, _, said = command(*replay, f"--from={start}", f"--until={until}")
-        assert (code, f"--from {start} lies behind --until {until}" in said) == (2, True)
+        assert (code, f"--from {start} is after --until {until}" in said) == (2, True)
     for moments in (("--from", "latest"), ("--until", "earliest"), ("--from", "5", "--until", "5")):
         found = job(*replay, *moments)
         assert (found["records"], found["is_repeated"]) == (0, False)
@@ -408,19 +408,19 @@ def test_what_cannot_be_is_said_in_a_sentence(command: Command, client: Client, 
     file.write_text("a letter")
     for arguments, code, sentence in (
         (("archive", "--topic", f"{topic}s", "--out", f"{here}/a"), 4, f"did you mean {topic}"),
-        (("archive", "--topic", topic, "--out", here), 1, "is no archive of seglog"),
+        (("archive", "--topic", topic, "--out", here), 1, "is not an archive of seglog"),
         (("archive", "--topic", topic, "--out", str(file)), 1, "is a file; an archive is a folder"),
         (("archive", "--topic", topic, "--out", "s3://there"), 2, "write a folder"),
         (("archive", "--topic", topic, "--out", f"{here}/a", "--trigger", "5"), 2, "--trigger is how often --follow"),
         (("replay", "--in", f"{here}/none", "--to-topic", "x"), 1, "holds no archive of seglog"),
         (("replay", "--topic", topic, "--to-topic", topic), 2, "is read and written"),
-        (("replay", "--topic", topic, "--to-topic", "x", "--from", "tomorow"), 2, "is no moment"),
+        (("replay", "--topic", topic, "--to-topic", "x", "--from", "tomorow"), 2, "is neither an offset nor a time"),
         (("replay", "--topic", topic, "--to-topic", "x", "--ack", "none", "--job-id", "x"), 2, "needs an ack"),
         (("compact", "--topic", topic, "--out", here, "--job-id", "x"), 2, "--job-id is for writing to a topic"),
         (("report", "--topic", topic, "--by", "hour,day"), 2, "names two periods"),
         (("report", "--topic", topic, "--format", "parquet"), 2, "needs --out FILE"),
         (("report", "--topic", topic, "--plot", "x.jpeg"), 2, "the name of a picture ends with"),
-        (("report", "--topic", topic, "--lag-of", here), 1, "is no archive (it has no _manifest.json)"),
+        (("report", "--topic", topic, "--lag-of", here), 1, "is not an archive (no _manifest.json)"),
     ):
         assert command(*arguments)[0] == code, arguments
         _, out, said = command(*arguments)

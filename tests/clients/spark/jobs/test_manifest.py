@@ -54,7 +54,7 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
         pass
     assert load(tmp_path) is None
     (tmp_path / "letter.txt").write_text("Dear")
-    with pytest.raises(InputError, match=r"is no archive of seglog: it holds other files"):
+    with pytest.raises(InputError, match=r"is not an archive of seglog: it holds other files"):
         load(tmp_path)
     with pytest.raises(InputError, match=r"letter\.txt is a file"):
         load(tmp_path / "letter.txt")
@@ -67,7 +67,7 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
         json.dumps(Manifest("t", "").to_json() | {"version": 2}),
     ):
         (tmp_path / MANIFEST).write_text(text)
-        with pytest.raises(InputError, match="is no manifest that this version can read"):
+        with pytest.raises(InputError, match="is not a manifest that this version can read"):
             load(tmp_path)
 
 

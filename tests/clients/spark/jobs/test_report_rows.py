@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.cli.common import aligned
+from seglog.cli.tables import aligned
 from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged, table, write_parquet
 
 HOUR = 3_600_000

@@ -1,0 +1,48 @@
+"""Tables for a terminal: rows in columns, and lines behind a label that are wrapped beside it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print what ``aligned`` gives."""
+    for line in aligned(titles, rows):
+        print(line)
+
+
+def aligned(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The lines of a table, titles first: columns as wide as they need to be, numbers to the right."""
+    texts = [list(titles), *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        cells = [
+            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def labelled(
+    lines: Iterable[tuple[str, str]], *, indent: int = 2, label_width: int = 9, width: int | None = None
+) -> Iterator[str]:
+    """Lines of a label and a text each; a text that is wider than ``width`` columns goes on below itself.
+
+    A word that is wider than that stays whole. ``width`` None: nothing is wrapped.
+    """
+    for label, text in lines:
+        head = " " * indent + f"{label.ljust(label_width)}{' ' if len(label) >= label_width else ''}"
+        yield from [head + text] if width is None else wrapped(text, width, head=head)
+
+
+def wrapped(text: str, width: int, *, head: str = "") -> list[str]:
+    """``text`` behind ``head``, on lines of at most ``width`` columns; those after the first are indented as it is."""
+    import textwrap  # noqa: PLC0415 - few tables have long texts
+
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * (len(head) or 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
