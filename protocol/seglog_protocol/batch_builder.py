@@ -1,4 +1,4 @@
-"""Whole batches, written: what a producer sends, and what compaction leaves of one.
+"""Encoding of whole batches: those a producer sends, and those that compaction rewrites.
 
 This is the reference for uncompressed batches: what it writes is, byte for byte, what Kafka's own classes write for the
 same records. Source: Kafka's MemoryRecordsBuilder and MemoryRecords.filterTo.
@@ -29,15 +29,15 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.records import Headers, Record, encode_record
 
 NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
-"""A record that has no offset yet: timestamp (epoch ms, -1 none), key, value, headers."""
+"""A record without an offset: timestamp (epoch ms, -1 none), key, value, headers."""
 
-_UNKNOWN: Final = 0  # stands in a header's place for what seal_batch computes
+_UNKNOWN: Final = 0  # placeholder for the header fields that seal_batch computes
 
 
 class BatchBuilder:
-    """One batch under construction, its exact uncompressed size known after every record.
+    """One batch under construction; its exact uncompressed ``size`` is known after every record.
 
-    Records are encoded as they come; the first one's timestamp becomes the batch's base. Not thread-safe.
+    Records are encoded when they are added. The first one's timestamp becomes the batch's base. Not thread-safe.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class BatchBuilder:
     ) -> bool:
         """Add a record unless the batch would grow beyond ``size_max`` bytes; False if it was not added.
 
-        An empty batch takes any record, so a record too large for every batch is seen in ``size``, not in a loop.
+        An empty batch takes any record, so the caller recognises a record too large for every batch by ``size`` and
+        does not loop.
         """
         records = self._records
         base_timestamp = self._base_timestamp
@@ -88,7 +89,7 @@ class BatchBuilder:
         size = self.size + len(record)
         if size > size_max and records:
             return False
-        self._base_timestamp = base_timestamp  # first: an interrupt behind the next line must leave a batch that builds
+        self._base_timestamp = base_timestamp  # first: an interrupt after the next line must leave a batch that builds
         records.append(record)
         self.size = size
         if timestamp > self.max_timestamp:  # noqa: PLR1730 - max() would take a tenth of the time of a record
@@ -100,8 +101,8 @@ class BatchBuilder:
     ) -> bytes:
         """The batch. The builder stays as it is, so the same records can be built again, with another codec.
 
-        ``log_append_time`` (epoch ms) becomes the timestamp of all records. Raises ValueError if there is no record:
-        nobody sends an empty batch, and compaction's empty ones come from ``compacted_batch``.
+        ``log_append_time`` (epoch ms) becomes the timestamp of all records. Raises ValueError without a record:
+        producers never send an empty batch, and compaction's empty ones come from ``compacted_batch``.
         """
         if self._base_timestamp is None:
             raise ValueError("a batch needs a record")
@@ -140,7 +141,7 @@ def encode_batch(
     control: bool = False,
     log_append_time: int | None = None,
 ) -> bytes:
-    """A batch of ``records`` at consecutive offsets from ``base_offset``; see BatchBuilder for what the rest means."""
+    """A batch of ``records`` at consecutive offsets from ``base_offset``; the other arguments are BatchBuilder's."""
     builder = BatchBuilder(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
@@ -158,12 +159,12 @@ def encode_batch(
 def compacted_batch(
     original: BatchHeader, kept: Sequence[Record], *, delete_horizon: int | None = None, level: int | None = None
 ) -> bytes:
-    """What remains of a batch when compaction keeps only ``kept`` of its records (as read from it, in their order).
+    """The batch that remains when compaction keeps only ``kept`` of its records (as read from it, in their order).
 
-    Base offset, last offset, epochs, producer fields, codec and kind stay those of ``original``: its range of offsets
-    and sequences is history that a later reader must still find. ``delete_horizon`` (epoch ms) is a new one; one that
-    the batch already has is inherited. With nothing kept the result is a bare header: no codec, no base timestamp, no
-    horizon. Raises ValueError if the records are not records of that batch.
+    Base offset, last offset, epochs, producer fields, codec and flags stay those of ``original``: later readers still
+    need its range of offsets and sequences. ``delete_horizon`` (epoch ms) is used unless the batch already has one.
+    With nothing kept the result is a bare header: no codec, no base timestamp, no horizon. Raises ValueError if the
+    records are not records of that batch.
     """
     attributes = original.attributes & ~(DELETE_HORIZON_BIT | CODEC_MASK)
     if not kept:
@@ -194,7 +195,7 @@ def compacted_batch(
 
 
 def _timestamp_delta(timestamp: int, base_timestamp: int) -> int:
-    """Raises ValueError where the delta does not fit its field: a caller's timestamp that nobody checked."""
+    """Raises ValueError where the delta does not fit its field, which an unchecked timestamp can cause."""
     delta = timestamp - base_timestamp
     if not INT64_MIN <= delta <= INT64_MAX:
         raise ValueError(f"timestamps {base_timestamp} and {timestamp} are too far apart for one batch")

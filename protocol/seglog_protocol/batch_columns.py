@@ -1,8 +1,8 @@
-"""Headers of many batches at once, as numpy arrays: ``record_batch`` for those who read a million of them.
+"""Headers of many batches at once, as numpy arrays: the vectorised form of ``record_batch``.
 
-A header is parsed in a microsecond, which is a tenth of a second for each 100,000 batches and the larger part of all
-work where batches are small, as compaction leaves them. Here only the walk from one batch to the next is a Python loop
-(a tenth of a microsecond each); everything else is done for all headers together.
+Parsing one header takes a microsecond: a tenth of a second for 100,000 batches, and most of the work where batches are
+small, as after compaction. Here only the walk from one batch to the next is a Python loop (a tenth of a microsecond
+each); everything else is done for all headers together.
 """
 
 from collections.abc import Sequence
@@ -56,9 +56,9 @@ _FIELDS: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """Batches that lie one behind the other in ``data``; every array has one int64 for each of them.
+    """Contiguous batches in ``data``; every array has one int64 for each of them.
 
-    ``position`` and ``end`` are bytes of ``data``, the rest are the header's fields under their names there.
+    ``position`` and ``end`` are byte positions in ``data``; the rest are header fields, under the names of BatchHeader.
     """
 
     data: Buffer
@@ -77,11 +77,11 @@ class BatchColumns:
     crc: Int64s
 
     def __len__(self) -> int:
-        """Batches."""
+        """Number of batches."""
         return len(self.position)
 
     def header(self, number: int) -> BatchHeader:
-        """The header of batch ``number``, counted from 0, as everybody else sees it."""
+        """The header of batch ``number``, counted from 0."""
         return parse_header(self.data, int(self.position[number]))
 
     def batch(self, number: int) -> memoryview:
@@ -95,9 +95,9 @@ class BatchColumns:
 
 
 def read_batches(data: Buffer, position: int = 0) -> BatchColumns:
-    """The whole batches of ``data`` from ``position`` on, as far as their lengths lead; nothing else is checked.
+    """The whole batches of ``data`` from ``position`` on, found by their lengths; nothing else is checked.
 
-    It ends before the first batch that is not all there, or too short to be one: ``end[-1]`` says where.
+    Stops before the first batch that is incomplete or shorter than a header; ``end[-1]`` is that position.
     """
     positions: list[int] = []
     size, length_of = len(data), _LENGTH.unpack_from
@@ -135,9 +135,9 @@ def read_batches(data: Buffer, position: int = 0) -> BatchColumns:
 
 
 def plausible(batches: BatchColumns) -> Bools:
-    """Of each batch whether ``record_batch.why_implausible`` has nothing to say against its header."""
+    """For each batch whether ``record_batch.why_implausible`` would return None for its header."""
     delta, count, base = batches.last_offset_delta, batches.record_count, batches.base_offset
-    # The length was looked at by ``read_batches``.
+    # ``read_batches`` has checked the length.
     verdict: Bools = (
         (batches.magic == MAGIC)
         & (base >= 0)
@@ -150,7 +150,7 @@ def plausible(batches: BatchColumns) -> Bools:
 
 
 def intact(batches: BatchColumns) -> Bools:
-    """Of each batch whether it matches its checksum."""
+    """For each batch whether it matches its checksum."""
     ranges = zip((batches.position + ATTRIBUTES_POSITION).tolist(), batches.end.tolist(), strict=True)
     found = np.array(crc32c_of_ranges(batches.data, ranges), np.int64)
     verdict: Bools = found == batches.crc
@@ -167,9 +167,9 @@ def seal_batches(
     max_timestamp: Int64s,
     record_count: Int64s,
 ) -> list[bytes]:
-    """Some of ``batches`` with other records, encoded and compressed, and with these fields of their headers.
+    """Batches ``numbers`` rewritten with new ``bodies`` (encoded, compressed records) and these header fields.
 
-    ``record_batch.seal_batch`` for many: lengths and checksums are computed, everything else stays.
+    ``record_batch.seal_batch`` for many: lengths and checksums are computed, other fields stay.
     """
     fields = _headers(batches.data, batches.position[numbers])
     fields["batch_length"] = BATCH_LENGTH_MIN + np.fromiter(map(len, bodies), np.int64, len(bodies))
@@ -186,7 +186,7 @@ def seal_batches(
 
 
 def _headers(data: Buffer, positions: Int64s) -> npt.NDArray[np.void]:
-    """The headers at these positions, copied; their fields under their names."""
+    """Copies of the headers at these positions, as a structured array."""
     if not len(positions):
         return np.empty(0, _FIELDS)
     octets = np.frombuffer(data, np.uint8).take(positions[:, None] + np.arange(HEADER_SIZE))

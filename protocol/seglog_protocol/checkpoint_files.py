@@ -4,9 +4,8 @@
     line 2   number of entries
     line 3+  one entry a line; fields separated by one space when writing, by any white space when reading
 
-Reader and writer stand here, over plain bytes, for whoever looks into a log directory. The broker treats a malformed
-file as empty and reports it: every checkpoint is a cache of what the logs themselves can tell, at the price of reading
-more.
+Reader and writer work on plain bytes, for the broker and for tools that inspect a log directory. The broker treats a
+malformed file as empty and reports it: a checkpoint only caches what can be recomputed by reading the logs.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -27,7 +26,7 @@ TopicPartition = tuple[str, int]
 
 
 class MalformedCheckpointError(ValueError):
-    """A checkpoint file that does not follow its grammar; the message names line and reason."""
+    """A checkpoint file that violates its grammar; the message names line and reason."""
 
 
 def encode_checkpoint(entries: Iterable[tuple[object, ...]]) -> bytes:
@@ -40,7 +39,7 @@ def _encode_lines(lines: list[str]) -> bytes:
 
 
 def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
-    """The entries, each of exactly ``fields`` texts; no entries for an empty file or one with only a version line.
+    """The entries, each of exactly ``fields`` strings; empty for an empty file or one with only a version line.
 
     Raises MalformedCheckpointError.
     """
@@ -66,7 +65,7 @@ def decode_checkpoint(content: bytes, fields: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """An offset checkpoint, in the order of its partitions."""
+    """An offset checkpoint, sorted by partition."""
     steps = encoding_offsets(offsets)
     while True:
         try:
@@ -77,7 +76,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def encoding_offsets(offsets: Mapping[TopicPartition, int]) -> Generator[None, None, bytes]:
-    """As ``encode_offsets``, in steps of a thousand partitions each, for a loop that has others to serve."""
+    """``encode_offsets`` in steps of a thousand partitions, so that an event loop can serve others between them."""
     entries = sorted(offsets.items())
     lines: list[str] = []
     for start in range(0, len(entries), _OFFSETS_A_STEP):
@@ -96,5 +95,5 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
         raise MalformedCheckpointError(str(error)) from error
     for (topic, partition), offset in found.items():
         if partition < 0 or not 0 <= offset <= OFFSET_MAX:
-            raise MalformedCheckpointError(f"{topic} {partition} {offset} is no offset of a partition")
+            raise MalformedCheckpointError(f"{topic} {partition} {offset} is not a valid partition and offset")
     return found

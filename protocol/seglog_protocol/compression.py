@@ -1,4 +1,4 @@
-"""The five codecs of Kafka's record batches: exact stream formats, and decompression that is bounded.
+"""The five codecs of Kafka's record batches: exact stream formats, and bounded decompression.
 
     0 none    the records as they are
     1 gzip    RFC 1952
@@ -7,15 +7,15 @@
     3 lz4     one LZ4 frame of independent 64 KiB blocks, without content size and content checksum
     4 zstd    zstd frames, level 3 by default
 
-A few kilobytes can open to gigabytes, so nothing here opens a stream in one call: output comes in pieces and stops at
-the caller's limit, and where a format announces sizes they are added up before anything is opened. At worst a call
-holds its limit twice (the pieces and the result) and a zstd window.
+A few kilobytes can decompress to gigabytes, so no stream is decompressed in one call: output comes in pieces and stops
+at the caller's limit, and where a format announces sizes they are added up first. At worst a call holds its limit twice
+(the pieces and the result) and a zstd window.
 
-What a reader accepts beyond what our writer makes is what Kafka's reader accepts: several gzip members, several zstd
-frames and skippable ones, repeated xerial headers, and a bare raw snappy block, which librdkafka writes. Bytes after
-the end of a stream, which Kafka ignores behind gzip and lz4, are an error here.
+The reader accepts what Kafka's reader accepts: several gzip members, several zstd frames and skippable ones, repeated
+xerial headers, and a bare raw snappy block, which librdkafka writes. Bytes after the end of a stream, which Kafka
+ignores after gzip and lz4, are an error here.
 
-Each codec's library is imported at its first use: a program that never meets zstd never loads it.
+Each codec's library is imported at its first use.
 """
 
 import zlib
@@ -46,10 +46,10 @@ LEVELS: Final[Mapping[Codec, range]] = MappingProxyType(
         Codec.ZSTD: range(-131072, 23),
     }
 )
-"""The levels of the codecs that have any; Kafka's ``compression.gzip.level`` leaves out 0, which stores."""
+"""Valid levels of each codec that has levels. Kafka's ``compression.gzip.level`` excludes 0 (no compression)."""
 
 DECOMPRESSED_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The most bytes that one batch may open to, unless configured otherwise (architecture: bounded decompression)."""
+"""Default limit for the decompressed size of one batch."""
 
 _FIRST_PIECE: Final = 64 * 1024
 _LAST_PIECE: Final = 8 * 1024 * 1024
@@ -57,9 +57,9 @@ _INT32: Final = Struct(">i")
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """``data`` as one stream of ``codec``; ``level`` None is the codec's default.
+    """``data`` compressed as one stream of ``codec``; ``level`` None is the codec's default.
 
-    Raises ValueError for a level that the codec does not have.
+    Raises ValueError for a level outside ``LEVELS``.
     """
     if level is not None and level not in LEVELS.get(codec, ()):
         raise ValueError(f"{codec.name.lower()} has no level {level}")
@@ -67,26 +67,26 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> bytes:
-    """What a whole stream of ``codec`` holds, at most ``limit`` bytes.
+    """The decompressed content of a whole stream of ``codec``, at most ``limit`` bytes.
 
-    Raises DecompressionError for bytes that are no such stream, are cut short or go on behind it, and
-    DecompressedTooLargeError for more than ``limit`` bytes, found without making them.
+    Raises DecompressionError for an invalid or truncated stream or trailing bytes, and DecompressedTooLargeError for
+    more than ``limit`` bytes, detected without producing them all.
     """
     return _DECOMPRESSORS[codec](data, limit)
 
 
 def _invalid(codec: Codec, what: str) -> DecompressionError:
-    return DecompressionError(f"This is no valid {codec.name.lower()} stream: {what}.")
+    return DecompressionError(f"This is not a valid {codec.name.lower()} stream: {what}.")
 
 
 def _too_large(limit: int) -> DecompressedTooLargeError:
-    return DecompressedTooLargeError(f"The compressed records open to more than {limit} bytes.", limit=limit)
+    return DecompressedTooLargeError(f"The compressed records decompress to more than {limit} bytes.", limit=limit)
 
 
 class _Output:
-    """Pieces of output on their way to one bytes object, never more than one byte over the limit.
+    """Collects pieces of output, at most one byte over the limit.
 
-    The last byte is there to see that a stream goes on beyond its limit.
+    That byte shows that a stream exceeds its limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -95,7 +95,7 @@ class _Output:
         self.size = 0
 
     def piece_max(self, input_size: int) -> int:
-        """Bytes to ask for next: growing with what came, so that small batches stay cheap and large ones fast."""
+        """Bytes to ask for next: grows with the output, so that small batches stay cheap and large ones fast."""
         guess = min(max(_FIRST_PIECE, 4 * input_size, self.size), _LAST_PIECE)
         return min(guess, self.limit + 1 - self.size)
 
@@ -108,7 +108,7 @@ class _Output:
             self.pieces.append(piece)
 
     def join(self) -> bytes:
-        """All of it."""
+        """The whole output."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
@@ -146,7 +146,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
 
 
 def _gunzip_member(view: memoryview, position: int, output: _Output) -> int:
-    """Open the member at ``position`` into ``output`` and return the position after it."""
+    """Decompress the member at ``position`` into ``output`` and return the position after it."""
     member = zlib.decompressobj(_GZIP_WBITS)
     size = len(view)
     try:
@@ -193,7 +193,7 @@ def _unsnap(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     try:
         blocks = list(_xerial_blocks(view)) if view[: len(_XERIAL_MAGIC)].tobytes() == _XERIAL_MAGIC else [view]
-        # A raw block announces its size and the library makes room for it: add up before opening.
+        # A raw block announces its size and the library allocates it: add up before decompressing.
         if sum(snappy.decompress_raw_len(block) for block in blocks) > limit:
             raise _too_large(limit)
         return b"".join([snappy.decompress_raw(block) for block in blocks])
@@ -202,7 +202,7 @@ def _unsnap(data: Buffer, limit: int) -> bytes:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of a xerial stream; a header may come again where a stream was appended to another."""
+    """The raw blocks of a xerial stream; the header repeats where streams were concatenated."""
     position, size = 0, len(view)
     while position < size:
         if view[position : position + len(_XERIAL_MAGIC)].tobytes() == _XERIAL_MAGIC:
@@ -271,7 +271,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
 
 
 def _check_lz4_header(data: Buffer) -> None:
-    """Refuse what Kafka's reader cannot read, so that we accept no batch that a Kafka client would choke on."""
+    """Refuse frames that Kafka's reader cannot read, so that every accepted batch can be read by Kafka clients."""
     if bytes(data[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC or len(data) <= len(_LZ4_MAGIC):
         raise _invalid(Codec.LZ4, "it does not begin with an LZ4 frame")
     flags = data[len(_LZ4_MAGIC)]

@@ -1,31 +1,31 @@
-"""The one error table: wire code <-> exception, whose fault it is, and whether trying again can help.
+"""The one error table: wire code <-> exception, who caused it, and whether a retry can help.
 
 Every error answers three questions. *Whose fault*: the branch of the tree. *Where*: facts, kept as attributes and sent
-along on the wire. *What now*: the message, one sentence for a person, and ``retriable`` for a program.
+on the wire. *What now*: the message, one sentence for a person, and ``retriable`` for a program.
 
     SeglogError
-    |- ProtocolError   bytes that are no message: LocalProtocolError (we made them), RemoteProtocolError (they came in)
-    |- RequestError    the request cannot be served as asked: the asker's fault
-    |- StorageError    the broker's own disk or files are in the way: the broker's fault
+    |- ProtocolError   invalid bytes: LocalProtocolError (about to be sent), RemoteProtocolError (received)
+    |- RequestError    the request cannot be served as asked: the client's fault
+    |- StorageError    disk or file errors on the broker: the broker's fault
     `- ClientError     never on the wire: raised by the client about its own connection and calls
 
 Wire codes are Kafka's names where Kafka has the same error; ``kafka_code`` is Kafka's number for it, for the Kafka-wire
-listener, and -1 (UNKNOWN_SERVER_ERROR) where Kafka has no such thing. Bugs stay ``assert``, ``TypeError`` and
-``ValueError``, and crash.
+listener, and -1 (UNKNOWN_SERVER_ERROR) where Kafka has none. Bugs stay ``assert``, ``TypeError`` and ``ValueError``,
+and crash.
 """
 
 import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-Fact = Any  # what msgpack can carry: int, str, bool, None, bytes, and lists and maps of them
+Fact = Any  # a value that msgpack can encode: int, str, bool, None, bytes, and lists and maps of them
 
 
 class SeglogError(Exception):
-    """Anything seglog raises on purpose.
+    """Base class of every error that seglog raises on purpose.
 
-    ``facts`` are given as keywords and readable as attributes; each class declares the ones it promises, with a
-    default, so that a peer of another version that leaves one out does not turn an error into an AttributeError.
+    ``facts`` are given as keywords and readable as attributes. Each class declares its facts with defaults, so that a
+    fact left out by a peer of another version does not become an AttributeError.
     """
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
@@ -45,7 +45,7 @@ class SeglogError(Exception):
 
 
 def promised_facts(cls: type[SeglogError]) -> frozenset[str]:
-    """The facts a class declares; others, of a newer peer, stay in ``facts`` and touch nothing else."""
+    """The facts that a class declares; others, from a newer peer, are kept in ``facts`` only."""
     found = _promised_of.get(cls)
     if found is None:
         bases = (base for base in cls.__mro__ if issubclass(base, SeglogError) and base is not SeglogError)
@@ -53,7 +53,7 @@ def promised_facts(cls: type[SeglogError]) -> frozenset[str]:
     return found
 
 
-_promised_of: dict[Any, frozenset[str]] = {}  # kept: one request may meet thousands of errors
+_promised_of: dict[Any, frozenset[str]] = {}  # a cache: one request may have thousands of errors
 
 
 def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact], retriable: bool) -> SeglogError:
@@ -66,22 +66,22 @@ def _rebuild(cls: type[SeglogError], message: str, facts: dict[str, Fact], retri
 
 
 class ProtocolError(SeglogError):
-    """Bytes that do not form what the protocol allows."""
+    """Bytes that the protocol does not allow."""
 
     code = "INVALID_REQUEST"
     kafka_code = 42
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to send something the protocol does not allow."""
+    """A message about to be sent that the protocol does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something the protocol does not allow; the connection cannot go on."""
+    """The peer sent bytes that the protocol does not allow; the connection is unusable."""
 
 
 class FrameTooLargeError(RemoteProtocolError):
-    """A frame announces more bytes than the limit; nothing of it has been read."""
+    """A frame announces more bytes than the limit; its content has not been read."""
 
     code = "FRAME_TOO_LARGE"
     size: int = -1
@@ -105,7 +105,7 @@ class InvalidRequestError(RequestError):
 
 
 class UnsupportedApiError(RequestError):
-    """No such api."""
+    """The broker has no such api."""
 
     code = "UNSUPPORTED_API"
     kafka_code = 35
@@ -113,7 +113,7 @@ class UnsupportedApiError(RequestError):
 
 
 class UnsupportedVersionError(RequestError):
-    """The api exists, but not in that version."""
+    """The broker has the api, but not in that version."""
 
     code = "UNSUPPORTED_VERSION"
     kafka_code = 35
@@ -123,7 +123,7 @@ class UnsupportedVersionError(RequestError):
 
 
 class UnknownTopicError(RequestError):
-    """No topic of that name; ``nearest`` is the most similar one there is, or empty."""
+    """The topic does not exist; ``nearest`` is the most similar existing name, or empty."""
 
     code = "UNKNOWN_TOPIC"
     kafka_code = 3
@@ -132,7 +132,7 @@ class UnknownTopicError(RequestError):
 
 
 class UnknownPartitionError(RequestError):
-    """The topic exists but has no such partition; it has ``partitions``, numbered from 0."""
+    """The topic has no such partition; it has ``partitions`` of them, numbered from 0."""
 
     code = "UNKNOWN_PARTITION"
     kafka_code = 3
@@ -142,9 +142,9 @@ class UnknownPartitionError(RequestError):
 
 
 class InconsistentTopicIdError(RequestError):
-    """The topic was deleted and made again: positions belong to the former one, and this one has id ``topic_id``.
+    """The topic was deleted and recreated: offsets belong to the old one, and the new one has id ``topic_id``.
 
-    Trying again cannot help; a new consumer begins anew.
+    A retry cannot help; create a new producer or consumer.
     """
 
     code = "INCONSISTENT_TOPIC_ID"
@@ -155,7 +155,7 @@ class InconsistentTopicIdError(RequestError):
 
 
 class InvalidTopicError(RequestError):
-    """Not a possible topic name."""
+    """The topic name is not valid."""
 
     code = "INVALID_TOPIC_EXCEPTION"
     kafka_code = 17
@@ -163,7 +163,7 @@ class InvalidTopicError(RequestError):
 
 
 class TopicExistsError(RequestError):
-    """A topic of that name exists already."""
+    """The topic already exists."""
 
     code = "TOPIC_ALREADY_EXISTS"
     kafka_code = 36
@@ -171,7 +171,7 @@ class TopicExistsError(RequestError):
 
 
 class InvalidPartitionsError(RequestError):
-    """Not a possible number of partitions."""
+    """The number of partitions is not valid."""
 
     code = "INVALID_PARTITIONS"
     kafka_code = 37
@@ -186,17 +186,17 @@ class InvalidConfigError(RequestError):
 
 
 class PolicyViolationError(RequestError):
-    """The topic's own rules forbid it."""
+    """The topic's configuration forbids the operation."""
 
     code = "POLICY_VIOLATION"
     kafka_code = 44
 
 
 class OffsetOutOfRangeError(RequestError):
-    """The offset lies outside [earliest, latest]; ``latest`` is the end, where the next record will go.
+    """The offset is outside [earliest, latest]; ``latest`` is the end of the log, the offset of the next append.
 
-    ``reason`` says why: "expired", "truncated" or, where their files were lost, "missing" for records that were there
-    once, else "beyond_end".
+    ``reason`` is "expired", "truncated" or "missing" (files were lost) for records that existed once, else
+    "beyond_end".
     """
 
     code = "OFFSET_OUT_OF_RANGE"
@@ -210,7 +210,7 @@ class OffsetOutOfRangeError(RequestError):
 
 
 class InvalidRecordError(RequestError):
-    """A record batch that cannot be appended as it is; ``record`` is the index of the bad record, -1 for the header."""
+    """A record batch that cannot be appended; ``record`` is the index of the bad record, -1 for the header."""
 
     code = "INVALID_RECORD"
     kafka_code = 87
@@ -218,7 +218,7 @@ class InvalidRecordError(RequestError):
 
 
 class InvalidTimestampError(RequestError):
-    """A timestamp outside what the topic allows; ``record`` is the index of the bad record, -1 for the header."""
+    """A timestamp outside the topic's range; ``record`` is the index of the bad record, -1 for the header."""
 
     code = "INVALID_TIMESTAMP"
     kafka_code = 32
@@ -233,7 +233,7 @@ class UnsupportedMagicError(InvalidRecordError):
 
 
 class CorruptBatchError(RequestError):
-    """The bytes of a sent batch do not match their checksum or their own lengths. Sending it again may help."""
+    """The bytes of a sent batch do not match their checksum or their lengths. Sending it again may help."""
 
     code = "CORRUPT_MESSAGE"
     kafka_code = 2
@@ -259,9 +259,9 @@ class RecordListTooLargeError(RequestError):
 
 
 class OutOfOrderSequenceError(RequestError):
-    """An idempotent producer's batch is not the next one of its producer, and no repetition of a recent one either.
+    """An idempotent producer's batch is neither its next one nor a duplicate of a recent one.
 
-    It begins at ``sequence`` where ``expected`` would follow. Sending it again cannot help.
+    It begins at ``sequence``, not at ``expected``. Sending it again cannot help.
     """
 
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
@@ -272,7 +272,7 @@ class OutOfOrderSequenceError(RequestError):
 
 
 class InvalidProducerEpochError(RequestError):
-    """A newer instance of the producer has taken over: its epoch is ``current_epoch``, the batch has an older one."""
+    """A newer instance of the producer exists, with epoch ``current_epoch``; the batch has an older epoch."""
 
     code = "INVALID_PRODUCER_EPOCH"
     kafka_code = 47
@@ -282,7 +282,7 @@ class InvalidProducerEpochError(RequestError):
 
 
 class InvalidTransactionStateError(RequestError):
-    """A batch without transaction from a producer whose transaction is open since ``first_offset``."""
+    """A non-transactional batch from a producer that has an open transaction since ``first_offset``."""
 
     code = "INVALID_TXN_STATE"
     kafka_code = 48
@@ -291,7 +291,7 @@ class InvalidTransactionStateError(RequestError):
 
 
 class RequestCancelledError(RequestError):
-    """The asker cancelled this request."""
+    """The client cancelled this request."""
 
     code = "REQUEST_CANCELLED"
 
@@ -308,16 +308,16 @@ class BrokerStoppingError(RequestError):
 
 
 class StorageError(SeglogError):
-    """The broker's own files or disk are in the way."""
+    """A disk or file error on the broker."""
 
     code = "KAFKA_STORAGE_ERROR"
     kafka_code = 56
 
 
 class DiskFullError(StorageError):
-    """The disk has less than ``hard`` bytes left, or none: nothing is written until ``soft`` are ``free`` again.
+    """The disk has less than ``hard`` bytes ``free``, or none: nothing is written until ``soft`` bytes are free.
 
-    Reading, deleting and expiring go on, so trying again later can help.
+    Reading, deletion and retention continue, so a retry later can help.
     """
 
     code = "DISK_FULL"
@@ -328,7 +328,7 @@ class DiskFullError(StorageError):
 
 
 class PartitionRecoveringError(StorageError):
-    """The partition is being read after a stop that was not clean, and is served when that is done: try again.
+    """The partition is being recovered after an unclean shutdown; retry until it is served again.
 
     ``read_bytes`` of ``bytes`` have been read so far.
     """
@@ -343,17 +343,17 @@ class PartitionRecoveringError(StorageError):
 
 
 class OutOfResourcesError(StorageError):
-    """The broker has no file descriptor or no memory left for this at the moment; trying again later can help."""
+    """The broker is out of file descriptors or memory; a retry later can help."""
 
     code = "OUT_OF_RESOURCES"
     retriable = True
 
 
 class CorruptRecordError(StorageError):
-    """Stored or received bytes do not hold what their format promises.
+    """Stored or received bytes violate their format.
 
-    ``path`` and ``position`` (bytes) say where; [``start_offset``, ``next_offset``) is the range that cannot be read,
-    as far as it is known (-1 unknown); reading may go on at ``next_offset``.
+    ``path`` and ``position`` (bytes) say where. [``start_offset``, ``next_offset``) is the unreadable range, as far as
+    it is known (-1 unknown); reading may continue at ``next_offset``.
     """
 
     code = "CORRUPT_RECORD"
@@ -367,18 +367,18 @@ class CorruptRecordError(StorageError):
 
 
 class DecompressionError(CorruptRecordError):
-    """A compressed block is no valid stream of its codec."""
+    """A compressed block is not a valid stream of its codec."""
 
 
 class DecompressedTooLargeError(CorruptRecordError):
-    """A compressed block opens to more than ``decompressed_batch_bytes_max`` bytes."""
+    """A compressed block decompresses to more than ``decompressed_batch_bytes_max`` bytes."""
 
     code = "DECOMPRESSED_TOO_LARGE"
     limit: int = -1
 
 
 class PartitionReadOnlyError(StorageError):
-    """An earlier write or fsync failed; nothing more is appended to this partition until an operator has looked."""
+    """An earlier write or fsync failed; the partition takes no appends until an operator has intervened."""
 
     code = "PARTITION_READ_ONLY"
     topic: str = ""
@@ -387,7 +387,7 @@ class PartitionReadOnlyError(StorageError):
 
 
 class PartitionOfflineError(StorageError):
-    """The partition's directory could not be opened; other partitions are served."""
+    """The partition's directory could not be opened; other partitions are not affected."""
 
     code = "PARTITION_OFFLINE"
     topic: str = ""
@@ -396,21 +396,21 @@ class PartitionOfflineError(StorageError):
 
 
 class LogDirectoryError(StorageError):
-    """The log directory cannot be used: locked, foreign, of a newer format, not writable."""
+    """The log directory cannot be used: it is locked, not seglog's, of a newer format, or not writable."""
 
     code = "LOG_DIRECTORY"
     path: str = ""
 
 
 class UnknownServerError(StorageError):
-    """The broker met a bug of its own; its log has the traceback."""
+    """An internal error of the broker; its log has the traceback."""
 
     code = "UNKNOWN_SERVER_ERROR"
     kafka_code = -1
 
 
 class UnknownCodeError(SeglogError):
-    """An error whose code this version does not know; it still says whether trying again can help."""
+    """An error with a code unknown to this version; ``retriable`` is as the broker sent it."""
 
     wire_code: str = ""
 
@@ -431,9 +431,9 @@ class NotReachableError(ClientError):
 
 
 class InconsistentClusterIdError(ClientError):
-    """At ``server`` is another broker than before, or its log directory was replaced.
+    """The broker at ``server`` is another one than before, or its log directory was replaced.
 
-    Offsets and sequences mean something else there: producers and consumers end with it, new ones begin anew.
+    Offsets and sequences are not valid there: producers and consumers fail; create new ones.
     """
 
     server: str = ""
@@ -442,14 +442,14 @@ class InconsistentClusterIdError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """The connection broke while a call was waiting; what it asked may or may not have happened."""
+    """The connection broke while a call was waiting; the request may or may not have been executed."""
 
     retriable = True
     server: str = ""
 
 
 class ClientClosedError(ClientError):
-    """The object was closed by its owner."""
+    """The client, producer or consumer was closed by its owner."""
 
 
 class ClientTimeoutError(ClientError, TimeoutError):
@@ -457,9 +457,9 @@ class ClientTimeoutError(ClientError, TimeoutError):
 
 
 class DeliveryFailed(ClientError):  # noqa: N818 - the name programs write
-    """Records that were not acknowledged, ``records`` in all.
+    """Records were not acknowledged, ``records`` in all.
 
-    ``failures`` lists (topic, partition, record count, cause) of the batches they were in: of very many the newest.
+    ``failures`` lists (topic, partition, record count, cause) of their batches; of very many only the newest.
     """
 
     failures: list[tuple[str, int, int, Exception]]
@@ -503,7 +503,7 @@ WIRE_ERRORS: Final[tuple[type[SeglogError], ...]] = (
     PartitionOfflineError,
     UnknownServerError,
 )
-"""Every error a broker may answer with. Where two share a code, the last one is what the code decodes to."""
+"""Every error a broker may answer with. A code shared by two decodes to the last one."""
 
 BY_CODE: Final[Mapping[str, type[SeglogError]]] = {error.code: error for error in WIRE_ERRORS}
 
@@ -517,11 +517,11 @@ def error_to_wire(error: SeglogError) -> dict[str, Fact]:
 
 
 def error_from_wire(wire: Mapping[str, Fact]) -> SeglogError:
-    """The exception for a reply's error map.
+    """The exception for a reply's error map; returned, not raised.
 
-    A code of a newer broker becomes UnknownCodeError with its own ``retriable``; a map without a code is a
-    RemoteProtocolError, returned, not raised. A promised fact of another type than its default is dropped: whoever
-    reads the attribute relies on it.
+    An unknown code, from a newer broker, becomes UnknownCodeError with the ``retriable`` that was sent; a map without a
+    code becomes RemoteProtocolError. A declared fact whose type differs from its default's is dropped, because callers
+    rely on the type of the attribute.
     """
     code, message = wire.get("code"), wire.get("message")
     if not isinstance(code, str) or not isinstance(message, str):

@@ -1,10 +1,10 @@
-"""Native frames: a length, a msgpack map, and raw bytes behind it.
+"""Native frames: a length, a msgpack map, and raw bytes after it.
 
     frame = length:u32be (bytes after this field)  header_length:u32be  header:msgpack map  payload:bytes
 
-``FrameReader`` owns no socket: it lends a buffer to receive into, takes note of how much came, and hands out whole
+``FrameReader`` owns no socket: it lends a buffer to receive into, is told how many bytes arrived, and returns whole
 frames. A frame larger than the limit is refused when its length has been read, before any of its bytes are kept.
-Reader and writer stand in this file; docs/PROTOCOL.md has the same in prose, with examples that tests decode.
+docs/PROTOCOL.md describes the format in prose, with examples that tests decode.
 """
 
 import contextlib
@@ -27,51 +27,51 @@ _LENGTH: Final = struct.Struct(">I")
 LENGTH_SIZE: Final = 4
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
-"""A header only names things; 1 MiB is 10,000 partitions with long topic names in one request."""
+"""Headers hold names and numbers only; 1 MiB is 10,000 partitions with long topic names in one request."""
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Kafka's ``socket.request.max.bytes``: what a peer accepts unless it says otherwise in ``hello``."""
+"""Kafka's ``socket.request.max.bytes``: the limit of a peer unless its ``hello`` names another."""
 
 CONTAINERS_MAX: Final = 50_000
-"""Lists and maps that the header of a request may hold. A header of single bytes, each an empty list, takes a third of
-a second to decode; 10,000 partitions are 10,000 maps, and the bytes of their offsets look like 20,000 more."""
+"""Lists and maps allowed in the header of a request. A header of single bytes, each an empty list, takes a third of a
+second to decode; 10,000 partitions are 10,000 maps, and the bytes of their offsets look like 20,000 more."""
 
 COLLECTION_PAUSED_BYTES: Final = 4096
-"""From which size on values are decoded without garbage collection meanwhile."""
+"""Values from this size on are decoded with garbage collection paused."""
 
 PACKER_BYTES: Final = 4096
-"""Where a packer begins; it grows with what it packs."""
+"""Initial buffer of a packer; it grows as needed."""
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""Lent for receiving when no large frame is under way: many small pipelined frames in one system call."""
+"""Receive buffer while no large frame is being received: many small pipelined frames in one system call."""
 
 
 GRANT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Asked for at a time by a large frame that asks for its memory."""
+"""Most memory that a large frame asks for at a time."""
 
 SPARE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 SPARE_BUFFERS_MAX: Final = 4
-"""Larger buffers, and more of them, are not kept for the next large frame."""
+"""Buffers beyond this size or number are not kept for reuse."""
 
 
 class Frame(NamedTuple):
-    """One whole frame. ``payload`` is a writable view into a buffer that belongs to this frame alone."""
+    """One whole frame. ``payload`` is a writable view into a buffer that only this frame uses."""
 
     header: dict[str, Any]
     payload: memoryview
 
 
 class BufferPool:
-    """Buffers of large frames, used again: to make a new one costs about as much as to receive into it.
+    """Reusable buffers of large frames: allocating one costs about as much as receiving into it.
 
-    For the readers of one thread. What is never given back is just garbage.
+    For the readers of one thread. Buffers that are never given back are garbage-collected.
     """
 
     def __init__(self) -> None:
         self._spare: list[Memory] = []  # the smallest first
 
     def take(self, size: int, size_max: int | None = None) -> Memory | None:
-        """A spare buffer of at least ``size`` bytes and at most ``size_max``, with anything in it; None without one."""
+        """A spare buffer of ``size`` to ``size_max`` bytes, contents arbitrary; None without one."""
         for number, buffer in enumerate(self._spare):
             if len(buffer) >= size:
                 return self._spare.pop(number) if size_max is None or len(buffer) <= size_max else None
@@ -79,15 +79,15 @@ class BufferPool:
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of buffers that are kept for the next frame."""
+        """Bytes of all spare buffers."""
         return sum(map(len, self._spare))
 
     def clear(self) -> None:
-        """Keep none of them."""
+        """Drop all spare buffers."""
         self._spare.clear()
 
     def give_back(self, frame: Frame) -> None:
-        """Nobody looks at ``frame`` any more; its buffer may be given to the next."""
+        """Return the buffer of ``frame`` to the pool; its payload must not be used any more."""
         buffer = frame.payload.obj
         if isinstance(buffer, (bytearray, mmap.mmap)) and RECEIVE_BYTES < len(buffer) <= SPARE_BUFFER_BYTES_MAX:
             self._spare.append(buffer)
@@ -96,12 +96,12 @@ class BufferPool:
 
 
 def encode_frame_prefix(header: dict[str, Any], payload_size: int) -> bytes:
-    """Length, header length and header of a frame whose payload of ``payload_size`` bytes the caller sends after it."""
+    """Length, header length and header of a frame; the caller sends the ``payload_size`` bytes of payload after it."""
     return encode_packed_prefix(encode_value(header), payload_size)
 
 
 def encode_packed_prefix(packed: bytes, payload_size: int) -> bytes:
-    """The same with a header that is packed already."""
+    """``encode_frame_prefix`` for a header that is already packed."""
     if len(packed) > HEADER_BYTES_MAX:
         raise LocalProtocolError(
             f"the header would be {len(packed)} bytes, the limit is {HEADER_BYTES_MAX}: name fewer partitions"
@@ -119,10 +119,10 @@ class FrameReader:
     """Bytes in, frames out; incremental and bounded.
 
     Either ``receive_data(bytes)``, or without a copy: ``n = socket.recv_into(reader.get_buffer())`` and then
-    ``reader.received(n)``. After each, take frames with ``next_frame`` until it returns None, which is "not yet".
+    ``reader.received(n)``. After each, call ``next_frame`` until it returns None, which is "not yet".
 
-    Any bytes whatever give frames or RemoteProtocolError; after an error the reader is not usable: what follows cannot
-    be told from garbage.
+    Any bytes give frames or RemoteProtocolError. After an error the reader is unusable, because the start of the next
+    frame is unknown.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class FrameReader:
     ) -> None:
         """``receive_buffer`` and ``pool`` may be shared by all readers of one thread.
 
-        Nothing stays in the buffer after ``received``; who passes a pool gives frames back when done with them.
+        The receive buffer is empty after ``received``. With a pool, the caller gives frames back when done with them.
 
-        With ``asks``, for who receives from anybody, a large frame has memory only as far as it is granted: when
-        ``wanted`` is not 0, ``grant`` (or ``grant_spare``) must be called before the next ``get_buffer``. And a header
-        with more lists and maps than CONTAINERS_MAX is refused.
+        ``asks`` is for servers with untrusted peers. A large frame then gets only the memory that is granted: when
+        ``wanted`` is not 0, ``grant`` (or ``grant_spare``) must be called before the next ``get_buffer``. Headers with
+        more than CONTAINERS_MAX lists and maps are refused.
         """
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
@@ -150,12 +150,12 @@ class FrameReader:
         self._pool = pool
         self._asks = asks
         self._announced = 0  # length of a large frame that has no buffer yet
-        self._large: memoryview | None = None  # of a frame larger than the receive buffer, received in place
+        self._large: memoryview | None = None  # buffer of a frame larger than the receive buffer, received in place
         self._large_size = 0
-        self._granted = 0  # bytes of it that may be received into
+        self._granted = 0  # bytes of that buffer that may be received into
 
     def get_buffer(self) -> memoryview:
-        """Where to receive into: never empty. Valid until the next call of any method."""
+        """The buffer to receive into, never empty. Valid until the next call of any method."""
         if self._is_filling_large():
             assert self._large is not None
             return self._large[self._large_size : self._granted]
@@ -169,7 +169,7 @@ class FrameReader:
             self._pending += memoryview(self._receive)[:size]
 
     def receive_data(self, data: Buffer) -> None:
-        """Take bytes that were received elsewhere."""
+        """Add bytes that the caller received into a buffer of its own."""
         if self._large is not None:
             part = memoryview(data)[: self._granted - self._large_size]
             self._large[self._large_size : self._large_size + len(part)] = part
@@ -182,13 +182,13 @@ class FrameReader:
 
     @property
     def is_idle(self) -> bool:
-        """True between frames: the peer may close here without having broken anything off."""
+        """Whether no frame is partly received, so that the peer may close the connection cleanly."""
         return self._large is None and len(self._pending) == self._consumed
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None when more bytes are needed.
 
-        Raises FrameTooLargeError when a frame announces more than the limit, RemoteProtocolError when it is no frame.
+        Raises FrameTooLargeError when a frame announces more than the limit, RemoteProtocolError for other bad bytes.
         """
         if self._large is not None:
             if self._large_size < len(self._large):
@@ -219,7 +219,7 @@ class FrameReader:
         if available < PREFIX.size:
             self._compact()
             return None
-        # Both lengths are judged before anything is allocated for them.
+        # Both lengths are checked before anything is allocated for them.
         self._check_header_length(_LENGTH.unpack_from(self._pending, start)[0], length)
         if length <= RECEIVE_BYTES:
             self._compact()
@@ -232,20 +232,20 @@ class FrameReader:
 
     @property
     def announced(self) -> int:
-        """Bytes of a large frame of which only the lengths are known; 0 when there is none, or it has a buffer."""
+        """Length of a large frame that has no buffer yet; 0 when there is none."""
         return self._announced
 
     @property
     def large_size(self) -> int:
-        """Bytes that have come of a large frame that has a buffer."""
+        """Bytes received so far of a large frame that has a buffer."""
         return self._large_size
 
     @property
     def wanted(self) -> int:
-        """Bytes that a large frame needs to go on, 0 when none asks.
+        """Bytes of memory that a large frame needs next; 0 when it needs none.
 
-        At first what has come and as much as is lent for small frames, then as much again as it has: who sends n bytes
-        is granted less than 2n, whatever was announced.
+        At first the bytes received plus RECEIVE_BYTES, then as much again each time, so that a peer that sends n bytes
+        is granted less than 2n, whatever length it announced.
         """
         if self._announced:
             return min(self._announced, len(self._pending) - self._consumed + RECEIVE_BYTES)
@@ -254,13 +254,13 @@ class FrameReader:
         return min(len(self._large) - self._granted, self._granted, GRANT_BYTES_MAX)
 
     def grant(self, size: int) -> None:
-        """Let the large frame have ``size`` bytes more: no more than ``wanted``."""
+        """Grant the large frame ``size`` more bytes, at most ``wanted``."""
         if self._announced:
             self._begin_large(self._announced)
         self._granted += size
 
     def grant_spare(self, buffer: Memory) -> None:
-        """Let the large frame that was announced have a spare buffer, which holds all of it."""
+        """Receive the announced large frame into a spare buffer, which must hold all of it."""
         length = self._announced
         self._begin_large(length, buffer)
         self._granted = length
@@ -301,26 +301,26 @@ class FrameReader:
 
 
 def _new_buffer(size: int) -> mmap.mmap:
-    """Memory that the system gives page by page, as it is written to. Raises MemoryError."""
+    """Memory that the operating system allocates page by page on write. Raises MemoryError."""
     try:
         buffer = mmap.mmap(-1, size)
     except OSError as error:
         raise MemoryError(f"no {size} bytes of memory: {error}") from error
     if _NO_HUGE_PAGES is not None:
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             buffer.madvise(_NO_HUGE_PAGES)
     return buffer
 
 
 _NO_HUGE_PAGES: Final[int | None] = getattr(mmap, "MADV_NOHUGEPAGE", None)
-"""A page of 2 MiB for the first byte would be memory that was not granted."""
+"""A huge page would take 2 MiB for the first byte, more than was granted."""
 
 _NO_CONTAINER: Final = bytes(byte for byte in range(256) if not (0x80 <= byte < 0xA0 or 0xDC <= byte < 0xE0))
-"""Bytes with which no list or map begins in msgpack."""
+"""Bytes that cannot begin a list or map in msgpack."""
 
 
 def _check_containers(header: memoryview) -> None:
-    """Refuse a header that may hold more lists and maps than is right, before it is decoded."""
+    """Refuse a header that may hold more than CONTAINERS_MAX lists and maps, before it is decoded."""
     count = len(bytes(header).translate(None, _NO_CONTAINER))
     if count > CONTAINERS_MAX:
         raise RemoteProtocolError(f"the header has room for {count} lists and maps, the limit is {CONTAINERS_MAX}")
@@ -330,17 +330,17 @@ _TEXT: Final = frozenset({str})
 
 
 def decode_map(data: Buffer, what: str) -> dict[str, Any]:
-    """A msgpack map with text keys; RemoteProtocolError naming ``what`` it was meant to be when it is anything else."""
+    """A msgpack map with text keys. Raises RemoteProtocolError, which names ``what``, for anything else."""
     value = decode_value(data, what)
     if not isinstance(value, dict):
-        raise RemoteProtocolError(f"the {what} is no msgpack map")
+        raise RemoteProtocolError(f"the {what} is not a msgpack map")
     if not _TEXT.issuperset(map(type, value)):
         raise RemoteProtocolError(f"the {what} is a map with keys that are not text")
     return value
 
 
 def decode_value(data: Buffer, what: str) -> Any:
-    """Any one msgpack value that fills ``data`` exactly; keys of maps are text or, where nobody looks, bytes."""
+    """The one msgpack value that fills ``data`` exactly; keys of maps are text or bytes. Raises RemoteProtocolError."""
     try:
         # msgpack bounds every container by the size of its input and the nesting by 1,024 levels.
         with _without_collection(len(data)):
@@ -363,10 +363,9 @@ _NOT_PAUSED: Final = contextlib.nullcontext()
 
 
 def _without_collection(size: int) -> contextlib.AbstractContextManager[None]:
-    """No garbage collection while so many bytes are decoded, which makes none.
+    """Pauses garbage collection while ``size`` bytes are decoded, if they are many.
 
-    What is made looks like a reason for it, a value of many small lists for several over everything there is: most of
-    the time that such a value takes.
+    Decoding makes no garbage, but many small lists trigger several full collections, which would take most of the time.
     """
     return _paused_collection() if size > COLLECTION_PAUSED_BYTES and gc.isenabled() else _NOT_PAUSED
 
@@ -378,7 +377,7 @@ def encode_value(value: Any) -> bytes:
 
 
 class _Packing(threading.local):
-    """A packer for each thread: ``msgpack.packb`` makes one for each value, and that takes half of its time."""
+    """A packer per thread: ``msgpack.packb`` makes one per value, which takes half of its time."""
 
     def __init__(self) -> None:
         self.packer = msgpack.Packer(use_bin_type=True, buf_size=PACKER_BYTES)

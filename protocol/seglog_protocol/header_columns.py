@@ -1,9 +1,9 @@
-"""The headers of many records at once, as numpy arrays: what ``record_columns`` leaves closed.
+"""The headers of many records at once, as numpy arrays; ``record_columns`` does not decode them.
 
     headerCount     varint, then for each: key as varint length and UTF-8, value as varint length (-1 none) and bytes
 
-The records have been found well formed, headers included, so nothing is checked here. Like records, headers lie one
-behind the other: step k finds the k-th header of every record that has one, and the few records that have more than the
+The records are known to be well formed, headers included, so nothing is checked here. Headers are contiguous, as
+records are: step k finds the k-th header of every record that has one, and the few records with more headers than the
 others are walked one by one.
 """
 
@@ -17,17 +17,17 @@ from seglog_protocol.checksum import Buffer
 from seglog_protocol.record_columns import Octets, RecordColumns
 
 LOCKSTEP_MIN: Final = 16
-"""Records from which on a step for all of them is cheaper than one in plain Python for each."""
+"""Number of records from which one array step for all is cheaper than plain Python for each."""
 
 _VARINT_BYTES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumns:
-    """Every header of some records, in their order; arrays are int64.
+    """The headers of some records, in order; arrays are int64.
 
-    ``first_header`` (one more than there are records) says where those of each record begin and end. Positions are
-    bytes of the records' ``data``; ``value_length`` is -1 for none.
+    ``first_header`` (one entry more than there are records) holds where those of each record begin and end. Positions
+    are byte positions in the records' ``data``; ``value_length`` is -1 for null.
     """
 
     first_header: Int64s
@@ -37,12 +37,12 @@ class HeaderColumns:
     value_length: Int64s
 
     def __len__(self) -> int:
-        """Headers."""
+        """Number of headers."""
         return len(self.key_start)
 
 
 def decode_headers(records: RecordColumns, first: int = 0, last: int | None = None) -> HeaderColumns:
-    """The headers of the records [``first``, ``last``), None: of all behind ``first``."""
+    """The headers of records [``first``, ``last``); ``last`` None is the end."""
     octets = Octets(records.data)
     counts, position = _numbers(octets, records.value_end[first:last])
     counts >>= 1
@@ -77,7 +77,7 @@ def _numbers(octets: Octets, position: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _number(data: Buffer, position: int) -> tuple[int, int]:
-    """The varint at ``position``, still zigzag, and the position behind it."""
+    """The varint at ``position``, still zigzag, and the position after it."""
     number, shift = 0, 0
     while True:
         octet = data[position]

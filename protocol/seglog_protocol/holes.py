@@ -1,7 +1,7 @@
-"""Offsets that hold no record, named: one rule, for the broker that knows and for the client that meets them.
+"""Reasons for offsets without a record: one rule, for broker and client.
 
-A hole is what lies between two batches that do not follow each other. Nobody walks batches to find out about one: what
-is known are a few ranges with their reasons, and the offset below which compaction has been at work.
+A hole is a range of offsets between two batches that do not follow each other. Its reason is never found by walking
+batches, but from a few recorded ranges and the offset below which the log was compacted.
 """
 
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from seglog_protocol.messages import Gap
 
 
 def name_hole(start: int, end: int, named: Iterable[Gap], compacted_before: int) -> list[Gap]:
-    """Offsets ``start`` to ``end`` (exclusive), none of which holds a record, in order and in as many pieces as needed.
+    """The gaps that cover offsets ``start`` to ``end`` (exclusive), in order, each with its reason.
 
-    What ``named`` (ordered by their start) cover keeps their reason; of the rest, what lies below ``compacted_before``
-    is "compacted", and what nobody explains is "missing".
+    Ranges in ``named`` (ordered by start) keep their reason; the rest is "compacted" below ``compacted_before`` and
+    "missing" from there on.
     """
     pieces: list[Gap] = []
     at = start

@@ -1,11 +1,11 @@
-"""Native requests and replies as dataclasses, and the one way from there to msgpack maps and back.
+"""Native requests and replies as dataclasses, and their encoding to msgpack maps and back.
 
 A request travels as ``{"id", "api", "v", ...fields}``, its reply as ``{"id", ...fields}`` or
 ``{"id", "error": {...}}``; record batches and long listings travel in the frame's payload. The broker refuses unknown
 request fields (a new field means ``v`` + 1 of that api); clients ignore unknown reply fields. Results and errors are
 per partition: one bad partition never fails the others. A field that is None is left out.
 
-docs/PROTOCOL.md says what each message means; a test holds the two together.
+docs/PROTOCOL.md describes each message; a test compares the two.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ Ack = Literal["none", "os", "disk"]
 ConfigValue = str | int | float | bool
 
 ITEMS_MAX: Final = 10_000
-"""Items of any one list or map of a request: what a request costs its broker must not depend on how small they are."""
+"""Items allowed in a list or map of a request, so that many tiny items cannot make a request expensive."""
 
 INT64_MAX: Final = 2**63 - 1
 _INT32_MAX: Final = 2147483647
@@ -62,10 +62,10 @@ ClassT = TypeVar("ClassT")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, _integer))
 def message(cls: type[ClassT]) -> type[ClassT]:
-    """A dataclass with slots; its fields are not to be set, which the type checker enforces and nobody at run time.
+    """A dataclass with slots; only the type checker enforces that its fields are read-only.
 
-    Frozen dataclasses take two and a half times as long to make one, several of them for each append, and generating
-    all their methods for some fifty classes was an eighth of what starting the broker takes.
+    Instances of frozen dataclasses take two and a half times as long to make, and each append needs several. Generating
+    all their methods for some fifty classes took an eighth of the broker's start.
     """
     return dataclass(slots=True, eq=False, repr=False)(cls)
 
@@ -75,7 +75,7 @@ class Message:
     """Fields that travel as a msgpack map."""
 
     def __eq__(self, other: object) -> bool:
-        """Of the same kind, with equal fields."""
+        """Whether both have the same type and equal fields."""
         if type(self) is not type(other):
             return NotImplemented
         get_values = _encoding(type(self)).get_values
@@ -84,12 +84,12 @@ class Message:
     __hash__ = None  # type: ignore[assignment]  # most hold lists
 
     def __repr__(self) -> str:
-        """As a dataclass shows itself."""
+        """The repr of a dataclass."""
         shown = (f"{name}={getattr(self, name)!r}" for name in _encoding(type(self)).names)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def to_wire(self) -> dict[str, Any]:
-        """The map; fields that are None are left out, errors become maps of their own."""
+        """The msgpack map; fields that are None are left out, errors become nested maps."""
         names, get_values, nested = _encoding(type(self))
         wire = {name: value for name, value in zip(names, get_values(self), strict=True) if value is not None}
         for name in nested:
@@ -101,8 +101,8 @@ class Message:
     def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
         """The message for a map.
 
-        InvalidRequestError naming the field that is missing, of a wrong type or out of range, or, with ``strict``,
-        unknown; names in ``beside`` may stand beside the fields and are not looked at.
+        Raises InvalidRequestError, naming the field that is missing, of a wrong type, out of range or, with ``strict``,
+        unknown. Names in ``beside`` are allowed and ignored.
         """
         decoders = _decoders(cls)
         values = {}
@@ -123,13 +123,13 @@ class Message:
 
 @message
 class Request(Message):
-    """A message that asks; ``api`` says what for, ``version`` is the newest of that api."""
+    """A request of ``api``; ``version`` is the newest of that api."""
 
     api: ClassVar[str]
     version: ClassVar[int] = 1
 
     def version_needed(self) -> int:
-        """The lowest version that has every field in use: it is sent as that, so that older brokers take it, too."""
+        """The lowest version that has every field in use; it is sent as that, so that older brokers accept it."""
         return 1
 
 
@@ -147,13 +147,13 @@ class HelloRequest(Request):
 
 @message
 class HelloReply(Message):
-    """Who answers: software, the versions it speaks as ``{api: [lowest, highest]}``, its limits in bytes and counts.
+    """The broker: its software, api versions as ``{api: [lowest, highest]}``, and limits in bytes and counts.
 
     ``auto_create_topics``: an append to an unknown topic creates it. ``problems`` are sentences for an operator.
-    ``log_dir`` is the absolute path of the log directory on the broker's machine. Of ``partitions``, ``offline`` many
-    cannot be served, ``read_only_until_room`` many, None for none, take no records before their disk has room.
-    ``recovery``: so many others are not served yet, because they are read after a stop that was not clean;
-    ``read_bytes`` of ``bytes`` have been, counting partitions that are served by now. None when there is nothing to do.
+    ``log_dir`` is the absolute path of the log directory on the broker's machine. Of the ``partitions``, ``offline``
+    cannot be served, and ``read_only_until_room`` (None: 0) take no records until their disk has room. ``recovery``
+    counts the partitions still in recovery after an unclean shutdown; ``read_bytes`` of ``bytes`` have been read,
+    including partitions already recovered. None when there is no recovery.
     """
 
     protocol: str
@@ -176,7 +176,7 @@ class HelloReply(Message):
 
 @message
 class AppendPartition(Message):
-    """Where the next ``size`` bytes of the payload go: one record batch."""
+    """Destination of the next ``size`` bytes of the payload, which are one record batch."""
 
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
@@ -184,7 +184,7 @@ class AppendPartition(Message):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
-        """As every message; the well-formed case without the general machinery, because each append passes here."""
+        """``Message.from_wire``, with a fast path for well-formed maps, because every append is decoded here."""
         topic, partition, size = wire.get("topic"), wire.get("partition"), wire.get("size")
         if (
             len(wire) == 3
@@ -200,10 +200,10 @@ class AppendPartition(Message):
 
 @message
 class AppendRequest(Request):
-    """Append batches; ``ack`` says what each must have reached before the answer. ``none`` is not answered.
+    """Append batches; ``ack`` is what each must have reached before the reply. ``none`` gets no reply.
 
-    With ``create`` a topic that does not exist is created, where the broker allows that. ``topic_ids`` and
-    ``partition_counts`` are as in FetchRequest.
+    ``create`` creates a missing topic if the broker allows that. ``topic_ids`` and ``partition_counts`` are as in
+    FetchRequest.
     """
 
     api: ClassVar[str] = "append"
@@ -215,12 +215,12 @@ class AppendRequest(Request):
     partition_counts: dict[str, int] | None = None
 
     def version_needed(self) -> int:
-        """As every request."""
+        """``Request.version_needed``."""
         return 1 if self.topic_ids is None and self.partition_counts is None else 2
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], *, strict: bool = True, beside: frozenset[str] = frozenset()) -> Self:
-        """As every message, with the same short way as AppendPartition for what producers send all day."""
+        """``Message.from_wire``, with a fast path as in AppendPartition for the usual request of a producer."""
         partitions: Any = wire.get("partitions")
         ack: Any = wire.get("ack")
         ids: Any = wire.get("topic_ids")
@@ -244,10 +244,10 @@ class AppendRequest(Request):
 
 @message
 class AppendResult(Message):
-    """What became of one batch: an ``error``, or where it is and what it reached.
+    """Result of one batch: an ``error``, or its base offset and the ack it reached.
 
     ``timestamp`` is the append time of a LogAppendTime topic, else -1. Records with a timestamp below
-    ``expired_before`` (ms) are older than the topic keeps, and retention deletes them; 0: none are.
+    ``expired_before`` (ms) are past the topic's retention and will be deleted; 0 means none are.
     """
 
     topic: str
@@ -260,7 +260,7 @@ class AppendResult(Message):
     error: SeglogError | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """As every message; the usual case in one go, because each append passes here."""
+        """``Message.to_wire``, with a fast path for successful appends."""
         wire = {
             "topic": self.topic,
             "partition": self.partition,
@@ -275,13 +275,13 @@ class AppendResult(Message):
 
 @message
 class AppendReply(Message):
-    """One result for each batch, in the order asked; ``partition_counts`` is as in FetchReply."""
+    """One result per batch, in request order; ``partition_counts`` is as in FetchReply."""
 
     partitions: list[AppendResult]
     partition_counts: dict[str, int] | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """As every message."""
+        """``Message.to_wire``, faster."""
         wire: dict[str, Any] = {"partitions": [result.to_wire() for result in self.partitions]}
         if self.partition_counts is not None:
             wire["partition_counts"] = self.partition_counts
@@ -293,9 +293,9 @@ class AppendReply(Message):
 
 @message
 class FetchPartition(Message):
-    """From where to read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two.
+    """Start of a read: an ``offset``, or the first record at or after ``timestamp`` (ms); exactly one of the two.
 
-    With ``verify`` the broker holds what it sends against its checksums first.
+    With ``verify`` the broker checks the checksums of what it sends.
     """
 
     topic: str
@@ -310,10 +310,10 @@ class FetchPartition(Message):
 class FetchRequest(Request):
     """Read whole batches: at least one for the first partition that has any, else up to the limits.
 
-    Waits up to ``max_wait_ms`` until ``min_bytes`` are there. ``topic_ids`` says by name which topics are meant: one
-    that was deleted and made again is another, at whatever offset. Once a topic, because partitions may be many.
-    ``partition_counts`` says by name how many partitions the asker knows of: once there are others the answer comes at
-    once, whatever there is to read.
+    Waits up to ``max_wait_ms`` until ``min_bytes`` are available. ``topic_ids`` maps topic names to the ids the client
+    expects, so that a recreated topic is not read by mistake. ``partition_counts`` maps topic names to the partition
+    counts the client knows; a fetch that waits is answered at once when a topic has another count. Both are per topic,
+    because partitions may be many.
     """
 
     api: ClassVar[str] = "fetch"
@@ -326,7 +326,7 @@ class FetchRequest(Request):
     partition_counts: dict[str, int] | None = None
 
     def version_needed(self) -> int:
-        """As every request."""
+        """``Request.version_needed``."""
         if self.partition_counts is not None or any(item.verify is not None for item in self.partitions):
             return 3
         return 1 if self.topic_ids is None else 2
@@ -345,9 +345,9 @@ class Gap(Message):
 class FetchResult(Message):
     """``size`` bytes of whole batches in the payload, the first of which contains or follows ``offset``.
 
-    ``offset`` is the one asked for, or the one the timestamp led to. [``earliest``, ``latest``) is what can be read;
-    everything below ``durable`` survives a power cut. ``gaps`` names offsets that hold no record; any other hole
-    between two batches was left by compaction where it lies below ``compacted_before``, else it is missing.
+    ``offset`` is the requested one, or the one found for the timestamp. [``earliest``, ``latest``) can be read; records
+    below ``durable`` survive power loss. ``gaps`` lists offsets without a record; any other hole between two batches is
+    from compaction if it is below ``compacted_before``, else its records are missing.
     """
 
     topic: str
@@ -365,9 +365,9 @@ class FetchResult(Message):
 
 @message
 class FetchReply(Message):
-    """One result for each partition, in the order asked; the payload holds their bytes in the same order.
+    """One result per partition, in request order; the payload holds their bytes in the same order.
 
-    ``partition_counts`` says how many partitions there are, for topics where the asker counted another number.
+    ``partition_counts`` has the partition count of each topic whose count differs from the request's.
     """
 
     partitions: list[FetchResult]
@@ -379,7 +379,7 @@ class FetchReply(Message):
 
 @message
 class OffsetsPartition(Message):
-    """Which offsets to look up. Without ``partition`` every one of the topic; ``timestamp`` asks for a moment too."""
+    """A partition (None: all of the topic) to look up; ``timestamp`` also looks up the first record from then on."""
 
     topic: str
     partition: int | None = _integer(default=None, maximum=_INT32_MAX)
@@ -388,7 +388,7 @@ class OffsetsPartition(Message):
 
 @message
 class OffsetsRequest(Request):
-    """Look up offsets."""
+    """Look up the ends of partitions, and offsets by timestamp."""
 
     api: ClassVar[str] = "offsets"
     partitions: list[OffsetsPartition]
@@ -396,7 +396,7 @@ class OffsetsRequest(Request):
 
 @message
 class OffsetsResult(Message):
-    """The ends of one partition. ``offset`` and ``timestamp`` answer the moment asked for; absent: no such record."""
+    """The ends of one partition; ``offset`` and ``timestamp`` of the record found by timestamp, None without one."""
 
     topic: str
     partition: int | None = None
@@ -411,7 +411,7 @@ class OffsetsResult(Message):
 
 @message
 class OffsetsReply(Message):
-    """One result a partition; ``topic_ids`` has, by name, which topics they are of, as far as these exist."""
+    """One result per partition; ``topic_ids`` maps the names of existing topics to their ids."""
 
     partitions: list[OffsetsResult]
     topic_ids: dict[str, str] | None = None
@@ -422,7 +422,7 @@ class OffsetsReply(Message):
 
 @message
 class TopicsRequest(Request):
-    """List topics by name, ``limit`` a time from behind ``after``, or just ``names``; ``config`` adds every value."""
+    """List topics by name, a page of ``limit`` after name ``after``, or only ``names``; ``config`` adds all values."""
 
     api: ClassVar[str] = "topics"
     names: list[str] | None = None
@@ -433,9 +433,9 @@ class TopicsRequest(Request):
 
 @message
 class ConfigEntry(Message):
-    """One effective value and where it comes from: default, file, environment, flag or topic, and ``where`` there.
+    """One effective value and its origin: default, file, environment, flag or topic, and ``where`` in it.
 
-    ``shortfall`` says why the value has no effect, or not all of it; None where it has.
+    ``shortfall`` says why the value has no effect or only part of it; None otherwise.
     """
 
     value: str
@@ -446,7 +446,7 @@ class ConfigEntry(Message):
 
 @message
 class TopicDescription(Message):
-    """One topic. ``id`` is Kafka's 22 characters; ``size`` the bytes of all its segments."""
+    """One topic. ``id`` is Kafka's 22-character topic id; ``size`` is in bytes, of all segments."""
 
     name: str
     id: str
@@ -461,9 +461,9 @@ class TopicDescription(Message):
 
 @message
 class TopicsReply(Message):
-    """Whether ``more`` follow behind the last; the descriptions travel as a msgpack list in the payload.
+    """A page of topics, as a msgpack list of TopicDescription in the payload; ``more`` says whether others follow.
 
-    ``unknown`` are those of ``names`` that do not exist, as errors.
+    ``unknown`` has an error for each of ``names`` that does not exist.
     """
 
     more: bool = False
@@ -472,7 +472,7 @@ class TopicsReply(Message):
 
 @message
 class CreateTopicRequest(Request):
-    """Create a topic; without ``partitions`` as many as the broker's ``num.partitions``."""
+    """Create a topic; ``partitions`` defaults to the broker's ``num.partitions``."""
 
     api: ClassVar[str] = "create_topic"
     topic: str
@@ -482,7 +482,7 @@ class CreateTopicRequest(Request):
 
 @message
 class CreateTopicReply(Message):
-    """What was created, and what its creator should know about its configuration."""
+    """The created topic, with warnings about its configuration."""
 
     topic: str
     topic_id: str
@@ -500,14 +500,14 @@ class DeleteTopicRequest(Request):
 
 @message
 class DeleteTopicReply(Message):
-    """What was deleted."""
+    """The deleted topic."""
 
     topic: str
 
 
 @message
 class AlterTopicRequest(Request):
-    """Change a topic: set values in ``config``, take others back to the default with ``reset``, add partitions.
+    """Change a topic: set values in ``config``, reset the keys in ``reset`` to their defaults, add partitions.
 
     ``partitions`` is the new count, never lower than the old one. Takes effect at once and survives a restart.
     """
@@ -521,7 +521,7 @@ class AlterTopicRequest(Request):
 
 @message
 class AlterTopicReply(Message):
-    """The topic as it is now: its partition count, and all that is set for it."""
+    """The topic after the change: its partition count and its own settings."""
 
     topic: str
     partitions: int
@@ -534,7 +534,7 @@ class AlterTopicReply(Message):
 
 @message
 class TruncatePartition(Message):
-    """Delete the records below ``offset``; without it all that there are. Kafka calls this DeleteRecords."""
+    """Delete the records below ``offset`` (None: all records). Kafka calls this DeleteRecords."""
 
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
@@ -543,7 +543,7 @@ class TruncatePartition(Message):
 
 @message
 class TruncateRequest(Request):
-    """Move log starts up; answered when the new ones survive a power cut."""
+    """Advance log start offsets; answered when the new ones survive power loss."""
 
     api: ClassVar[str] = "truncate"
     partitions: list[TruncatePartition]
@@ -551,7 +551,7 @@ class TruncateRequest(Request):
 
 @message
 class TruncateResult(Message):
-    """The first offset that can be read now; an offset below the old start changes nothing."""
+    """The log start offset now; an offset below the old start changes nothing."""
 
     topic: str
     partition: int
@@ -561,7 +561,7 @@ class TruncateResult(Message):
 
 @message
 class TruncateReply(Message):
-    """One result for each partition, in the order asked."""
+    """One result per partition, in request order."""
 
     partitions: list[TruncateResult]
 
@@ -571,7 +571,7 @@ class TruncateReply(Message):
 
 @message
 class CancelRequest(Request):
-    """End the waiting fetch of this connection whose id is ``target``: it is answered with REQUEST_CANCELLED."""
+    """Cancel the waiting fetch of this connection with id ``target``; it is answered with REQUEST_CANCELLED."""
 
     api: ClassVar[str] = "cancel"
     target: int = _integer()
@@ -579,7 +579,7 @@ class CancelRequest(Request):
 
 @message
 class CancelReply(Message):
-    """Whether there was such a fetch, still waiting."""
+    """Whether such a fetch was waiting."""
 
     cancelled: bool
 
@@ -589,7 +589,7 @@ class CancelReply(Message):
 
 @message
 class ExplainRequest(Request):
-    """How a fetch at ``offset``, or at ``timestamp``, finds its way: the trace of the seek that this request makes."""
+    """Trace how a fetch at ``offset`` or ``timestamp`` finds its position; the seek is made for this request."""
 
     api: ClassVar[str] = "explain"
     topic: str
@@ -600,9 +600,10 @@ class ExplainRequest(Request):
 
 @message
 class ExplainedLookup(Message):
-    """One search of one index ("offset" or "time"): how many entries, how many looked at, and the entry it gave.
+    """One search of one index ("offset" or "time"): its entries, the entries read (``probes``), and the one found.
 
-    ``key`` is the entry's offset or timestamp, ``value`` its position (bytes) or offset; absent when all lie above.
+    ``key`` is the found entry's offset or timestamp, ``value`` its position (bytes) or offset; None when all entries
+    are above ``wanted``.
     """
 
     index: str
@@ -616,10 +617,10 @@ class ExplainedLookup(Message):
 
 @message
 class ExplainReply(Message):
-    """What the seek did. Sizes and positions are bytes; files are relative to the log directory.
+    """The steps of the seek. Sizes and positions are bytes; files are relative to the log directory.
 
-    ``segment`` is the base offset of the one chosen out of ``segments``; ``scanned_bytes`` lie between where the index
-    led and where the found batch begins, ``read_bytes`` came from the ``.log`` by system calls.
+    ``segment`` is the base offset of the one chosen among ``segments``. ``scanned_bytes`` are those between the
+    position given by the index and the found batch; ``read_bytes`` were read from the ``.log`` by system calls.
     """
 
     topic: str
@@ -647,9 +648,9 @@ class ExplainReply(Message):
 
 @message
 class ExplainSegmentsRequest(Request):
-    """Why segments of a partition are still there and when they go; ``limit`` a time, behind base offset ``after``.
+    """Why segments of a partition are kept and when they go: a page of ``limit`` after base offset ``after``.
 
-    What compaction would drop is told where little is to be read for it, with ``drops`` true always.
+    What compaction would drop is included where computing it is cheap, and always if ``drops`` is true.
     """
 
     api: ClassVar[str] = "explain_segments"
@@ -662,10 +663,10 @@ class ExplainSegmentsRequest(Request):
 
 @message
 class PartitionCompaction(Message):
-    """How a partition is compacted: bytes, offsets and moments (ms) of the next and of the last run.
+    """The next and the last compaction of a partition, in bytes, offsets and times (ms).
 
-    ``why_not_now`` and ``drops_untold`` are sentences; absent: it is due, or under way; and ``compaction`` of each
-    segment that is looked at says what would be dropped.
+    ``why_not_now`` is a sentence; None: compaction is due or running. ``drops_untold`` is a sentence, why the segments
+    have no ``compaction``; None: they have it.
     """
 
     dirty_ratio: float | None = None
@@ -681,7 +682,7 @@ class PartitionCompaction(Message):
 
 @message
 class SegmentCompaction(Message):
-    """What compaction would drop of a segment as things stand."""
+    """Records and bytes that compaction would drop from a segment now."""
 
     records: int
     size: int
@@ -689,11 +690,11 @@ class SegmentCompaction(Message):
 
 @message
 class ExplainedSegment(Message):
-    """One segment, offsets [``base_offset``, ``next_offset``); moments are ms of the broker's wall clock, ``now_ms``.
+    """One segment, offsets [``base_offset``, ``next_offset``); times are ms of the broker's wall clock, ``now_ms``.
 
-    ``deletable_ms`` is the moment behind which a rule takes it, if nothing else changes; absent: none that is known. It
+    ``deletable_ms`` is the time from which a retention rule deletes it, if nothing else changes; None if unknown. It
     leaves the log between ``leaves_from_ms`` and ``leaves_by_ms``, and the disk between ``gone_from_ms`` and
-    ``gone_by_ms``; or sooner, where ``bytes_to_come`` is there: once so many are appended ``retention.bytes`` takes it.
+    ``gone_by_ms``. If ``bytes_to_come`` is set, ``retention.bytes`` deletes it sooner, once so many are appended.
     """
 
     base_offset: int
@@ -723,10 +724,10 @@ class ExplainedSegment(Message):
 
 @message
 class ExplainSegmentsReply(Message):
-    """The partition at ``now_ms`` of the broker's wall clock; the segments travel as a msgpack list in the payload.
+    """The partition at ``now_ms`` of the broker's wall clock; its segments are a msgpack list in the payload.
 
-    ``more`` says whether more follow behind the last. ``doubts`` are about the clock, ``problems`` what keeps the
-    broker from its work on this partition: sentences, none when all is well.
+    ``more`` says whether others follow. ``doubts`` (about the clock) and ``problems`` (what stops the broker's work on
+    this partition) are sentences; empty when all is well.
     """
 
     topic: str
@@ -753,7 +754,7 @@ class ExplainSegmentsReply(Message):
 
 @message
 class LagPartition(Message):
-    """A place in a partition: ``offset`` is that of the record which is read next."""
+    """A reader's position in a partition: ``offset`` is that of the next record to read."""
 
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
@@ -762,7 +763,7 @@ class LagPartition(Message):
 
 @message
 class LagRequest(Request):
-    """How far places are behind, and when retention reaches them; at most 1,000 of them."""
+    """How far positions are behind, and when retention reaches them; at most 1,000 per request."""
 
     api: ClassVar[str] = "lag"
     partitions: list[LagPartition]
@@ -770,12 +771,12 @@ class LagRequest(Request):
 
 @message
 class LagResult(Message):
-    """What lies before a place, and what may happen to it; moments are ms of the broker's wall clock.
+    """Lag of a position, and when its records are deleted; times are ms of the broker's wall clock.
 
-    ``timestamp`` is that of the first record in the batch to be read next. ``segment`` (its base offset) holds the
-    place, and leaves the log between ``lost_from_ms`` and ``lost_by_ms``, or sooner, once ``bytes_to_come`` more are
-    appended; absent: as things stand, it does not. An offset below ``earliest`` has lost what lies between, and these
-    are about the first record there is.
+    ``timestamp`` is that of the first record in the batch to be read next. The segment with base offset ``segment``
+    contains the position. It leaves the log between ``lost_from_ms`` and ``lost_by_ms``, or sooner, once
+    ``bytes_to_come`` more are appended; None: it is kept as things stand. For an offset below ``earliest`` the records
+    between are lost, and the fields describe the first record of the log.
     """
 
     topic: str
@@ -796,7 +797,7 @@ class LagResult(Message):
 
 @message
 class LagReply(Message):
-    """One result for each place, in the order asked, as things are at ``now_ms`` of the broker's wall clock."""
+    """One result per position, in request order, at ``now_ms`` of the broker's wall clock."""
 
     partitions: list[LagResult]
     now_ms: int
@@ -807,7 +808,7 @@ class LagReply(Message):
 
 @message
 class MetricsRequest(Request):
-    """The broker's counters since its start."""
+    """Read the broker's counters since its start."""
 
     api: ClassVar[str] = "metrics"
 
@@ -821,14 +822,14 @@ class MetricsReply(Message):
 
 @message
 class InitProducerRequest(Request):
-    """An id for a new idempotent producer."""
+    """Allocate an id for a new idempotent producer."""
 
     api: ClassVar[str] = "init_producer"
 
 
 @message
 class InitProducerReply(Message):
-    """An id that nobody had before and nobody gets again, and the epoch to begin with."""
+    """A unique producer id, never reused, and its first epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -839,7 +840,7 @@ class InitProducerReply(Message):
 
 @message
 class FlushPartition(Message):
-    """A partition, up to its end."""
+    """A partition to flush up to its end."""
 
     topic: str
     partition: int = _integer(maximum=_INT32_MAX)
@@ -847,7 +848,7 @@ class FlushPartition(Message):
 
 @message
 class FlushRequest(Request):
-    """Bring to the disk what is in the log, whoever appended it and at whatever ack; answered when it is there."""
+    """Flush logs to disk, records of all producers at any ack; answered when they are durable."""
 
     api: ClassVar[str] = "flush"
     partitions: list[FlushPartition]
@@ -855,7 +856,7 @@ class FlushRequest(Request):
 
 @message
 class FlushResult(Message):
-    """Every record below ``durable`` survives a power cut: all that there were when it was asked, or more."""
+    """Every record below ``durable`` survives power loss: at least all that existed at the time of the request."""
 
     topic: str
     partition: int
@@ -865,7 +866,7 @@ class FlushResult(Message):
 
 @message
 class FlushReply(Message):
-    """One result for each partition, in the order asked."""
+    """One result per partition, in request order."""
 
     partitions: list[FlushResult]
 
@@ -907,10 +908,10 @@ def request_header(request_id: int, request: Request) -> dict[str, Any]:
 
 
 def request_id_of(header: Mapping[str, Any]) -> int:
-    """The id to answer under; RemoteProtocolError when there is none, for then no answer could be matched."""
+    """The request's id. Raises RemoteProtocolError without a valid one, since a reply could not be matched."""
     request_id = header.get("id")
     if not isinstance(request_id, int) or isinstance(request_id, bool) or not 0 <= request_id <= INT64_MAX:
-        raise RemoteProtocolError("a request needs an id: a whole number from 0 on")
+        raise RemoteProtocolError("a request needs an id: a whole number, 0 or more")
     return request_id
 
 
@@ -918,15 +919,15 @@ _ENVELOPE: Final = frozenset({"id", "api", "v"})
 
 
 def _is_map(value: object, kind: type) -> bool:
-    """Whether it is a map from text to values of exactly that type."""
+    """Whether ``value`` is a map from text to values of exactly type ``kind``."""
     return type(value) is dict and all(type(k) is str and type(v) is kind for k, v in value.items())
 
 
 def decode_request(header: Mapping[str, Any]) -> Request:
     """The request in a frame's header.
 
-    Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError, all of which can be answered: the frame
-    was whole and the connection stays in step.
+    Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError. All can be sent as replies: the frame
+    was whole, so the connection stays usable.
     """
     api, version = header.get("api"), header.get("v")
     cls = REQUESTS.get(api) if isinstance(api, str) else None
@@ -957,12 +958,12 @@ def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any
 
 
 def pack_fields(reply: Message) -> bytes:
-    """The fields of a reply, up to 14, packed: the same whatever the id, for replies that are said to many."""
+    """The packed fields of a reply (at most 14), without an id, for replies that go to many requests."""
     return encode_value(reply.to_wire())
 
 
 def pack_long_fields(reply: Message, a_turn: int) -> Generator[None, None, bytes]:
-    """What ``pack_fields`` gives of a reply with a list of ``partitions``; stops after every ``a_turn`` of them."""
+    """``pack_fields`` of a reply with a list of ``partitions``; yields after every ``a_turn`` of them."""
     partitions: list[Message] = getattr(reply, "partitions")  # noqa: B009 - of any such reply
     wires = []
     for number, result in enumerate(partitions, 1):
@@ -974,7 +975,7 @@ def pack_long_fields(reply: Message, a_turn: int) -> Generator[None, None, bytes
 
 
 def pack_reply_header(request_id: int, fields: bytes) -> bytes:
-    """What ``reply_header`` gives, packed, from fields that ``pack_fields`` has packed."""
+    """The packed ``reply_header``, from fields packed by ``pack_fields``."""
     first = fields[0]  # a map with up to 15 entries begins with 0x80 and their number, in one byte
     assert _MAP_FIRST <= first < _MAP_FIRST + 15, "too many fields to add the id"
     return b"".join((bytes((first + 1,)), _PACKED_ID, encode_value(request_id), fields[1:]))
@@ -985,9 +986,9 @@ _PACKED_ID: Final = encode_value("id")
 
 
 def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
-    """The reply of a known kind in a frame's header; raises the error that it carries instead.
+    """The reply of type ``cls`` in a frame's header. Raises the error that the header holds instead.
 
-    RemoteProtocolError when it is neither.
+    Raises RemoteProtocolError when it holds neither.
     """
     error = header.get("error")
     if error is not None:
@@ -999,12 +1000,12 @@ def decode_reply(header: Mapping[str, Any], cls: type[MessageT]) -> MessageT:
 
 
 def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
-    """The page of topics in the payload of a TopicsReply; RemoteProtocolError when it is none."""
+    """The page of topics in the payload of a TopicsReply. Raises RemoteProtocolError for an invalid payload."""
     return _decode_page(payload, TopicDescription, "topics")
 
 
 def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
-    """The page of segments in the payload of an ExplainSegmentsReply; RemoteProtocolError when it is none."""
+    """The page of segments in the payload of an ExplainSegmentsReply. Raises RemoteProtocolError if it is invalid."""
     return _decode_page(payload, ExplainedSegment, "segments")
 
 
@@ -1021,7 +1022,7 @@ def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT
 
 
 class _Encoding(NamedTuple):
-    """Field names, a function that gets their values, and those of the names whose values hold messages or errors."""
+    """Field names, a function that gets their values, and the names whose values hold messages or errors."""
 
     names: tuple[str, ...]
     get_values: Callable[[Any], tuple[Any, ...]]
@@ -1031,7 +1032,7 @@ class _Encoding(NamedTuple):
 _Decoder = Callable[[Any, str, bool], Any]
 
 
-# Made on first use and kept: plain dictionaries by class, because mypy does not take a class of ours for Hashable.
+# Caches by class: plain dictionaries, because mypy does not accept these classes as Hashable.
 _encoding_of: dict[Any, _Encoding] = {}
 _decoders_of: dict[Any, dict[str, _Decoder]] = {}
 
@@ -1082,7 +1083,7 @@ def _value_to_wire(value: Any) -> Any:
 
 
 def _decoder(hint: Any, limits: tuple[int, int] | None) -> _Decoder:
-    """A function (value, field name, strict) -> value that refuses what is not of type ``hint``."""
+    """A function (value, field name, strict) -> value that raises for values not of type ``hint``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is types.UnionType:
         if type(None) in arguments:
@@ -1109,7 +1110,7 @@ def _wrong(name: str, expected: str, value: Any) -> InvalidRequestError:
 
 
 def _check_count(name: str, items: Sized) -> None:
-    """Refuse what is too much for one request; a reply may be as long as its frame."""
+    """Refuse more than ITEMS_MAX items in a request; a reply is limited by its frame only."""
     if len(items) > ITEMS_MAX:
         raise InvalidRequestError(
             f"field {_shown(name)} has {len(items)} items, one request takes {ITEMS_MAX}: send several requests",
@@ -1118,12 +1119,12 @@ def _check_count(name: str, items: Sized) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value of the peer's in an error's message: short, and without descending into what may be nested deeply."""
+    """The repr of a peer's value for an error message: short, and limited in depth."""
     return _cut(_SHORT.repr(value))
 
 
 def _cut(value: Any) -> str:
-    """A name of the peer's as an error's fact: itself, unless it is very long, or no text at all."""
+    """A peer's name as a fact of an error, cut to 60 characters; the repr if it is not text."""
     text = value if isinstance(value, str) else _SHORT.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

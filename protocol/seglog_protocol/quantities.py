@@ -1,8 +1,8 @@
 """Durations and sizes as people write them: ``7d``, ``1d12h``, ``500ms``; ``1GiB``, ``1.5MB``, ``512K``.
 
-A number without a unit is in the unit of whatever it is given for, as in Kafka; only numbers are stored. KiB, MiB, GiB
-and TiB are powers of 1024, kB, MB, GB and TB powers of 1000; K, M, G and T alone are powers of 1024, as elsewhere in
-systems. Units of time are in small letters: ``1M`` would be a month to some and a minute to others.
+A number without a unit is in the unit of its configuration key, as in Kafka; only numbers are stored. KiB, MiB, GiB and
+TiB are powers of 1024, kB, MB, GB and TB powers of 1000; K, M, G and T alone are powers of 1024, as in most systems.
+Units of time are lower case only, because ``1M`` could be a month or a minute.
 """
 
 import re
@@ -35,7 +35,7 @@ _READ_SIZES: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 <
 
 
 class Unit(Enum):
-    """What a number without a unit counts."""
+    """The unit of a number written without one."""
 
     MILLISECONDS = "milliseconds"
     SECONDS = "seconds"
@@ -45,14 +45,14 @@ class Unit(Enum):
 
     @property
     def names(self) -> str:
-        """The units that may be written behind a number, for a sentence."""
+        """The units that may follow a number, as part of a sentence."""
         if self is Unit.BYTES:
             return "B, KiB, MiB, GiB, TiB, K, M, G, T (powers of 1024) and kB, MB, GB, TB (of 1000)"
         return "ms, s, m or min, h, d and w"
 
     @property
     def examples(self) -> str:
-        """How a value can be written, for a sentence."""
+        """Example values, as part of a sentence."""
         return "1GiB, 64MiB, 500kB" if self is Unit.BYTES else "7d, 12h, 30m, 10s, 500ms"
 
 
@@ -60,7 +60,7 @@ _MILLISECONDS: Final = {Unit.MILLISECONDS: 1, Unit.SECONDS: 1000, Unit.MINUTES: 
 
 
 def unit_of(key: str) -> Unit | None:
-    """What the number of a configuration key counts, by its name; None when it is neither a duration nor a size."""
+    """The unit of a configuration key, derived from its name; None when it is neither a duration nor a size."""
     words = key.split(".")
     if "bytes" in words or words[-1] == "size" or key == "seglog.request.memory.max":
         return Unit.BYTES
@@ -71,7 +71,7 @@ def unit_of(key: str) -> Unit | None:
 
 
 def parse_quantity(text: str, unit: Unit) -> Fraction | None:
-    """A value with its unit written behind it, as a number of ``unit``; None when ``text`` is no such thing."""
+    """The value of ``text`` (a number with its unit) in ``unit``; None when ``text`` is not written that way."""
     text = text.strip()
     if unit is Unit.BYTES:
         found = _SIZE.fullmatch(text)
@@ -83,7 +83,7 @@ def parse_quantity(text: str, unit: Unit) -> Fraction | None:
 
 
 def reading_of(value: int, unit: Unit | None) -> str:
-    """A number as a person reads it, "7 days" or "1 GiB"; empty where the number itself is as good."""
+    """A number for people, "7 days" or "1 GiB"; empty where the plain number reads as well."""
     if value == _NO_LIMIT:
         return "no limit"
     if unit is None or value <= 0:
@@ -99,6 +99,6 @@ def reading_of(value: int, unit: Unit | None) -> str:
 
 
 def with_reading(key: str, text: str) -> str:
-    """The value of a configuration key as people are shown it: ``604800000 (7 days)``, or the value alone."""
+    """The value of a configuration key for people: ``604800000 (7 days)``, or the value alone."""
     reading = reading_of(int(text), unit_of(key)) if text.isascii() and text.isdecimal() else ""
     return f"{text} ({reading})" if reading else text

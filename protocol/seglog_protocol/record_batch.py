@@ -1,6 +1,6 @@
 """RecordBatch v2: the 61-byte header of Kafka's record batches, on the wire and on disk.
 
-A batch is this header, then its records, as they are or as one compressed stream. Integers are big-endian.
+A batch is this header, then its records, plain or as one compressed stream. Integers are big-endian.
 
     0   int64   baseOffset            offset of the first record of the original batch
     8   int32   batchLength           bytes after this field: size - 12
@@ -9,7 +9,7 @@ A batch is this header, then its records, as they are or as one compressed strea
     17  uint32  crc                   CRC-32C of everything from byte 21 to the end of the batch
     21  int16   attributes            bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon
     23  int32   lastOffsetDelta       last offset = baseOffset + this
-    27  int64   baseTimestamp         what the records' timestamps are relative to, or the delete horizon (bit 6)
+    27  int64   baseTimestamp         base of the records' timestamp deltas, or the delete horizon (bit 6)
     35  int64   maxTimestamp          largest timestamp of a record, or the append time (bit 3)
     43  int64   producerId            -1 none
     51  int16   producerEpoch         -1 none
@@ -17,8 +17,8 @@ A batch is this header, then its records, as they are or as one compressed strea
     57  int32   recordCount
     61          records
 
-The checksum leaves out the first 21 bytes, so that a broker can give a batch its offset and epoch without reading it.
-Records live in ``records``, writing whole batches in ``batch_builder``. Source: Kafka's DefaultRecordBatch.
+The checksum excludes the first 21 bytes, so that a broker can assign offset and epoch without reading the batch.
+See ``records`` for the records and ``batch_builder`` for writing whole batches. Source: Kafka's DefaultRecordBatch.
 """
 
 from collections.abc import Iterator
@@ -67,13 +67,13 @@ _OFFSET: Final = Struct(">q")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 
-_new_header: Final = tuple.__new__  # BatchHeader(*fields) takes half as long again
+_new_header: Final = tuple.__new__  # BatchHeader(*fields) takes 1.5 times as long
 
 
 class BatchHeader(NamedTuple):
     """The header's fields in their order on disk; offsets count records, sizes are bytes, times are epoch ms.
 
-    A named tuple, because it is made once for every batch that passes through the broker and costs a third of a frozen
+    A named tuple, because one is made for every batch that passes through the broker, and it costs a third of a frozen
     dataclass.
     """
 
@@ -98,7 +98,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record of the original batch; after compaction there may be no record at it."""
+        """Offset of the last record of the original batch; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -108,7 +108,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec_id(self) -> int:
-        """The codec's number as it stands in the header: 0 to 7, of which 5 to 7 are no codec."""
+        """The codec's number in the header, 0 to 7; 5 to 7 are unassigned."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -135,12 +135,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a marker for brokers, which no consumer sees."""
+        """Whether the batch holds a marker for brokers, which consumers skip."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether ``base_timestamp`` holds the time from which compaction may drop the batch's tombstones."""
+        """Whether ``base_timestamp`` is the time from which compaction may drop the batch's tombstones."""
         return self.attributes & DELETE_HORIZON_BIT != 0
 
     @property
@@ -157,9 +157,9 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at byte ``position``; nothing is checked.
+    """The header at byte ``position``, unchecked.
 
-    Raises ValueError if fewer than HEADER_SIZE bytes follow: a bug of the caller, who knows how many there are.
+    Raises ValueError if fewer than HEADER_SIZE bytes follow, which is a bug in the caller.
     """
     try:
         return _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
@@ -170,7 +170,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def seal_batch(header: BatchHeader, records: bytes) -> bytes:
     """The batch of ``header`` and ``records`` (encoded, compressed if the header says so).
 
-    ``batch_length``, ``magic`` and ``crc`` are computed, whatever the header has there.
+    ``batch_length``, ``magic`` and ``crc`` are computed; the header's own values are ignored.
     """
     plain = header._replace(batch_length=BATCH_LENGTH_MIN + len(records), magic=MAGIC, crc=0)
     packed = bytearray(_HEADER.pack(*plain))
@@ -180,10 +180,10 @@ def seal_batch(header: BatchHeader, records: bytes) -> bytes:
 
 
 def why_implausible(header: BatchHeader) -> str | None:
-    """Why no batch has such a header, as the end of a sentence, or None if one may.
+    """Why the header cannot be a batch's, as the end of a sentence; None if it can.
 
-    A cheap test for scans of files, where a header may be read at a place that holds something else. It looks at the
-    header only: that the bytes are there and match their checksum is for the caller to see.
+    A cheap test for scans of files, which may parse a header from other bytes. It checks the header only: that the
+    batch is complete and matches its checksum is the caller's to check.
     """
     if header.magic != MAGIC:
         if header.magic in {0, 1}:
@@ -203,7 +203,7 @@ def why_implausible(header: BatchHeader) -> str | None:
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at byte ``position`` is all there and matches its checksum. Nothing is copied."""
+    """Whether the batch at byte ``position`` is complete and matches its checksum. Nothing is copied."""
     end = position + header.size
     if header.batch_length < BATCH_LENGTH_MIN or end > len(buffer):
         return False
@@ -213,8 +213,8 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches of a network buffer, each with a view of its bytes, header included.
 
-    A torn tail ends the iteration quietly: a reader asked for bytes, and the last batch need not be whole. Checksums
-    are not verified. Raises CorruptRecordError, with ``position`` in the buffer, where no batch can be.
+    An incomplete last batch ends the iteration without an error: a fetch is limited in bytes and may cut it. Checksums
+    are not verified. Raises CorruptRecordError, with ``position`` in the buffer, for a header no batch can have.
     """
     view = memoryview(buffer)
     position, end = 0, len(view)
@@ -226,7 +226,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
             return
         magic = view[position + MAGIC_POSITION]
         if magic != MAGIC or batch_length < BATCH_LENGTH_MIN:
-            # Known before the batch is whole, so say it now: a reader that waits for more bytes would wait in vain.
+            # Raised before the batch is whole, because a reader would wait in vain for more bytes.
             raise CorruptRecordError(
                 f"No batch of magic {MAGIC} begins here: magic {magic}, length {batch_length}.", position=position
             )
@@ -244,7 +244,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 def rewrite_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Give the batch at byte ``position`` its place in a log, in place. The checksum covers neither and stays."""
+    """Set base offset and leader epoch of the batch at byte ``position``, in place. The checksum covers neither."""
     _OFFSET.pack_into(buffer, position + BASE_OFFSET_POSITION, base_offset)
     _LENGTH.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -252,7 +252,7 @@ def rewrite_offset_and_epoch(
 def rewrite_log_append_time(buffer: bytearray | memoryview, position: int, append_time_ms: int) -> None:
     """Make ``append_time_ms`` the timestamp of every record of the whole batch at byte ``position``, in place.
 
-    Sets bit 3 and maxTimestamp and computes the checksum anew; baseTimestamp and the records stay as they are.
+    Sets bit 3 and maxTimestamp and recomputes the checksum; baseTimestamp and the records stay as they are.
     """
     header = parse_header(buffer, position)
     attributes = header.attributes | LOG_APPEND_TIME_BIT

@@ -1,11 +1,11 @@
-"""The records of many batches at once, as numpy arrays: ``records`` for those who read millions of them.
+"""The records of many batches at once, as numpy arrays: the vectorised form of ``records``.
 
-The format is that of ``records``, and so is the verdict over what is malformed. A record's length says where the next
-one begins, so that walk is the only thing done one by one, and for many batches in lockstep: step k finds the k-th
-record of every batch that has one. When all beginnings are known, each field of all records is read together, by a few
-array operations, however many batches they came from.
+Format and checks are those of ``records``. A record's length gives the start of the next one, so finding the starts is
+the only sequential part, and many batches advance in lockstep: step k finds the k-th record of every batch that has
+one. Once all starts are known, each field of all records is read by a few array operations, whatever the number of
+batches.
 
-Nothing is copied: a key or a value is a place in ``RecordColumns.data``.
+Nothing is copied: keys and values are positions in ``RecordColumns.data``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,19 +23,19 @@ from seglog_protocol.record_batch import CODEC_MASK, HEADER_SIZE, INT64_MAX, LOG
 from seglog_protocol.records import RECORD_SIZE_MIN, headers_end
 
 OPENED_BYTES: Final = 16 * 1024 * 1024
-"""Uncompressed bytes collected before they are decoded: enough for arrays to pay, and memory stays bounded."""
+"""Uncompressed bytes collected before they are decoded: enough for arrays to pay off, with bounded memory."""
 
 DECODED_RECORDS: Final = 512 * 1024
-"""Records decoded at a time, unless one batch has more: they take some 150 bytes each while it lasts."""
+"""Records decoded at a time, unless one batch has more: about 150 bytes of memory each."""
 
 LOCKSTEP_MIN: Final = 24
-"""Batches from which on a step for all of them is cheaper than one in plain Python for each."""
+"""Number of batches from which one array step for all is cheaper than plain Python for each."""
 
 _HEADERS_LOCKSTEP_MIN: Final = 16
-_STAKE_MIN: Final = 64  # steps of a bet
-_STAKE_MAX: Final = 512
-_STAKE_WORTH: Final = 8
-_PLACES_MAX: Final = 1 << 18  # that are bet on at a time: they take some 40 bytes each while it lasts
+_GUESS_STEPS_MIN: Final = 64  # steps guessed at a time
+_GUESS_STEPS_MAX: Final = 512
+_GUESS_WORTHWHILE: Final = 8
+_GUESSED_POSITIONS_MAX: Final = 1 << 18  # at a time: about 40 bytes of memory each
 _SLICES_OF_A_SIZE_MIN: Final = 64
 _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
@@ -44,10 +44,10 @@ _UINT32_MAX: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class RecordLists:
-    """Where uncompressed record lists lie, and what their batches' headers say of them; one entry a list.
+    """Positions of uncompressed record lists, with the header fields needed to decode them; one entry per list.
 
-    ``start`` and ``end`` are bytes of the buffer they lie in. ``has_append_time``: all records read as the batch's
-    largest timestamp (LogAppendTime), so that their own deltas do not matter.
+    ``start`` and ``end`` are byte positions in the buffer. ``has_append_time``: LogAppendTime, so every record has the
+    batch's largest timestamp and its own delta is ignored.
     """
 
     start: Int64s
@@ -60,12 +60,12 @@ class RecordLists:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Every record of some lists, in their order; arrays are int64.
+    """The records of some lists, in order; arrays are int64.
 
-    ``list_number`` says which list a record is of, ``first_record`` (one more than there are lists) where the records
-    of each begin and end. Positions are bytes of ``data``. ``key_length`` and ``value_length`` are -1 for none; the
-    record's headers, their count first, lie between ``value_end`` and ``end``. Of the lists in ``malformed`` there are
-    no records; ``records.decode_records`` tells what is wrong with them.
+    ``list_number`` is the list of each record; ``first_record`` (one entry more than there are lists) holds where the
+    records of each list begin and end. Positions are byte positions in ``data``. ``key_length`` and ``value_length``
+    are -1 for null; the record's headers, their count first, are between ``value_end`` and ``end``. Lists in
+    ``malformed`` have no records here; ``records.decode_records`` raises the reason.
     """
 
     data: Buffer
@@ -84,11 +84,11 @@ class RecordColumns:
     malformed: tuple[int, ...]
 
     def __len__(self) -> int:
-        """Records."""
+        """Number of records."""
         return len(self.start)
 
     def keys(self, which: Int64s) -> list[bytes]:
-        """The keys of these records, none of which is null."""
+        """The keys of the records ``which``, none of which may be null."""
         return _slices(self.data, self.key_start[which], self.key_length[which])
 
 
@@ -96,8 +96,8 @@ class RecordColumns:
 class OpenedBatches:
     """Batches [``first``, ``last``) of a BatchColumns and their records; list k is batch ``first`` + k.
 
-    ``errors``: why a batch's stream could not be opened, by its number in the BatchColumns; such a batch, and one that
-    was to be left out, has no records.
+    ``errors``: why a batch could not be decompressed, by its number in the BatchColumns. Such batches, and those not
+    wanted, have no records.
     """
 
     first: int
@@ -116,11 +116,11 @@ def open_batches(
 ) -> Iterator[OpenedBatches]:
     """The records of every batch, or of the ``wanted`` ones, some batches at a time.
 
-    Compressed ones are opened first, each to at most ``size_limit`` bytes; as soon as what is open exceeds
-    ``opened_bytes`` it is decoded and handed out. Their headers must be plausible and their checksums verified.
+    Batches are decompressed, each to at most ``size_limit`` bytes, and decoded and yielded once ``opened_bytes`` are
+    exceeded. Their headers must be plausible and their checksums verified.
 
-    ``only``: the offsets, ascending, of the records that are read. Nothing is checked then: it is for batches that were
-    opened before, and have a record at every offset from their first to their last.
+    ``only``: the offsets, ascending, of the records to read. Nothing is checked then: it is for batches that were
+    opened before and have a record at every offset from their first to their last.
     """
     count = len(batches)
     starts, ends, record_counts = batches.position + HEADER_SIZE, batches.end.copy(), batches.record_count.copy()
@@ -172,7 +172,7 @@ def open_batches(
 def _opened(batches: BatchColumns, number: int, stored: Buffer, size_limit: int) -> bytes:
     codec = batches.header(number).codec
     if not stored and not batches.record_count[number]:
-        return b""  # what is left of a compacted batch may keep its codec and no stream
+        return b""  # a compacted batch without records may keep its codec and have no stream
     return decompress(codec, stored, size_limit)
 
 
@@ -180,13 +180,13 @@ def _opened(batches: BatchColumns, number: int, stored: Buffer, size_limit: int)
 
 
 def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None = None) -> RecordColumns:
-    """The records of uncompressed ``lists``, which lie in ``data``.
+    """The records of the uncompressed ``lists`` in ``data``.
 
-    A list is malformed exactly where ``records.iter_records`` would raise; the others are not affected by it. With
-    ``chosen``, numbers of records counted through all lists, ascending, only those are read and nothing is checked.
+    A list is malformed exactly where ``records.iter_records`` would raise; other lists are not affected. With
+    ``chosen`` (record numbers counted through all lists, ascending) only those are read, and nothing is checked.
     """
     begins, ends = lists.start, lists.end
-    # Seven bytes is the least a record takes: no count makes the walk longer than the bytes allow.
+    # A record takes at least seven bytes, so the walk is bounded by the bytes, whatever the count.
     malformed = (lists.record_count < 0) | (lists.record_count * RECORD_SIZE_MIN > ends - begins)
     malformed |= (lists.record_count == 0) & (ends != begins)
     counts = np.where(malformed, 0, lists.record_count)
@@ -200,7 +200,7 @@ def decode_record_lists(data: Buffer, lists: RecordLists, chosen: Int64s | None 
     bad = np.zeros(len(start), np.bool_)
     length, position = octets.varints(start, _VARINT_BYTES_MAX, bad)
     end = position + (length >> 1)
-    raw, offset_delta_start = octets.varints(position + 1, _VARLONG_BYTES_MAX, bad)  # behind the attributes
+    raw, offset_delta_start = octets.varints(position + 1, _VARLONG_BYTES_MAX, bad)  # after the attributes
     timestamp_delta = _signed(raw)
     raw, position = octets.varints(offset_delta_start, _VARINT_BYTES_MAX, bad)
     offset_delta = raw >> 1
@@ -241,7 +241,7 @@ def _check(
     fields: tuple[Int64s, Int64s, Int64s, Int64s, Int64s],
     bad: Bools,
 ) -> None:
-    """Mark the records that do not fill their length, are not where they should be, or do not rise."""
+    """Mark records with a wrong length, a wrong end, or an offset out of order."""
     start, end, value_end, timestamp_delta, offset_delta = fields
     if not len(start):
         return
@@ -251,7 +251,7 @@ def _check(
     if has_more.any():
         _check_headers(octets, np.flatnonzero(has_more), value_end, end, bad)
 
-    # Each record ends where the next begins and lies above it, the last ends where its list does.
+    # Each record ends where the next begins and has a lower offset; the last ends where its list does.
     following, rises = np.append(start[1:], 0), np.append(True, offset_delta[:-1] < offset_delta[1:])
     having = counts > 0
     is_first, is_last = first_record[:-1][having], first_record[1:][having] - 1
@@ -279,7 +279,7 @@ def _without_malformed(columns: RecordColumns, malformed: Bools) -> RecordColumn
 
 
 def _check_timestamps(lists: RecordLists, counts: Int64s, timestamp_delta: Int64s, bad: Bools) -> None:
-    """Mark the records whose timestamps do not fit int64, where it is they that count."""
+    """Mark records whose timestamps do not fit int64, except under LogAppendTime."""
     far = INT64_MAX // 2
     if all(-far < int(column.min()) and int(column.max()) < far for column in (timestamp_delta, lists.base_timestamp)):
         return
@@ -290,9 +290,9 @@ def _check_timestamps(lists: RecordLists, counts: Int64s, timestamp_delta: Int64
 
 
 def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record: Int64s) -> Int64s:
-    """Where each record begins, following the lengths; behind the first malformed one of a list all is arbitrary."""
+    """Start of each record, found by the lengths; arbitrary after the first malformed record of a list."""
     found = np.empty(int(first_record[-1]), np.int64)
-    order = np.argsort(-counts, kind="stable")  # so that those that have a k-th record come first
+    order = np.argsort(-counts, kind="stable")  # so that lists with a k-th record come first
     falling = counts[order]
     here, first = begins[order], first_record[:-1][order]
     steps = int(falling[LOCKSTEP_MIN - 1]) if len(counts) >= LOCKSTEP_MIN else 0
@@ -303,53 +303,54 @@ def _find_starts(octets: "Octets", begins: Int64s, counts: Int64s, first_record:
         row_starts = np.cumsum(widths) - widths
         to = np.arange(int(widths.sum())) - np.repeat(row_starts, widths)  # which list of the order
         found[first[to] + np.repeat(np.arange(steps), widths)] = np.concatenate(rows)
-        # A length of more than two bytes stops a list's walk where it is: there its last record seems to begin.
+        # A length of more than two bytes stops a list's walk: its last record seems to start there.
         walked = np.minimum(falling, steps)
         unfinished |= (walked > 0) & octets.is_long(found[np.maximum(first_record[:-1][order] + walked - 1, 0)])
     for number in order[unfinished].tolist():
         start, count = int(first_record[number]), int(counts[number])
         starts = _walk(octets.data, int(begins[number]), count)
         found[start : start + len(starts)] = starts
-        found[start + len(starts) : start + count] = len(octets.data)  # the walk left the data: no record begins there
+        found[start + len(starts) : start + count] = len(octets.data)  # the walk left the data: no record starts there
     return found
 
 
 def _lockstep(octets: "Octets", here: Int64s, widths: Int64s) -> list[Int64s]:
-    """Where the k-th record begins, for each k, in the first ``widths[k]`` lists, which begin ``here``.
+    """Starts of the k-th records, for each k, in the first ``widths[k]`` lists, which start at ``here``.
 
-    Neighbours are often equally long. So many steps at a time are a bet that they are, in every list: each place that
-    was bet on says itself whether the next one is right. A bet that is lost early puts the next one off.
+    Consecutive records often have the same length. So many steps at a time are computed on the guess that they do, in
+    every list; the length at each guessed start then confirms or refutes the next one. After an early miss the next
+    guess is postponed.
     """
     rows: list[Int64s] = []
-    stake, bet_at, put_off = _STAKE_MIN, 0, 1
+    guess_steps, guess_at, postponed = _GUESS_STEPS_MIN, 0, 1
     while (at := len(rows)) < len(widths):
         here = here[: widths[at]]
         following = octets.advance(here)
-        steps = min(stake, _PLACES_MAX // len(here))
-        if at < bet_at or steps < _STAKE_WORTH:
+        steps = min(guess_steps, _GUESSED_POSITIONS_MAX // len(here))
+        if at < guess_at or steps < _GUESS_WORTHWHILE:
             rows.append(here)
             here = following
             continue
         room = widths[at : at + steps]
         stride = following - here
-        places = here + stride * np.arange(len(room))[:, None]
-        is_right = octets.advance(places.ravel()).reshape(places.shape) - places == stride
-        is_right |= np.arange(len(here)) >= room[:, None]  # lists that have ended meanwhile
-        lost = np.flatnonzero(~is_right.all(axis=1))
-        won = int(lost[0]) if lost.size else len(room)  # at least one: the step that the stride comes from
-        rows += [row[:width] for row, width in zip(places[:won], room.tolist(), strict=False)]
-        here = places[won - 1] + stride
-        if lost.size:
-            stake = _STAKE_MIN
-            put_off = 1 if won >= _STAKE_WORTH else max(stake, 2 * put_off)
-            bet_at = at + won + put_off
+        guessed = here + stride * np.arange(len(room))[:, None]
+        is_right = octets.advance(guessed.ravel()).reshape(guessed.shape) - guessed == stride
+        is_right |= np.arange(len(here)) >= room[:, None]  # lists that have ended by then
+        missed = np.flatnonzero(~is_right.all(axis=1))
+        confirmed = int(missed[0]) if missed.size else len(room)  # at least one: the step that gave the stride
+        rows += [row[:width] for row, width in zip(guessed[:confirmed], room.tolist(), strict=False)]
+        here = guessed[confirmed - 1] + stride
+        if missed.size:
+            guess_steps = _GUESS_STEPS_MIN
+            postponed = 1 if confirmed >= _GUESS_WORTHWHILE else max(guess_steps, 2 * postponed)
+            guess_at = at + confirmed + postponed
         else:
-            stake = min(2 * stake, _STAKE_MAX)
+            guess_steps = min(2 * guess_steps, _GUESS_STEPS_MAX)
     return rows
 
 
 def _walk(data: Buffer, position: int, count: int) -> list[int]:
-    """Where up to ``count`` records begin, from ``position`` on."""
+    """Starts of up to ``count`` records from ``position`` on."""
     starts: list[int] = []
     append = starts.append
     try:
@@ -374,7 +375,7 @@ def _walk(data: Buffer, position: int, count: int) -> list[int]:
 
 
 def _length_and_end(raw: Int64s, start: Int64s) -> tuple[Int64s, Int64s]:
-    """The length of a key or value, -1 for any negative one as in Kafka, and where it ends."""
+    """The length of a key or value (-1 for any negative one, as in Kafka) and its end."""
     length = raw >> 1
     if (raw & 1).any():
         absent = raw & 1 != 0
@@ -395,10 +396,10 @@ _PAIR_ADVANCE: Final = np.where(_PAIR_IS_LONG, 0, _PAIR_SIZE + (_PAIR_VALUE >> 1
 
 
 class Octets:
-    """The bytes of a buffer, one by one (``single``) and each with the one behind it (``pair``, by a view).
+    """The bytes of a buffer, one by one (``single``) and each with its successor (``pair``, a view).
 
-    Two bytes are looked up in a table: nearly every number in a record is that short, longer ones are read on.
-    Beyond the end of the data arbitrary numbers come: who compares positions with an end never believes them.
+    Two bytes are looked up in a table, because nearly every number in a record is that short; longer ones are read on.
+    Reads beyond the data give arbitrary numbers, so callers compare every position with an end.
     """
 
     def __init__(self, data: Buffer) -> None:
@@ -415,16 +416,16 @@ class Octets:
             return both.view("<u2")[:, 0]
 
     def advance(self, position: Int64s) -> Int64s:
-        """Where the records behind the ones at ``position`` begin; the same place if a length is a long one."""
+        """Starts of the records after those at ``position``; unchanged where a length has more than two bytes."""
         return position + _PAIR_ADVANCE.take(self._pairs(position))
 
     def is_long(self, position: Int64s) -> Bools:
-        """Whether the numbers there have more than two bytes."""
+        """Whether the numbers at these positions have more than two bytes."""
         found: Bools = _PAIR_IS_LONG.take(self._pairs(position))
         return found
 
     def varints(self, position: Int64s, bytes_max: int, bad: Bools) -> tuple[Int64s, Int64s]:
-        """The numbers at these positions, still zigzag, and the positions behind them; too long ones are marked bad.
+        """The numbers at these positions, still zigzag, and the positions after them; too long ones are marked bad.
 
         A varlong with its top bit set is negative here: the same 64 bits.
         """
@@ -451,7 +452,7 @@ def _signed(zigzag: Int64s) -> Int64s:
 
 
 def _slices(data: Buffer, starts: Int64s, sizes: Int64s) -> list[bytes]:
-    """``data[start : start + size]`` of each, in a fifth of the time where many have the same size."""
+    """``data[start : start + size]`` for each; a fifth of the time of a loop where many have the same size."""
     if len(starts) and (size := int(sizes[0])) and bool((sizes == size).all()):
         same: list[bytes] = _pieces(data, size)[starts].tolist()
         return same
@@ -472,7 +473,7 @@ def _slices(data: Buffer, starts: Int64s, sizes: Int64s) -> list[bytes]:
 
 
 def _pieces(data: Buffer, size: int) -> npt.NDArray[np.void]:
-    """A view of overlapping pieces of that size, one from every byte on."""
+    """A view of the overlapping pieces of ``size`` bytes, one starting at every byte."""
     return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
@@ -480,7 +481,7 @@ def _pieces(data: Buffer, size: int) -> npt.NDArray[np.void]:
 
 
 def _check_headers(octets: Octets, which: Int64s, starts: Int64s, ends: Int64s, bad: Bools) -> None:
-    """Mark those records of ``which`` as bad whose headers are, or do not end where the record does."""
+    """Mark records of ``which`` as bad whose headers are malformed or do not end where the record does."""
     end = ends[which]
     wrong = np.zeros(len(which), np.bool_)
     left, position = octets.varints(starts[which], _VARINT_BYTES_MAX, wrong)
@@ -501,7 +502,7 @@ def _check_headers(octets: Octets, which: Int64s, starts: Int64s, ends: Int64s, 
         left[active] -= 1
         active = active[~wrong[active] & (left[active] > 0)]
     if active.size or not _all_text(names):
-        # Few are left, or one of the names is no text: whose, says the loop that reads headers one by one.
+        # Few are left, or a name is not UTF-8: the loop that reads headers one by one finds in which record.
         some = np.flatnonzero(~wrong) if not _all_text(names) else active
         for number in some.tolist():
             record = which[number]

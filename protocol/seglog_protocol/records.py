@@ -1,4 +1,4 @@
-"""The records inside a batch: one loop that reads them, one function that writes them.
+"""The records inside a batch: one loop reads them, one function writes them.
 
     length          varint, bytes after this field
     attributes      int8, 0, ignored by readers
@@ -9,9 +9,9 @@
     headerCount     varint, then for each: key as varint length and UTF-8, value as varint length (-1 none) and bytes
 
 varint and varlong are zigzag numbers in little-endian groups of seven bits, at most 5 and 10 bytes long; the high bit
-says that another byte follows. Source: Kafka's DefaultRecord and ByteUtils.
+means that another byte follows. Source: Kafka's DefaultRecord and ByteUtils.
 
-Plain Python, written for speed where it loops: varints of one and two bytes are read in line, longer ones by a call.
+The reading loop is written for speed: varints of one and two bytes are read inline, longer ones by a call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class _InvalidRecordError(Exception):
-    """What is wrong with the record under the loop; never leaves this module."""
+    """What is wrong with the current record; never leaves this module."""
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -52,12 +52,12 @@ def iter_records(
     """The records of ``batch`` (the whole batch, header included), one at a time, so that memory stays bounded.
 
     A batch of 64 MiB may hold millions of tiny records, which as objects are many times larger. Offsets rise strictly
-    and lie within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is ``max_timestamp``. The
-    checksum is not verified. What is wrong is found when the loop gets there, so records may come before the error.
+    within [``base_offset``, ``last_offset``]; with LogAppendTime every timestamp is ``max_timestamp``. The checksum is
+    not verified. Records are checked as they are read, so some may be yielded before an error.
 
-    Raises CorruptRecordError, of which DecompressionError and DecompressedTooLargeError (more than ``size_limit``
-    bytes) are kinds, naming [``start_offset``, ``next_offset``), the batch's range. Stricter than Kafka's reader in
-    three points: header keys must be UTF-8, offsets must rise, and timestamps must fit int64.
+    Raises CorruptRecordError (DecompressionError and, beyond ``size_limit`` bytes, DecompressedTooLargeError are
+    subclasses) with the batch's range [``start_offset``, ``next_offset``). Stricter than Kafka's reader in three
+    points: header keys must be UTF-8, offsets must rise, and timestamps must fit int64.
     """
     data = _open_records(header, batch, size_limit)
     count, last_delta = header.record_count, header.last_offset_delta
@@ -152,15 +152,15 @@ def iter_records(
 def decode_records(
     header: BatchHeader, batch: Buffer, *, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> list[Record]:
-    """All records of a batch, or the error: ``iter_records`` for those who want all or nothing."""
+    """All records of a batch; raises what ``iter_records`` raises."""
     return list(iter_records(header, batch, size_limit=size_limit))
 
 
 def _open_records(header: BatchHeader, batch: Buffer, size_limit: int) -> bytes:
-    """The uncompressed record bytes of a batch whose header was found possible."""
+    """The uncompressed record bytes of a batch, after a check of its header."""
     reason = why_implausible(header)
     if reason is not None:
-        raise _corrupt(header, f"is no batch: {reason}")
+        raise _corrupt(header, f"is not a valid batch: {reason}")
     if header.size > len(batch):
         raise _corrupt(header, f"is cut short: {len(batch)} of {header.size} bytes")
     codec = header.codec
@@ -168,7 +168,7 @@ def _open_records(header: BatchHeader, batch: Buffer, size_limit: int) -> bytes:
     if codec is Codec.NONE:
         return bytes(stored)
     if header.record_count == 0 and not stored:
-        return b""  # what is left of a compacted batch may keep its codec and no stream
+        return b""  # a compacted batch without records may keep its codec and have no stream
     try:
         return decompress(codec, stored, size_limit)
     except CorruptRecordError as error:
@@ -187,7 +187,7 @@ def _corrupt(header: BatchHeader, what: str) -> CorruptRecordError:
 def _long_varint(data: bytes, position: int, bytes_max: int = _VARINT_BYTES_MAX) -> tuple[int, int]:
     """The number at ``position``, still zigzag, and the position after it.
 
-    The last byte possible may carry bits beyond the type; they are dropped, as in Java. IndexError at the end of data.
+    The last byte may carry bits beyond the type; they are dropped, as in Java. Raises IndexError at the end of data.
     """
     number = 0
     for index in range(bytes_max):
@@ -200,7 +200,7 @@ def _long_varint(data: bytes, position: int, bytes_max: int = _VARINT_BYTES_MAX)
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """The headers whose count stands at ``position``, and the position after them; ``end`` is the record's."""
+    """The headers whose count is at ``position``, and the position after them; ``end`` is the record's."""
     count, position = _long_varint(data, position)
     if count & 1 or count >> 1 > end - position:
         raise _InvalidRecordError("has an impossible number of headers")
@@ -221,7 +221,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str
 
 
 def headers_end(data: Buffer, position: int, end: int) -> int | None:
-    """Position behind the headers whose count stands at ``position``, in a record that ends at ``end``; None if bad."""
+    """Position after the headers whose count is at ``position``, in a record ending at ``end``; None if malformed."""
     try:
         return position + _read_headers(bytes(data[position:end]), 0, end - position)[1]
     except (IndexError, _InvalidRecordError):
@@ -233,12 +233,12 @@ def headers_end(data: Buffer, position: int, end: int) -> int | None:
 _VARINT_TABLE_SIZE: Final = 4096
 _varint_table: list[
     bytes
-] = []  # number -> its bytes; filled at the first record written, it takes most of a millisecond
+] = []  # number -> its bytes; filled at the first record written, because that takes most of a millisecond
 
 
 def _fill_varint_table() -> list[bytes]:
     if not _varint_table:
-        # In one step, so that a second thread never sees half a table.
+        # In one step, so that another thread never sees half a table.
         _varint_table[:] = [_unsigned_varint(number) for number in range(_VARINT_TABLE_SIZE)]
     return _varint_table
 

@@ -1,15 +1,16 @@
-"""Names of segment files, and the two index formats: entries, search and sanity, over plain bytes.
+"""Names of segment files, and the two index formats: entries, search and sanity checks, over plain bytes.
 
-The broker's index modules and every other reader of a partition directory stand on this file, so that a format has one
-home. Nothing here opens a file: buffers come in (bytes, or a map that is only addressed, never sliced).
+Every reader of a partition directory, the broker's index modules included, uses this module, so that each format is
+defined once. No file is opened here: buffers come in (bytes, or an mmap that is only addressed, never sliced).
 
-    <stem>.log        record batches, one behind the other        stem = base offset, 20 decimal digits
+    <stem>.log        record batches, contiguous                  stem = base offset, 20 decimal digits
     <stem>.index      int32 relative offset, int32 position        8 bytes an entry, both rising
     <stem>.timeindex  int64 timestamp, int32 relative offset       12 bytes an entry, timestamps rising
     <stem>.checksum   size and checksum of the .log                seglog's own, see the broker's segment_checksum
 
-An offset entry names the *last* offset of a batch and the position where that batch *begins*. A time entry (t, o) says:
-no record at an offset <= o has a timestamp above t. Neither has a checksum, because both can be rebuilt from the log.
+An offset entry holds the *last* offset of a batch and the position where that batch *begins*. A time entry (t, o) means
+that no record at an offset <= o has a timestamp above t. Neither has a checksum, because both can be rebuilt from the
+log.
 """
 
 import struct
@@ -35,14 +36,14 @@ SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 PARTITION_STATE_FILE: Final = "seglog-partition.json"
-"""Beside the segments of a partition: what seglog remembers of it that no file of Kafka's has a place for."""
+"""Beside the segments of a partition: the state for which Kafka has no file."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-"""A segment spans at most this many offsets above its base: entries are int32."""
+"""Largest offset relative to a segment's base: entries are int32."""
 
 _STEM_DIGITS: Final = 20
 
@@ -53,15 +54,15 @@ _INT64 = struct.Struct(">q")
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
-    """``00000000000000000042.log`` for 42 and ".log": ``ls`` lists segments in offset order."""
+    """``00000000000000000042.log`` for 42 and ".log", so that ``ls`` lists segments in offset order."""
     return f"{base_offset:0{_STEM_DIGITS}d}{suffix}"
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """(base offset, everything from the first dot on), or None when the name is not of that kind."""
+    """(base offset, everything from the first dot on), or None when the name is not a segment file's."""
     stem, suffix = name[:_STEM_DIGITS], name[_STEM_DIGITS:]
     if len(suffix) < 2 or suffix[0] != "." or "\n" in suffix or not (stem.isascii() and stem.isdigit()):
-        return None  # not by a regular expression: a start does this for every file there is
+        return None  # no regular expression, for speed: a start parses the name of every file
     base_offset = int(stem)
     return None if base_offset > OFFSET_MAX else (base_offset, suffix)
 
@@ -81,12 +82,12 @@ class TimeEntry(NamedTuple):
 
 
 def encode_offset_entry(relative_offset: int, position: int) -> bytes:
-    """8 bytes."""
+    """The 8 bytes of an offset index entry."""
     return OFFSET_ENTRY.pack(relative_offset, position)
 
 
 def encode_time_entry(timestamp: int, relative_offset: int) -> bytes:
-    """12 bytes."""
+    """The 12 bytes of a time index entry."""
     return TIME_ENTRY.pack(timestamp, relative_offset)
 
 
@@ -111,7 +112,7 @@ def time_entries(data: Buffer) -> Iterator[TimeEntry]:
 
 
 Probe = Callable[[int], None]
-"""Told the number of each entry that a search looks at; a search without one pays nothing for it."""
+"""Called with the number of each entry that a search reads; None costs nothing."""
 
 
 def find_offset_floor(
@@ -122,7 +123,7 @@ def find_offset_floor(
 
 
 def find_position_floor(data: Buffer, count: int, position: int, *, low: int = 0, probe: Probe | None = None) -> int:
-    """The same over the positions (bytes) where the entries' batches begin."""
+    """As ``find_offset_floor``, over the positions (bytes) where the entries' batches begin."""
     return _floor(_INT32, OFFSET_ENTRY.size, 4, data, count, position, low, probe)
 
 
@@ -146,9 +147,9 @@ def _floor(
 
 
 def offset_index_problem(data: Buffer, log_size: int) -> str | None:
-    """Why these bytes cannot be the offset index of a log of ``log_size`` bytes, or None; looks at both ends only."""
+    """Why these bytes cannot be the offset index of a log of ``log_size`` bytes, or None; checks both ends only."""
     if len(data) % OFFSET_ENTRY.size:
-        return f"its size {len(data)} is no multiple of {OFFSET_ENTRY.size}"
+        return f"its size {len(data)} is not a multiple of {OFFSET_ENTRY.size}"
     count = len(data) // OFFSET_ENTRY.size
     if count:
         first, last = offset_entry(data, 0), offset_entry(data, count - 1)
@@ -162,9 +163,9 @@ def offset_index_problem(data: Buffer, log_size: int) -> str | None:
 
 
 def time_index_problem(data: Buffer) -> str | None:
-    """Why these bytes cannot be a time index, or None; looks at both ends only."""
+    """Why these bytes cannot be a time index, or None; checks both ends only."""
     if len(data) % TIME_ENTRY.size:
-        return f"its size {len(data)} is no multiple of {TIME_ENTRY.size}"
+        return f"its size {len(data)} is not a multiple of {TIME_ENTRY.size}"
     count = len(data) // TIME_ENTRY.size
     if count:
         first, last = time_entry(data, 0), time_entry(data, count - 1)

@@ -1,6 +1,6 @@
-"""What is kept about producers and transactions: ``.txnindex``, ``.snapshot`` and the markers in the log.
+"""File formats of producers and transactions: ``.txnindex``, ``.snapshot`` and the end markers in the log.
 
-Pure functions over bytes, so that a format has one home. Integers are big-endian, an offset or id of -1 means none.
+Pure functions over bytes, so that each format is defined once. Integers are big-endian; an offset or id of -1 is none.
 
     <stem>.txnindex     34 bytes an entry, in the order of lastOffset
         0   int16   version           0
@@ -9,7 +9,7 @@ Pure functions over bytes, so that a format has one home. Integers are big-endia
         18  int64   lastOffset        of its ABORT marker, which lies in this segment
         26  int64   lastStableOffset  when it was aborted
 
-    <offset>.snapshot   what is known of every producer below <offset>
+    <offset>.snapshot   state of every producer, from the records below <offset>
         0   int16   version           1
         2   uint32  crc               CRC-32C of everything from byte 6 on
         6   int32   number of entries
@@ -44,7 +44,7 @@ _MARKER_TYPES: Final = {0: "ABORT", 1: "COMMIT"}
 
 
 class MalformedSnapshotError(ValueError):
-    """A snapshot that does not follow its format; the message says why, ``position`` (bytes) where."""
+    """A snapshot that violates its format; the message says why, ``position`` (bytes) where."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer of a snapshot; ``last_offset`` -1: no batch of it is known, ``timestamp`` is then its marker's."""
+    """One producer of a snapshot; with ``last_offset`` -1 it has no known batch, and ``timestamp`` is its marker's."""
 
     producer_id: int
     producer_epoch: int
@@ -87,12 +87,12 @@ class EndMarker(NamedTuple):
 
 
 def aborted_transaction(data: Buffer, number: int) -> AbortedTransaction:
-    """Entry ``number`` of a transaction index, counted from 0; nothing is checked."""
+    """Entry ``number`` of a transaction index, counted from 0, unchecked."""
     return AbortedTransaction._make(TXN_INDEX_ENTRY.unpack_from(data, number * TXN_INDEX_ENTRY.size))
 
 
 def encode_aborted_transaction(entry: AbortedTransaction) -> bytes:
-    """34 bytes."""
+    """The 34 bytes of a transaction index entry."""
     return TXN_INDEX_ENTRY.pack(*entry)
 
 
@@ -122,7 +122,7 @@ def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
 
 
 def decode_end_marker(key: bytes | None, value: bytes | None) -> EndMarker | None:
-    """What the record of a control batch says, or None when it is a marker of another kind or none at all."""
+    """The end marker in the record of a control batch, or None when the record is something else."""
     if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
         return None
     _, number = _MARKER_KEY.unpack_from(key)
