@@ -403,7 +403,7 @@ class LogDirectoryError(StorageError):
 
 
 class UnknownServerError(StorageError):
-    """The broker met a bug of its own; its log has the traceback."""
+    """Internal error in the broker; its log has the traceback."""
 
     code = "UNKNOWN_SERVER_ERROR"
     kafka_code = -1
