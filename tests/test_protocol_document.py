@@ -16,8 +16,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_TOLD_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.config import load_config
-from seglog_broker.listeners import acks, connection, native
-from seglog_broker.listeners import graceful_close
+from seglog_broker.listeners import acks, connection, graceful_close, native
 from seglog_broker.runtime import request_memory
 from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem

@@ -23,8 +23,8 @@ from seglog_broker.listeners.replies import (
     as_seglog_error,
     count_errors,
     encode_fetch_prefix,
-    encode_long_reply,
     encode_last_error,
+    encode_long_reply,
     encode_reply,
     is_long,
 )

@@ -28,7 +28,7 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 """Lets header and payload share packets, where the system supports it."""
 
 _HAS_SENDFILE: Final = sys.platform == "linux"
-"""macOS does not report whether a page is in memory: everything is read on a thread there, so sendfile gains nothing."""
+"""macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
 
 
 class FileShrankError(StorageError):
