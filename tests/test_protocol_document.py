@@ -16,8 +16,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_TOLD_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.config import load_config
-from seglog_broker.listeners import acks, connection, native
-from seglog_broker.listeners import graceful_close as parting
+from seglog_broker.listeners import acks, connection, graceful_close, native
 from seglog_broker.runtime import request_memory
 from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -202,7 +201,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
         "connections": f"{config.seglog_connections_max:,}",
         "requests under way when the broker stops": f"{native.DRAIN_SECONDS} s",
-        "what the broker still takes and ignores after its last word": f"{parting.PART_SECONDS} s",
+        "what the broker still reads and discards after its last frame": f"{graceful_close.CLOSE_SECONDS_MAX} s",
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
     assert DESCRIBED_MAX == SEGMENTS_TOLD_MAX

@@ -1,11 +1,11 @@
 """``seglogd``: the daemon's command line and exit codes.
 
-Without a command it serves; ``seglogd check`` and ``seglogd dump`` work offline on what lies on disk, and have exit
-codes of their own.
+Without a command it serves. ``seglogd check`` and ``seglogd dump`` work offline on files, and have exit codes of their
+own.
 
-Exit codes: 0 stopped in good order, 1 could not start or failed, 2 usage or configuration, 3 stopped, but the next
-start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the process there and then. A signal that
-comes before serving has begun has nothing to put in order: 0 as well. What signals mean is in ``signals``.
+Exit codes: 0 clean stop, also for a signal before serving has begun; 1 could not start, or failed; 2 usage or
+configuration; 3 stopped, but the next start has to recover. 130 and 143 are a second SIGINT or SIGTERM, which ends the
+process at once. Signals are explained in ``signals``.
 """
 
 import argparse
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from seglog_broker.runtime.service_manager import ServiceManager
 
 GARBAGE_THRESHOLDS: Final = (10_000, 20, 50)
-"""Of Python's collector of cycles: serving makes next to none, and looking for them every 700 objects took a tenth of
-the time of a busy loop."""
+"""Thresholds of Python's cyclic garbage collector. Serving makes hardly any cycles, and the default, a collection every
+700 objects, took a tenth of the time of a busy loop."""
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NOT_CLEAN: Final = 3
-EXIT_INTERRUPTED: Final = 130  # of the offline commands, for one whose module is still being imported
+EXIT_INTERRUPTED: Final = 130  # of an offline command interrupted while its module is imported
 
 COMMANDS: Final = {"check": "seglog_broker.inspect.check.command", "dump": "seglog_broker.inspect.dump.command"}
-"""Modules of the offline commands; each has ``main(arguments) -> exit code`` and is imported when it is called."""
+"""Modules of the offline commands. Each has ``main(arguments) -> exit code``; it is imported when it is called."""
 
 PLATFORMS: Final = ("linux", "darwin")
 
@@ -52,11 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_INTERRUPTED
         return code
     with Signals() as signals:
-        return _serve_as_told(arguments, signals)
+        return _daemon(arguments, signals)
 
 
-def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
-    """The daemon itself, or what its options ask for in its place."""
+def _daemon(arguments: Sequence[str], signals: Signals) -> int:
+    """Serve, or print the version or the configuration where the options ask for it. Returns the exit code."""
     options = _parse(arguments)
     if options.version:
         from seglog_broker.version import VERSION  # noqa: PLC0415 - lazy, as all below: `--help` loads none of it
@@ -67,7 +67,7 @@ def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
     from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
 
     file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
-    sources = ConfigSources(file_name, dict(os.environ), options.set, _named(options))
+    sources = ConfigSources(file_name, dict(os.environ), options.set, _named_flags(options))
     if options.check_config:
         return _check_config(sources)
     from seglog_protocol.extras import missing  # noqa: PLC0415
@@ -84,7 +84,7 @@ def _serve_as_told(arguments: Sequence[str], signals: Signals) -> int:
 
 
 def _check_config(sources: "ConfigSources") -> int:
-    """Print the configuration, and on standard error what is wrong with it."""
+    """Print the configuration, and on standard error its mistakes and warnings."""
     from seglog_broker.config.machine import machine_warnings, why_unusable  # noqa: PLC0415
     from seglog_broker.config.report import configuration_lines, verdict_lines  # noqa: PLC0415
     from seglog_broker.runtime.descriptors import raise_limit  # noqa: PLC0415
@@ -104,7 +104,7 @@ def _check_config(sources: "ConfigSources") -> int:
 
 
 def _print(lines: Sequence[str], code: int) -> int:
-    """Print what was asked for; ``code`` unless that is not possible."""
+    """Print ``lines`` to standard output. Returns ``code``, or another exit code when printing fails."""
 
     def work() -> int:
         print_lines(lines)
@@ -116,10 +116,10 @@ def _print(lines: Sequence[str], code: int) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="seglogd",
-        description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows what lies on disk, "
-        "`seglogd check DIRECTORY` whether it is sound.",
-        epilog="Keys and their defaults are in docs/CONFIG.md. A flag is stronger than the environment (SEGLOG_...), "
-        "and that is stronger than the file. The `seglog` command talks to a running broker.",
+        description="Serve a seglog broker until a signal stops it. `seglogd dump PATH...` shows the contents of "
+        "files, `seglogd check DIRECTORY` searches a log directory for damage.",
+        epilog="Keys and their defaults are in docs/CONFIG.md. A flag overrides the environment (SEGLOG_...), and the "
+        "environment overrides the file. The `seglog` command talks to a running broker.",
         allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file with configuration (or SEGLOG_CONFIG)")
@@ -129,14 +129,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--log-format", metavar="FORMAT", help="seglog.log.format: console or json")
     parser.add_argument("--log-level", metavar="LEVEL", help="seglog.log.level: debug, info, warning or error")
     parser.add_argument(
-        "--check-config", action="store_true", help="print the configuration and all that is wrong with it, and exit"
+        "--check-config", action="store_true", help="print the configuration with its mistakes and warnings, and exit"
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     return parser.parse_args(argv)
 
 
-def _named(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
-    """The flags that stand for one key: flag -> (key, value)."""
+def _named_flags(options: argparse.Namespace) -> dict[str, tuple[str, str]]:
+    """The given flags that set one key: flag -> (key, value)."""
     named = {
         "--data": ("log.dir", options.data),
         "--listen": ("seglog.listen", options.listen),
@@ -168,10 +168,10 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
     manager = ServiceManager.from_environment(os.environ)
     log = structlog.get_logger()
     for warning in warnings:
-        log.warning("configuration_doubted", reason=warning)
+        log.warning("config_warning", reason=warning)
     problems: list[str] = []
     try:
-        with redirect_stderr(cast("IO[str]", standard_error)):  # what Python itself writes must not wait either
+        with redirect_stderr(cast("IO[str]", standard_error)):  # so that Python's own messages never block, either
             trio.run(_serve, config, sources, signals, manager, problems)
     except Exception as error:  # the outermost boundary: one sentence, or a traceback for a bug
         sentence = _sentence(error)
@@ -190,9 +190,9 @@ def _run(config: "BrokerConfig", warnings: Sequence[str], sources: "ConfigSource
 
 @contextmanager
 def _without_rich() -> Iterator[None]:
-    """Hide `rich`, if it is installed, from an import of structlog, which would load it for 40 ms of the start.
+    """Hide ``rich``, if it is installed, while structlog is imported: loading it takes 40 ms of the start.
 
-    It would serve for coloured tracebacks, which the daemon's log does not have (see ``logs``).
+    structlog uses it for coloured tracebacks, which the daemon's log does not have (see ``logs``).
     """
     if "rich" in sys.modules:
         yield
@@ -231,23 +231,23 @@ async def _serve(
             reloads=reloads,
             problems=problems,
             stop_wanted=lambda: signals.stop_wanted,
-            task_status=_WhenReady(),
+            task_status=_FreezeGarbage(),
         )
 
 
-class _WhenReady:
-    """What ``serve`` tells that it is ready."""
+class _FreezeGarbage:
+    """A ``task_status`` for ``serve`` that acts when the broker is ready."""
 
     def started(self, _addresses: object = None) -> None:
-        """Take what exists by now, some 100,000 objects that stay, out of every later collection of garbage.
+        """Exempt the objects that exist now, some 100,000 that stay, from garbage collection.
 
-        A full one would otherwise hold up the loop for 20 ms.
+        A full collection would otherwise hold up the loop for 20 ms.
         """
         gc.freeze()
 
 
 def _sentence(error: BaseException) -> str | None:
-    """What to tell the operator, or None when it is a bug."""
+    """The message for the operator; None when the error is a bug."""
     from seglog_protocol.errors import SeglogError  # noqa: PLC0415
 
     if isinstance(error, BaseExceptionGroup):

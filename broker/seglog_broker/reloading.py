@@ -1,7 +1,7 @@
-"""A running broker reads its configuration file again, when SIGHUP asks for it.
+"""Reloading: a running broker reads its configuration file again on SIGHUP.
 
-Everything is checked first; then what a running broker can take is put in force in one step of the loop, and each
-change is logged. What it cannot take is logged, too, and waits for a restart. A file with a mistake changes nothing.
+Everything is checked first. Then the changes that a running broker can apply are applied in one step of the loop, and
+each is logged. Changes that need a restart are only logged. A file with a mistake changes nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -22,24 +22,24 @@ log = structlog.get_logger()
 
 
 class ReloadRequests:
-    """Reloads that were asked for; several before the first has begun are one."""
+    """Requests to reload the configuration; those that come before the first is taken count as one."""
 
     def __init__(self, sources: ConfigSources) -> None:
         self.sources = sources
         self._asked = trio.Event()
 
     def ask(self) -> None:
-        """Have the configuration read again. On the loop."""
+        """Request a reload. Call it on the loop."""
         self._asked.set()
 
     async def next(self) -> None:
-        """Return when somebody has asked since this returned last."""
+        """Wait for a request made since the last one that was returned."""
         await self._asked.wait()
         self._asked = trio.Event()
 
 
 async def run_reloads(broker: "Broker", requests: ReloadRequests, manager: ServiceManager, status: str) -> None:
-    """Read the configuration again whenever it is asked for; ``status`` is for the service manager."""
+    """Reload the configuration on each request; ``status`` is what the service manager shows afterwards."""
     while True:
         await requests.next()
         manager.reloading()
@@ -48,10 +48,10 @@ async def run_reloads(broker: "Broker", requests: ReloadRequests, manager: Servi
 
 
 def reload(broker: "Broker", sources: ConfigSources) -> None:
-    """Put in force what can be of the configuration as it is now; on the loop, all of it or nothing."""
+    """Apply the configuration as it is now: all changes a running broker can apply, or none. Call it on the loop."""
     file = sources.file_name
     if not file:
-        log.info("configuration_not_reloaded", reason="there is no configuration file, see --config")
+        log.info("configuration_not_reloaded", reason="the broker was started without a configuration file (--config)")
         return
     new, warnings, mistakes = sources.examine()
     if mistakes:
@@ -65,7 +65,7 @@ def reload(broker: "Broker", sources: ConfigSources) -> None:
         log.error("configuration_not_reloaded", file=file, reason=error.message)  # noqa: TRY400 - no bug
         return
     for warning in warnings:
-        log.warning("configuration_doubted", reason=warning)
+        log.warning("config_warning", reason=warning)
     broker.reconfigure(merged)
     logs.reconfigure(merged.seglog_log_format, merged.seglog_log_level)
     for key, old, value, origin, is_dynamic in found:

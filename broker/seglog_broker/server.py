@@ -1,4 +1,4 @@
-"""The daemon around the broker: what is started in which order, and stopped in which.
+"""The daemon around the broker: the order of its start and of its stop.
 
 lock and load the log directory -> listen -> background tasks -> accept connections
 stop accepting -> drain connections -> stop background tasks -> checkpoints, clean marker, unlock
@@ -54,22 +54,22 @@ TASKS: Final = (
     run_scrubs,
     run_producer_expiry,
 )
-"""What works in the background, each until it is cancelled or, as the first three, has done its work."""
+"""Background tasks. Each runs until it is cancelled; the first three also end when their work is done."""
 
 LOADING_SECONDS: Final = 3.0
-"""Between two lines of the log about how far loading is."""
+"""Seconds between two reports of progress while loading."""
 
 log = structlog.get_logger()
 
 
 class LoadProgress:
-    """Tells how far loading is, every few seconds, and ends it when a stop is wanted: a ``Loading``."""
+    """Reports the progress of loading every few seconds, and ends it when a stop is wanted: a ``Loading``."""
 
     def __init__(self, log_dir: str, manager: ServiceManager, stop_wanted: Callable[[], bool]) -> None:
         self._log_dir = log_dir
         self._manager = manager
         self._stop_wanted = stop_wanted
-        self._told_at = trio.current_time()
+        self._reported_at = trio.current_time()
 
     def __call__(self, done: int, total: int) -> None:
         """Raise LoadingStoppedError when a stop is wanted."""
@@ -77,8 +77,8 @@ class LoadProgress:
             log.info("loading_stopped", partitions=done, of=total)
             raise LoadingStoppedError
         now = trio.current_time()
-        if now - self._told_at >= LOADING_SECONDS:
-            self._told_at = now
+        if now - self._reported_at >= LOADING_SECONDS:
+            self._reported_at = now
             log.info("partitions_loading", partitions=done, of=total)
             self._manager.status(f"Loading {self._log_dir}: {done} of {total} partitions")
 
@@ -96,16 +96,16 @@ async def serve(
     stop_wanted: Callable[[], bool] = lambda: False,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until cancelled, and then stop it in good order; started with the addresses it listens on.
+    """Run a broker until cancelled, then stop it in order; ``task_status`` gets the addresses it listens on.
 
-    ``listen`` is used in place of ``seglog.listen``. ``manager`` gets a message when the broker is ready, reloads
-    or stops; ``reloads`` are done when they are asked for; and ``problems`` gets what made the stop unclean, which is
-    logged as well. Cancelling is *the* way to stop: connections get a few seconds to finish what is under way, a
-    running fsync is waited for. Loading is synchronous, so no cancellation shows while it goes on: ``stop_wanted`` is
-    asked before each partition, and ends it.
+    ``listen`` replaces ``seglog.listen``. ``manager`` is notified when the broker is ready, reloads or stops.
+    ``reloads`` delivers requests to reload the configuration. ``problems`` receives the reasons why a stop was not
+    clean; they are logged as well. Cancel it to stop it: connections get a few seconds to finish their requests, and a
+    running fsync is waited for. Loading is synchronous and cannot be cancelled; instead ``stop_wanted`` is called
+    before each partition, and True ends the loading.
 
-    Raises LogDirectoryError when the directory cannot be used, ListenError when the address cannot; an exception of a
-    background task that is a bug ends the broker, the rest of which stops in the same order.
+    Raises LogDirectoryError when the log directory cannot be used, and ListenError when the address cannot. An
+    unexpected exception of a background task ends the broker; the rest of it stops in the same order.
     """
     began = trio.current_time()
     manager = ServiceManager() if manager is None else manager
@@ -123,7 +123,7 @@ async def serve(
         log.info("broker_stopped")
         return
     reserve = StopReserve()
-    gc.freeze()  # what was loaded stays: to look through it for garbage takes the loop longer the more topics there are
+    gc.freeze()  # what was loaded stays: scanning it for garbage holds up the loop, more so with many topics
     try:
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
         tasks = trio.CancelScope(shield=True)
@@ -149,10 +149,10 @@ async def serve(
                 await serve_native(broker, listeners)  # cancelled: stops accepting, drains, returns
             finally:
                 for listener in listeners:
-                    listener.socket.close()  # when it did not come to serving
+                    listener.socket.close()  # where serving has not begun
                 log.info("broker_stopping")
                 manager.stopping()
-                tasks.cancel()  # only now: the last acks needed the flusher
+                tasks.cancel()  # only now: the last acks need the flusher
     finally:
         gc.unfreeze()
         reserve.release()
@@ -163,7 +163,7 @@ async def serve(
 
 
 async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
-    """Run the broker's own tasks, deaf to everything but ``scope``: they must outlive the connections they serve."""
+    """Run the background tasks until ``scope`` is cancelled; it is shielded, as they must outlive the connections."""
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(broker.purgatory.run)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import trio
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.broker_api import BrokerFace
+from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
@@ -318,7 +318,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(broker: BrokerFace) -> AsyncIterator[Served]:
+async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
     """A native listener in front of ``broker`` on a port of its own."""
     listeners = await open_listeners("127.0.0.1:0")
     async with trio.open_nursery() as nursery:

@@ -125,13 +125,13 @@ def test_sizes_that_the_machine_has_not_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["seglog.http.listen=127.0.0.1:9192", "listeners=PLAINTEXT://:9092,PLAINTEXT://:9192"])
 def test_a_port_that_is_named_twice_is_warned_of(tmp_path: Path, flag: str) -> None:
     [warning] = warnings_of(tmp_path, flag)
-    assert "names port 9192, which is that of seglog.listen = 127.0.0.1:9192" in warning
+    assert "uses port 9192, which is that of seglog.listen = 127.0.0.1:9192" in warning
     assert warnings_of(tmp_path, flag, "seglog.listen=127.0.0.1:9292") == []
 
 
 def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for path, why in ((tmp_path / "file", "is no directory"), (tmp_path / "file" / "data", "is no directory")):
+    for path, why in ((tmp_path / "file", "is not a directory"), (tmp_path / "file" / "data", "is not a directory")):
         done = seglogd("--check-config", "--data", str(path))
         assert done.returncode == 2
         assert f"mistake: log.dir = {path} cannot be used: {tmp_path / 'file'} {why}." in done.stderr
@@ -147,7 +147,7 @@ def test_a_log_directory_that_cannot_be_used_is_a_mistake(tmp_path: Path) -> Non
         ('[broker]\n"num.partitions" = 3\n', 'write "num.partitions" = ... at the top of the file'),
         ("[broker]\nnum.partitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
         ("[num]\npartitions = 3\n", 'write "num.partitions" = ... at the top of the file'),
-        ("[broker]\nx = 3\n", "the file has none: keys stand in quotes at its top"),
+        ("[broker]\nx = 3\n", "the file may hold no tables: keys are written in quotes at its top"),
     ],
 )
 def test_a_table_gets_advice_that_can_be_followed(text: str, advice: str) -> None:

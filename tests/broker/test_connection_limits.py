@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.listeners import native
-from seglog_broker.listeners.graceful_close import PART_SECONDS
+from seglog_broker.listeners.graceful_close import CLOSE_SECONDS_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frames import RECEIVE_BYTES, encode_frame
 from seglog_protocol.messages import request_header
@@ -222,7 +222,7 @@ async def test_half_a_request_and_then_silence_is_cut_long_before_it_is_idle(aut
         assert 10 <= trio.current_time() - began <= 13
         [cut] = [entry for entry in logged if entry["event"] == "connection_cut"]
         assert "half a request" in cut["reason"]
-        await trio.sleep(PART_SECONDS)
+        await trio.sleep(CLOSE_SECONDS_MAX)
         assert (broker.request_memory.used, broker.metrics.connections_cut) == (0, 1)
 
 

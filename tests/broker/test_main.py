@@ -138,7 +138,7 @@ def test_configuration_comes_from_file_environment_and_flags(tmp_path: Path) -> 
 def test_a_signal_stops_it_in_good_order(number: signal.Signals, tmp_path: Path) -> None:
     with running(tmp_path / "data", "--set", "seglog.http.listen=127.0.0.1:0") as (process, logged):
         events = [entry["event"] for entry in logged]
-        assert events == ["configuration_doubted", "broker_starting", "broker_ready"]
+        assert events == ["config_warning", "broker_starting", "broker_ready"]
         ready = logged[-1]
         assert {"listen", "topics", "partitions", "seconds"} <= ready.keys()
         assert {"version", "log_dir"} <= logged[-2].keys()

@@ -1,7 +1,7 @@
 """The broker keys: Kafka's names, types, defaults and ranges, and the few that are ours, which begin with ``seglog.``.
 
-Broker keys that only give a topic key its default (``log.retention.hours``) are no attributes here: they are the
-``synonyms`` of the topic keys, and what they say is in ``topic_defaults``.
+Broker keys that only set the default of a topic key (``log.retention.hours``) are not attributes here: they are the
+``synonyms`` of the topic keys, and their values are in ``topic_defaults``.
 """
 
 import sys
@@ -20,9 +20,9 @@ NO_TRANSACTIONS: Final = "there are no transactions"
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """The configuration of the daemon, complete. Attributes are the keys' names with ``_`` for ``.``, in their units.
+    """The complete configuration of the daemon. Attributes are the keys' names with ``_`` for ``.``, in their units.
 
-    Made by ``load_config``, which checks; nothing is checked on construction.
+    Made by ``load_config``, which checks it; nothing is checked on construction.
     """
 
     seglog_listen: Annotated[
@@ -42,7 +42,7 @@ class BrokerConfig:
             Address(optional=True),
             Effect.NOT_YET,
             "Address of health, metrics and console over HTTP; empty for none.",
-            "To be watched by other programs; 127.0.0.1:9193 is the usual one.",
+            "To be monitored by other programs; 127.0.0.1:9193 is the usual one.",
             note="there is no HTTP listener yet",
             holds="",
         ),
@@ -66,7 +66,7 @@ class BrokerConfig:
             Directory(),
             Effect.NOW,
             "The one directory that holds everything; log.dirs is another name for it.",
-            "Always, outside of trying things out.",
+            "Always, except for a trial.",
             synonyms=(Synonym("log.dirs"), Synonym("log.dir")),
         ),
     ] = "./data"
@@ -76,7 +76,7 @@ class BrokerConfig:
             "num.partitions",
             Int(1),
             Effect.NOW,
-            "Partitions of a new topic that names no number.",
+            "Partitions of a new topic that is created without a number.",
             "Raise it when several consumers are to share the work on most topics.",
             change=Change.RELOAD,
         ),
@@ -88,7 +88,7 @@ class BrokerConfig:
             Boolean(),
             Effect.NOW,
             "Whether topics can be deleted at all.",
-            "Set it to false where no one should be able to.",
+            "Set it to false to protect all topics.",
             change=Change.RELOAD,
         ),
     ] = True
@@ -99,7 +99,7 @@ class BrokerConfig:
             Boolean(),
             Effect.NOW,
             "Whether producing to a topic that does not exist creates it, with num.partitions; reading never does.",
-            "Set it to false to have typing errors refused.",
+            "Set it to false to refuse mistyped names.",
             change=Change.RELOAD,
         ),
     ] = True
@@ -130,8 +130,8 @@ class BrokerConfig:
             "seglog.fetch.max.wait.ms.max",
             Int(0),
             Effect.NOW,
-            "Most milliseconds a fetch may wait for new records; a longer wish is cut to this.",
-            "Lower it when something between client and broker ends quiet connections sooner.",
+            "Most milliseconds a fetch may wait for new records; a longer max_wait_ms is reduced to this.",
+            "Lower it when a proxy or firewall between client and broker closes quiet connections sooner.",
             change=Change.RELOAD,
         ),
     ] = 300_000
@@ -152,7 +152,7 @@ class BrokerConfig:
             Int(1),
             Effect.NOW,
             "Most segment files and index maps kept open at a time.",
-            "Raise it when readers go back and forth over more segments than that; a small number costs time only.",
+            "Raise it when readers often change between more segments than that; a small number only costs time.",
         ),
     ] = 512
     seglog_request_memory_max: Annotated[
@@ -161,9 +161,9 @@ class BrokerConfig:
             "seglog.request.memory.max",
             Long(1_048_576),
             Effect.NOW,
-            "Bytes of memory for large requests (over 64 KiB), received or served, of all connections together, taken "
-            "as their bytes arrive. Where there is no room for one it is not read on until others are done; while "
-            "others wait, one that comes at less than 1 MiB a second is cut. One larger than half of it is refused.",
+            "Bytes of memory for large requests (over 64 KiB) of all connections together, taken as their bytes "
+            "arrive. When it is used up, a request is not read further until others are done; while requests wait, "
+            "one that arrives at less than 1 MiB a second is cut. A request larger than half of it is refused.",
             "Raise it when many producers send large requests at a time; lower it on a small machine.",
         ),
     ] = 268_435_456
@@ -174,7 +174,7 @@ class BrokerConfig:
             Long(-1),
             Effect.NOW,
             "Milliseconds after which a connection is closed that sends nothing and waits for nothing; -1 for never.",
-            "Lower it where clients leave many connections behind; theirs are made anew when they are needed.",
+            "Lower it where clients leave many idle connections open; seglog's clients reconnect when they need to.",
         ),
     ] = 600_000
     seglog_connections_max_stall_ms: Annotated[
@@ -183,9 +183,9 @@ class BrokerConfig:
             "seglog.connections.max.stall.ms",
             Long(1),
             Effect.NOW,
-            "Milliseconds after which a connection is cut that takes nothing of an answer that waits for it, or sends "
-            "nothing more of a large request that it has begun.",
-            "Raise it for consumers that stop reading for long between two steps of their work.",
+            "Milliseconds after which a connection is cut that reads nothing of an answer, or sends nothing more of a "
+            "request that it has begun.",
+            "Raise it for consumers that stop reading for a long time while they work.",
         ),
     ] = 60_000
     seglog_disk_free_soft_bytes: Annotated[
@@ -194,8 +194,8 @@ class BrokerConfig:
             "seglog.disk.free.soft.bytes",
             Long(-1),
             Effect.NOW,
-            "Free bytes of the disk below which the broker warns, and above which it takes records again after it was "
-            "full; -1 for a tenth of the disk, at most 512 MiB.",
+            "Free bytes of the disk below which the broker warns, and above which it accepts records again after the "
+            "disk was full; -1 for a tenth of the disk, at most 512 MiB.",
             "Raise it to be warned earlier.",
             change=Change.RELOAD,
         ),
@@ -206,9 +206,9 @@ class BrokerConfig:
             "seglog.disk.free.hard.bytes",
             Long(-1),
             Effect.NOW,
-            "Free bytes of the disk below which nothing is appended and no topic created, while reading and deleting "
-            "go on; -1 for a twentieth of the disk, at most 256 MiB.",
-            "Raise it where others write to the same disk.",
+            "Free bytes of the disk below which appends and new topics are refused, while reading and deleting "
+            "continue; -1 for a twentieth of the disk, at most 256 MiB.",
+            "Raise it where other programs write to the same disk.",
             change=Change.RELOAD,
         ),
     ] = -1
@@ -218,8 +218,8 @@ class BrokerConfig:
             "seglog.disk.ballast.bytes",
             Long(-1),
             Effect.NOW,
-            "Size of the file that is given up when the disk is full, so that there is room to delete things in good "
-            "order; 0 for none, -1 for a hundredth of the disk, at most 16 MiB.",
+            "Size of a reserve file that is deleted when the disk is full, so that there is room for orderly "
+            "deletions; 0 for none, -1 for a hundredth of the disk, at most 16 MiB.",
             "Seldom.",
         ),
     ] = -1
@@ -229,10 +229,10 @@ class BrokerConfig:
             "seglog.missing.partitions",
             Text(("refuse", "empty")),
             Effect.NOW,
-            "What a start does about partitions that had records and whose directories are gone. refuse: a directory "
-            "that Kafka wrote is not adopted, a partition that seglog knows is offline. empty: each begins without "
-            "records.",
-            "Choose empty for one start, when it is certain that they are not in another directory or broker.",
+            "What a start does with partitions that had records and whose directories are missing. refuse: a log "
+            "directory written by Kafka is not opened, and a partition known to seglog is offline. empty: such "
+            "partitions start without records.",
+            "Choose empty for one start, when it is certain that the records are not in another directory or broker.",
         ),
     ] = "refuse"
     seglog_log_format: Annotated[
@@ -241,8 +241,8 @@ class BrokerConfig:
             "seglog.log.format",
             Text(("console", "json")),
             Effect.NOW,
-            "How the daemon writes its own log: for people, or one JSON object per line.",
-            "Choose json where machines collect it.",
+            "Format of the daemon's own log: console for people, json for one JSON object per line.",
+            "Choose json where programs collect it.",
             change=Change.RELOAD,
         ),
     ] = "console"
@@ -252,7 +252,7 @@ class BrokerConfig:
             "seglog.log.level",
             Text(("debug", "info", "warning", "error")),
             Effect.NOW,
-            "The least level the daemon writes to its own log.",
+            "The lowest level that the daemon writes to its own log.",
             "Choose debug to follow single requests.",
             change=Change.RELOAD,
         ),
@@ -273,8 +273,8 @@ class BrokerConfig:
             "log.flush.offset.checkpoint.interval.ms",
             Int(0),
             Effect.NOW,
-            "Milliseconds between two checkpoints: closed segments are brought to the disk, and a start after a crash "
-            "reads only what was closed since, and the active segment of each partition that was written to.",
+            "Milliseconds between two checkpoints: closed segments are flushed to the disk, and a start after a crash "
+            "reads only the segments closed since, and the active segment of each partition that was written to.",
             "Seldom: smaller segments (log.segment.bytes) make a start after a crash faster.",
             change=Change.RELOAD,
         ),
@@ -287,7 +287,7 @@ class BrokerConfig:
             Effect.NEVER,
             "Milliseconds between two checkpoints of the log start offsets.",
             "Never here.",
-            note="log starts are written with the other checkpoints, and at once when records are deleted",
+            note="log start offsets are written with the other checkpoints, and at once when records are deleted",
         ),
     ] = 60_000
     log_flush_scheduler_interval_ms: Annotated[
@@ -296,7 +296,7 @@ class BrokerConfig:
             "log.flush.scheduler.interval.ms",
             Long(0),
             Effect.NOW,
-            "Another default of flush.ms; when to look for partitions whose time has come is found out by itself.",
+            "Another default for flush.ms; the broker itself schedules the flushes.",
             "Together with flush.ms.",
             change=Change.RELOAD,
         ),
@@ -307,7 +307,7 @@ class BrokerConfig:
             "log.retention.check.interval.ms",
             Long(1),
             Effect.NOW,
-            "Milliseconds between two looks for segments to delete.",
+            "Milliseconds between two searches for segments to delete.",
             "Lower it when the retention of a topic is shorter.",
             change=Change.RELOAD,
         ),
@@ -318,7 +318,7 @@ class BrokerConfig:
             "num.recovery.threads.per.data.dir",
             Int(1),
             Effect.NOW,
-            "Processes that recover partitions side by side after a crash, while others are served.",
+            "Processes that recover partitions in parallel after a crash, while other partitions are served.",
             "Raise it on fast disks with many partitions and cores to spare.",
         ),
     ] = 2
@@ -330,7 +330,7 @@ class BrokerConfig:
             Effect.NEVER,
             "Milliseconds a broker may go on without telling its cluster of a failed directory.",
             "Never here.",
-            note="there is no cluster to tell",
+            note="one node has no cluster",
         ),
     ] = 30_000
     cordoned_log_dirs: Annotated[
@@ -351,7 +351,7 @@ class BrokerConfig:
             "replica.high.watermark.checkpoint.interval.ms",
             Long(),
             Effect.NEVER,
-            "Milliseconds between two checkpoints of what all replicas have.",
+            "Milliseconds between two checkpoints of the high watermarks.",
             "Never here.",
             note=NO_REPLICAS,
         ),
@@ -382,7 +382,7 @@ class BrokerConfig:
             "log.cleaner.dedupe.buffer.size",
             Long(1_048_577),
             Effect.NOW,
-            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key costs its length and 170.",
+            "Bytes of memory for the keys of a round of compaction, for all cleaners; a key takes its length plus 170.",
             "Raise it for topics with very many keys.",
             change=Change.RELOAD,
         ),
@@ -439,7 +439,7 @@ class BrokerConfig:
             "seglog.scrub.bytes.per.second",
             Int(0),
             Effect.NOW,
-            "Most bytes per second that are read in the background to find damage before a consumer does; 0: none are.",
+            "Most bytes per second that are read in the background to find damage before a consumer does; 0: none.",
             "Raise it when a pass over all closed segments takes too long.",
             change=Change.RELOAD,
         ),
@@ -450,7 +450,7 @@ class BrokerConfig:
             "seglog.scrub.interval.ms",
             Long(1),
             Effect.NOW,
-            "Milliseconds from the beginning of one pass over all closed segments to that of the next, at least.",
+            "Least milliseconds from the start of one pass over all closed segments to the start of the next.",
             "Lower it where disks are not trusted.",
             change=Change.RELOAD,
         ),
@@ -461,8 +461,8 @@ class BrokerConfig:
             "producer.id.expiration.ms",
             Int(1),
             Effect.NOW,
-            "Milliseconds after which an idempotent producer that was quiet is forgotten.",
-            "Raise it when producers may be away for longer and then retry.",
+            "Milliseconds without a batch after which an idempotent producer is forgotten.",
+            "Raise it when producers may be disconnected for longer and then retry.",
             change=Change.RELOAD,
         ),
     ] = 86_400_000
@@ -472,7 +472,7 @@ class BrokerConfig:
             "producer.id.expiration.check.interval.ms",
             Int(1),
             Effect.NOW,
-            "Milliseconds between two looks for producers to forget.",
+            "Milliseconds between two searches for producers to forget.",
             "Seldom.",
             change=Change.RELOAD,
         ),
@@ -483,7 +483,7 @@ class BrokerConfig:
             "offsets.retention.minutes",
             Int(1),
             Effect.NOT_YET,
-            "Minutes for which the committed offsets of an abandoned group are kept.",
+            "Minutes for which the committed offsets of an empty group are kept.",
             "Raise it for groups that run seldom.",
             note=NO_GROUPS,
         ),
@@ -494,7 +494,7 @@ class BrokerConfig:
             "offsets.retention.check.interval.ms",
             Long(1),
             Effect.NOT_YET,
-            "Milliseconds between two looks for committed offsets to forget.",
+            "Milliseconds between two searches for committed offsets to delete.",
             "Seldom.",
             note=NO_GROUPS,
         ),
@@ -566,9 +566,9 @@ class BrokerConfig:
         ),
     ] = 104_857_600
     topic_defaults: TopicConfig = field(default_factory=TopicConfig, kw_only=True)
-    """What a topic has that sets nothing for itself."""
+    """The configuration of a topic without settings of its own."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
-    """Where each value that is no default came from, by broker key."""
+    """The origin of each value that is not a default, by broker key."""
 
     def topic_config(self, overrides: Mapping[str, Raw]) -> TopicConfig:
         """A topic's configuration: its own overrides, over the broker's defaults for topics, over Kafka's defaults.
@@ -582,11 +582,7 @@ class BrokerConfig:
         return validate_topic_config(overrides, self.topic_defaults)
 
     def origin(self, name: str) -> Origin:
-        """Where the value of a broker key came from.
-
-        For a key that gives topics a default, and for one with several names, it is the origin of the setting the key
-        is a name of. Raises KeyError when there is no such key.
-        """
+        """The origin of the value of a broker key, under any of its names. Raises KeyError for an unknown key."""
         if name in BROKER_NAMES:
             return self.origins.get(BROKER_NAMES[name].name, DEFAULT_ORIGIN)
         return self.topic_defaults.origin(TOPIC_DEFAULT_NAMES[name][0].name)
@@ -594,7 +590,7 @@ class BrokerConfig:
     def describe(self) -> list[Described]:
         """Every setting with its value and origin: the broker's own, then its defaults for topics.
 
-        Those stand under their strongest broker name (``log.retention.ms``, whichever unit was used to set it).
+        The latter are listed under their strongest broker name (``log.retention.ms``, whichever unit was used).
         """
         lines = []
         for key in BROKER_KEYS.values():
@@ -608,15 +604,15 @@ class BrokerConfig:
 
 
 BROKER_KEYS: Final[Mapping[str, Key]] = keys_of(BrokerConfig, topic=False)
-"""Every key of the broker's own, by its name."""
+"""Every broker key that is not a topic default, by its name."""
 
 BROKER_NAMES: Final[Mapping[str, Key]] = {synonym.name: key for key in BROKER_KEYS.values() for synonym in key.names}
-"""Every name a key of the broker's own may be written under."""
+"""Every name under which such a key may be written."""
 
 TOPIC_DEFAULT_NAMES: Final[Mapping[str, tuple[Key, Synonym]]] = {
     synonym.name: (key, synonym) for key in TOPIC_KEYS.values() for synonym in key.synonyms
 }
-"""Every broker key that gives a topic key its default."""
+"""Every broker key that sets the default of a topic key."""
 
 CONFIG_NAMES: Final = frozenset(BROKER_NAMES) | frozenset(TOPIC_DEFAULT_NAMES)
 """Every name that may stand in the broker's configuration."""

@@ -1,4 +1,4 @@
-"""From the configuration in force to the one that was read again: what differs, and what of it can be taken now."""
+"""Changes of the configuration: how a reloaded one differs from the one in force, and what can be applied at once."""
 
 import dataclasses
 from typing import NamedTuple
@@ -17,11 +17,11 @@ class Difference(NamedTuple):
     origin: Origin
     """Of the new one."""
     is_dynamic: bool
-    """Whether it is in force at once; else a restart is needed."""
+    """Whether it is applied at once; otherwise a restart is needed."""
 
 
 def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
-    """Every key whose value is another one, those that give topics their defaults included."""
+    """Every key whose value changed, keys for topic defaults included."""
     return [
         Difference(after.key, before.value, after.value, after.origin, is_dynamic(after.key))
         for before, after in zip(old.describe(), new.describe(), strict=True)
@@ -30,14 +30,14 @@ def differences(old: BrokerConfig, new: BrokerConfig) -> list[Difference]:
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether a running broker takes a new value for a broker key; a default for topics always."""
+    """Whether a running broker applies a new value of a broker key; keys for topic defaults always are."""
     return name not in BROKER_NAMES or BROKER_NAMES[name].is_dynamic
 
 
 def taken_over(old: BrokerConfig, new: BrokerConfig) -> BrokerConfig:
-    """What is in force when a running broker with ``old`` has taken of ``new`` what it can.
+    """The configuration of a running broker with ``old`` after a reload of ``new``: static keys keep their values.
 
-    Raises InvalidConfigError when that contradicts itself, though neither of the two does.
+    Raises InvalidConfigError when the mixture contradicts itself, though neither of the two does.
     """
     kept = [key for key in BROKER_KEYS.values() if not key.is_dynamic]
     values = {key.attribute: getattr(old, key.attribute) for key in kept}

@@ -1,7 +1,7 @@
-"""What follows from values that are possible but that few would set if they knew: a sentence for each.
+"""Warnings about valid values with consequences that are seldom wanted: a sentence for each.
 
-Kafka accepts nearly all of them without a word. They are judged together with the rest of the topic's configuration,
-and only where they were written: nothing is said about a default.
+Kafka accepts nearly all of them silently. They are checked together with the rest of the topic's configuration, and
+only where they were set: there is no warning about a default.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ BATCH_BYTES_MIN: Final = HEADER_SIZE + 7
 """A batch with one record that has neither key, value nor headers."""
 
 BATCH_BYTES_USUAL: Final = 1024
-"""A limit below this is hardly meant: producers gather records into batches of many times its size."""
+"""A limit below this is hardly intended: producers make batches of many times this size."""
 
 RETENTION_MS_USUAL: Final = 60_000
-"""Likewise for the age at which records are deleted: such a number is mostly one of seconds, hours or days."""
+"""A shorter retention is hardly intended: the number is mostly one of seconds, hours or days."""
 
 
 def consequences(written: Mapping[str, Setting], config: TopicConfig) -> list[str]:
-    """The warnings about what was ``written``, by topic key; ``config`` is the whole of the topic's configuration."""
+    """Warnings about the settings in ``written`` (by topic key); ``config`` is the topic's whole configuration."""
     found = {
         "segment.bytes": _segment_bytes(config) or ("" if "retention.bytes" in written else _more_than_kept(config)),
         "retention.bytes": _retention_bytes(config),
@@ -49,7 +49,7 @@ def _segment_bytes(config: TopicConfig) -> str:
 
 
 def _more_than_kept(config: TopicConfig) -> str:
-    """As ``_retention_bytes`` tells it, where only the size of segments was set."""
+    """The warning of ``_retention_bytes``, where only the size of segments was set."""
     if not 0 <= config.retention_bytes < config.segment_bytes or "delete" not in config.cleanup_policy:
         return ""
     return (

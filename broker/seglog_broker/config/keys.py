@@ -1,7 +1,7 @@
-"""What a configuration key is: its name, kind, range, effect and meaning, and where a value of it came from.
+"""Configuration keys: name, kind, range, effect and meaning, and the origin of a value.
 
-The keys themselves stand in ``topic_config`` and ``broker_config`` as annotations of the attributes that hold their
-values, so name, type, default and meaning of a setting are written in one place, once:
+The keys themselves are annotations of the attributes that hold their values, in ``topic_config`` and
+``broker_config``, so that name, type, default and meaning of a setting are written once, in one place:
 
     segment_ms: Annotated[int, Key("segment.ms", Long(1), Effect.NOW, "...", "...")] = 604_800_000
 """
@@ -18,25 +18,25 @@ from seglog_protocol.quantities import unit_of
 
 
 class Effect(StrEnum):
-    """Whether setting a key changes anything."""
+    """Whether setting a key has an effect."""
 
     NOW = "now"
     NOT_YET = "not yet"
-    """Accepted, checked and kept; a later version acts on it."""
+    """Accepted, checked and stored; a later version uses it."""
     NEVER = "never on one node"
     """Accepted and checked so that Kafka's configurations can be used as they are."""
 
 
 class Change(StrEnum):
-    """When a new value that a running broker finds in its configuration file is in force."""
+    """When a changed value in the configuration file takes effect in a running broker."""
 
     RELOAD = "at a reload"
-    """At once, when SIGHUP has the file read again."""
+    """When SIGHUP makes the broker read the file again."""
     RESTART = "at a restart"
 
 
 class OriginKind(StrEnum):
-    """Who said so, weakest first."""
+    """Where a value may come from, weakest first."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -63,7 +63,7 @@ DEFAULT_ORIGIN: Final = Origin(OriginKind.DEFAULT)
 
 
 class Setting(NamedTuple):
-    """One value as somebody wrote it."""
+    """One value as it was written, with its name and origin."""
 
     name: str
     raw: Raw
@@ -74,8 +74,8 @@ class Setting(NamedTuple):
 class Synonym:
     """Another name for a key, perhaps in another unit.
 
-    ``factor`` multiplies a value into the key's own unit. ``kind`` is the kind of what is written, None for the key's
-    own. ``off_below_zero`` is Kafka's rule for broker-wide retention: anything negative means -1, and 0 is refused.
+    ``factor`` converts a value into the key's own unit. ``kind`` is the kind of the written value; None for that of the
+    key. ``off_below_zero`` is Kafka's rule for broker-wide retention: any negative value means -1, and 0 is refused.
     """
 
     name: str
@@ -90,10 +90,10 @@ class Key:
 
     ``synonyms`` are other names for the setting, strongest first; for a topic key they are the broker's keys for its
     default, for a broker key its other spellings (the key's own name included, to place it in the order). ``aliases``
-    are other names at topic level, stronger than ``name``. ``holds`` is the value that describes what the broker does
-    anyway while the key has no effect, so setting it needs no warning. ``note`` is the rest of the truth about the
-    effect: why there is none, or what is still missing. ``change`` says when a new value is in force; that of a topic
-    key always is at once. ``attribute`` and ``default`` come from the class that carries the key.
+    are other names at topic level, stronger than ``name``. ``holds`` is, for a key without effect, the value that
+    describes what the broker does, so that setting it needs no warning. ``note`` says why there is no effect, or which
+    part of it is missing. ``change`` says when a new value takes effect; for a topic key this is always at once.
+    ``attribute`` and ``default`` come from the class that carries the key.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Key:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a running broker takes a new value; for what has no effect there is no need of a restart."""
+        """Whether a running broker applies a new value; a key without effect never needs a restart."""
         return self.is_topic_key or self.change is Change.RELOAD or self.effect is not Effect.NOW
 
     @property
@@ -128,7 +128,7 @@ class Key:
         return self.synonyms or (Synonym(self.name),)
 
     def parse(self, setting: Setting, synonym: Synonym | None = None) -> Value:
-        """The value of a setting, in this key's own unit; where it is a duration or a size also of ``7d``, ``1GiB``.
+        """The value of a setting in this key's own unit; durations and sizes may be written as ``7d``, ``1GiB``.
 
         Raises InvalidConfigError naming the valid range.
         """
@@ -146,7 +146,7 @@ class Key:
         return self.kind.text(value)
 
     def warning(self, setting: Setting, value: Value) -> str | None:
-        """The sentence to say when ``setting`` gave this key the value ``value`` and little or nothing follows."""
+        """The warning for a ``setting`` whose ``value`` has no effect or only a part of it; None where it has all."""
         shortfall = self.shortfall(value)
         if shortfall is None:
             return None
@@ -154,7 +154,7 @@ class Key:
         return f"{setting.name}{_place(setting)} {verb} {shortfall}."
 
     def shortfall(self, value: Value) -> str | None:
-        """How much of an effect this value has, and why not more; None where it has all of it."""
+        """Which effect is missing for this value, and why; None where nothing is missing."""
         if value == self.holds or (self.effect is Effect.NOW and not self.note):
             return None
         degree = {
@@ -165,14 +165,14 @@ class Key:
         return f"{degree}: {self.note}" if self.note else degree
 
     def described(self, value: Value, origin: Origin) -> "Described":
-        """A line of a description."""
+        """The description of this key with a value."""
         return Described(self.name, self.text(value), origin, origin == DEFAULT_ORIGIN, self.shortfall(value))
 
 
 class Described(NamedTuple):
-    """One line of a description: the key, its value as Kafka writes it, who said so, and whether that was nobody.
+    """One line of a description: the key, its value as Kafka writes it, its origin, and whether it is the default.
 
-    ``shortfall`` says why the value has no effect, or not all of it; None where it has.
+    ``shortfall`` says which effect is missing, and why; None where nothing is missing.
     """
 
     key: str
@@ -200,11 +200,11 @@ def refuse(setting: Setting, why: str) -> NoReturn:
 
 
 NAME_COMPARED_MAX: Final = 100
-"""Letters of an unknown key that is compared with known ones, which takes time with the square of them."""
+"""Characters of an unknown key; a longer one is not compared with the known keys, as the time grows with the square."""
 
 
 def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
-    """The known name most like ``name``, or empty when none is, or it is longer than any that could be meant."""
+    """The known name most similar to ``name``; empty when none is similar, or ``name`` is too long to compare."""
     import difflib  # noqa: PLC0415 - a correct configuration never needs it
 
     if len(name) > NAME_COMPARED_MAX:
@@ -213,7 +213,7 @@ def nearest_name(name: str, known: Mapping[str, object] | frozenset[str]) -> str
 
 
 def _place(setting: Setting) -> str:
-    """Where it was written, for a sentence; a topic's own setting needs no more than its key."""
+    """The origin of a setting for a message; empty for a topic's own setting, where the key is enough."""
     return "" if setting.origin.kind is OriginKind.TOPIC else f" ({setting.origin})"
 
 

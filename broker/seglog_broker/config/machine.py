@@ -1,6 +1,6 @@
-"""A configuration held against this machine: its memory, its disk, the rights of this user.
+"""Checks of a configuration against this machine: its memory, its disk, the permissions of this user.
 
-None of it is wrong in itself, so a start only meets it when it is too late. ``seglogd --check-config`` tells before.
+Such values are valid, so a start finds them only when it is too late. ``seglogd --check-config`` reports them before.
 """
 
 import os
@@ -16,12 +16,12 @@ _LOG_KEYS = ("log.segment.bytes", "log.retention.bytes")
 
 
 def why_unusable(config: BrokerConfig) -> str | None:
-    """Why the broker cannot keep its data in ``log.dir``, or None."""
+    """The reason why the broker cannot keep its data in ``log.dir``; None when it can."""
     path = Path(config.log_dir)
     try:
         found = _nearest(path)
         if not found.is_dir():
-            return f"log.dir = {path} cannot be used: {found} is no directory"
+            return f"log.dir = {path} cannot be used: {found} is not a directory"
         if not os.access(found, os.W_OK | os.X_OK):
             return f"log.dir = {path} cannot be used: this user may not write in {found}"
     except OSError as error:
@@ -30,12 +30,12 @@ def why_unusable(config: BrokerConfig) -> str | None:
 
 
 def machine_warnings(config: BrokerConfig) -> list[str]:
-    """What the machine has not, and ports that are named twice; sentences."""
+    """Warnings about values beyond the machine's memory and disk, and about ports that are used twice."""
     values = {described.key: described.value for described in config.describe()}
     written = {described.key for described in config.describe() if described.origin.kind is not OriginKind.DEFAULT}
     memory = _memory_bytes()
     warnings = [
-        f"{key} = {_told(int(values[key]))} is more than the {_told(memory)} of memory that this machine has"
+        f"{key} = {_gib(int(values[key]))} is more than the {_gib(memory)} of memory that this machine has"
         for key in _MEMORY_KEYS
         if memory and int(values[key]) > memory
     ]
@@ -45,7 +45,7 @@ def machine_warnings(config: BrokerConfig) -> list[str]:
         (_LOG_KEYS, "the disk is full before that is reached"),
     ):
         warnings += [
-            f"{key} = {_told(int(values[key]))} is more than the {_told(disk)} of the disk of log.dir: {follows}"
+            f"{key} = {_gib(int(values[key]))} is more than the {_gib(disk)} of the disk of log.dir: {follows}"
             for key in keys
             if disk and key in written and int(values[key]) > disk
         ]
@@ -56,8 +56,8 @@ def _same_ports(config: BrokerConfig) -> list[str]:
     others = {"seglog.http.listen": [config.seglog_http_listen], "listeners": config.listeners}
     _, port = split_address(config.seglog_listen)
     return [
-        f"{key} = {address} names port {port}, which is that of seglog.listen = {config.seglog_listen}: one of them "
-        "needs another"
+        f"{key} = {address} uses port {port}, which is that of seglog.listen = {config.seglog_listen}: choose "
+        "another for one of them"
         for key, addresses in others.items()
         for address in addresses
         if port and address.rpartition(":")[2] == str(port)
@@ -65,7 +65,7 @@ def _same_ports(config: BrokerConfig) -> list[str]:
 
 
 def _nearest(path: Path) -> Path:
-    """The directory itself, or the nearest one above it that there is."""
+    """The directory itself, or the nearest existing one above it."""
     path = path.absolute()
     while not path.exists() and path != path.parent:
         path = path.parent
@@ -73,7 +73,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _memory_bytes() -> int:
-    """0 where the system does not tell."""
+    """0 where it is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -81,7 +81,7 @@ def _memory_bytes() -> int:
 
 
 def _disk_bytes(config: BrokerConfig) -> int:
-    """0 where the system does not tell."""
+    """0 where it is not known."""
     try:
         found = os.statvfs(_nearest(Path(config.log_dir)))
     except OSError:
@@ -89,5 +89,5 @@ def _disk_bytes(config: BrokerConfig) -> int:
     return found.f_blocks * found.f_frsize
 
 
-def _told(size: int) -> str:
+def _gib(size: int) -> str:
     return f"{size / 2**30:,.1f} GiB"

@@ -1,4 +1,4 @@
-"""What ``seglogd --check-config`` prints: the configuration as it would be in force, and all that is wrong with it."""
+"""Output of ``seglogd --check-config``: the configuration as it would be in force, with its mistakes and warnings."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _NO_EFFECT: Final = {Effect.NOT_YET: "has no effect yet", Effect.NEVER: "has no 
 
 
 def configuration_lines(examined: Examined) -> list[str]:
-    """A table of every key with its value, its origin, and when a running broker takes another one."""
+    """A table of every key with its value, its origin, and when a new value is in force."""
     wrong = {error.facts.get("key") for error in examined.mistakes}
     rows = [_TITLES, *(_row(described, wrong) for described in examined.config.describe())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
@@ -26,7 +26,7 @@ def configuration_lines(examined: Examined) -> list[str]:
 
 
 def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]:
-    """Warnings, then mistakes, then how many there are of both; ``more_warnings`` is what only this machine knows."""
+    """Warnings, mistakes, and a line that counts both; ``more_warnings`` are those about this machine."""
     warnings = [*examined.warnings, *more_warnings]
     mistakes = [error.message for error in examined.mistakes]
     found = [f"{_counted(len(items), what)}" for items, what in ((mistakes, "mistake"), (warnings, "warning")) if items]

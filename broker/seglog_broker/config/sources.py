@@ -1,7 +1,7 @@
-"""Where the broker's configuration comes from: a TOML file, the environment, flags; the later ones are stronger.
+"""The broker's configuration from its sources: a TOML file, the environment, flags; each overrides those before it.
 
-Pure: the text of the file, the environment and the flags come in as values. ``read_config_file`` is the one function
-that touches a disk, and ``ConfigSources`` remembers where to look, so that a running broker can look again.
+The text of the file, the environment and the flags are passed in as values. Only ``read_config_file`` touches a disk.
+``ConfigSources`` keeps the sources, so that a running broker can read them again.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from seglog_protocol.errors import InvalidConfigError
 ENVIRONMENT_PREFIX: Final = "SEGLOG_"
 
 OTHER_VARIABLES: Final = frozenset({"SEGLOG_SERVER", "SEGLOG_REQUIRE", "SEGLOG_CONFIG", "SEGLOG_SHARED"})
-"""Variables with our prefix that are no configuration of the broker."""
+"""Variables with our prefix that do not belong to the broker's configuration."""
 
 REMOVED_BROKER_KEYS: Final = frozenset(
     {
@@ -42,12 +42,12 @@ Layer = Mapping[str, Setting]
 
 @dataclass(frozen=True, slots=True)
 class ConfigSources:
-    """Where a process has its configuration from.
+    """The sources of a process's configuration.
 
-    ``file_name`` is that of a file in TOML, empty for none; ``flags`` are ``key=value``, and of two for one key the
-    last counts; ``named`` are flags that have a name of their own, flag -> (key, value), and win over those. A flag is
-    stronger than the environment, that is stronger than the file, and within one of them the stronger name of a
-    setting counts (``log.retention.ms`` before ``log.retention.hours``).
+    ``file_name`` is that of a TOML file, empty for none. ``flags`` are ``key=value``; the last for a key counts.
+    ``named`` are flags with a name of their own, flag -> (key, value); they override ``flags``. Flags override the
+    environment, which overrides the file. Within one source the stronger name of a setting counts
+    (``log.retention.ms`` before ``log.retention.hours``).
     """
 
     file_name: str = ""
@@ -56,7 +56,7 @@ class ConfigSources:
     named: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def load(self) -> tuple[BrokerConfig, list[str]]:
-        """``load_config``, with the file as it is now."""
+        """``load_config`` with the file's present text."""
         return load_config(
             read_config_file(self.file_name) if self.file_name else None,
             self.file_name,
@@ -66,7 +66,7 @@ class ConfigSources:
         )
 
     def examine(self) -> "Examined":
-        """``examine_config``, with the file as it is now; one that cannot be read is a mistake among others."""
+        """``examine_config`` with the file's present text; a file that cannot be read counts as a mistake."""
         try:
             text = read_config_file(self.file_name) if self.file_name else None
         except InvalidConfigError as error:
@@ -76,14 +76,14 @@ class ConfigSources:
 
 
 class Examined(NamedTuple):
-    """What was made of a configuration, however wrong it is."""
+    """A configuration that was read, with its warnings and mistakes."""
 
     config: BrokerConfig
-    """Complete only without mistakes: a key with one has its default."""
+    """To be used only without mistakes: a key with a mistake has its default."""
     warnings: list[str]
-    """Sentences about what was set in vain."""
+    """Sentences about settings without the effect they seem to have."""
     mistakes: list[InvalidConfigError]
-    """What cannot be used, all of it; with none, ``config`` can be."""
+    """All settings that cannot be used."""
 
 
 def load_config(
@@ -93,12 +93,12 @@ def load_config(
     flags: Sequence[str],
     named: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[BrokerConfig, list[str]]:
-    """The configuration, and the warnings to show: sentences about what was set in vain.
+    """The configuration and its warnings.
 
     ``file_text`` is TOML, or None when there is no file; for the others see ``ConfigSources``.
 
-    Raises InvalidConfigError for anything that cannot be used, whether something stronger hides it or not. A variable
-    ``SEGLOG_...`` that is no key is a warning only: it may be meant for another version, or another program.
+    Raises InvalidConfigError for the first setting that cannot be used, even where a stronger one overrides it. An
+    unknown variable ``SEGLOG_...`` is only a warning: it may be meant for another version, or another program.
     """
     config, warnings, mistakes = examine_config(file_text, file_name, environ, flags, named)
     if mistakes:
@@ -113,7 +113,7 @@ def examine_config(
     flags: Sequence[str],
     named: Mapping[str, tuple[str, str]] | None = None,
 ) -> Examined:
-    """``load_config`` that goes on behind a mistake, to find the others, and raises none."""
+    """As ``load_config``, but collects all mistakes and raises none."""
     mistakes = _Mistakes()
     variables, warnings = _from_environment(environ)
     layers = [
@@ -128,7 +128,7 @@ def examine_config(
     origins = {name: setting.origin for name, setting in settings.items()}
     defaults = dataclasses.replace(TopicConfig(), **topic_values, origins=topic_origins)  # type: ignore[arg-type] # each value is of its key's kind
     config = BrokerConfig(**values, topic_defaults=defaults, origins=origins)  # type: ignore[arg-type] # as above
-    if not mistakes.found:  # else a default that stands in for a wrong value might contradict a right one
+    if not mistakes.found:  # else a default used for a wrong value might contradict a valid one
         for check in (partial(check_together, defaults), partial(check_broker_config, config)):
             with mistakes.noted():
                 check()
@@ -155,14 +155,14 @@ def variable_of(name: str) -> str:
 
 
 class _Mistakes:
-    """Collects what would end the reading of a configuration, each sentence once."""
+    """Collects the errors of a configuration, each message once."""
 
     def __init__(self) -> None:
         self.found: dict[str, InvalidConfigError] = {}
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Go on behind this block if it raises InvalidConfigError."""
+        """Note an InvalidConfigError raised in the block, and go on after the block."""
         try:
             yield
         except InvalidConfigError as error:
@@ -185,13 +185,15 @@ def _toml(text: str, file_name: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also what int() says to thousands of digits
+    except (ValueError, RecursionError) as error:  # also raised by int() for thousands of digits
         raise InvalidConfigError(f"{file_name} is not valid TOML: {error}.", key="") from error
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
     names = {variable_of(name): name for name in CONFIG_NAMES}
-    short_names = frozenset(variable.removeprefix(ENVIRONMENT_PREFIX) for variable in names)  # all begin alike
+    short_names = frozenset(
+        variable.removeprefix(ENVIRONMENT_PREFIX) for variable in names
+    )  # the common prefix would spoil the comparison
     layer: dict[str, Setting] = {}
     warnings = []
     for variable, raw in sorted(environ.items()):
@@ -201,7 +203,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[Layer, list[str]]:
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in OTHER_VARIABLES:
             nearest = nearest_name(variable.removeprefix(ENVIRONMENT_PREFIX), short_names)
             hint = f"; did you mean {ENVIRONMENT_PREFIX}{nearest}?" if nearest else "."
-            warnings.append(f"The environment variable {variable} is no configuration key and was ignored{hint}")
+            warnings.append(f"The environment variable {variable} is not a configuration key and was ignored{hint}")
     return layer, warnings
 
 
@@ -229,7 +231,7 @@ def _resolve(
     warnings: list[str],
     mistakes: _Mistakes,
 ) -> tuple[dict[str, Value], dict[str, Setting]]:
-    """The values that were set, by attribute, and where, by key; ``layers`` and names come strongest first."""
+    """The values that were set, by attribute, and their settings, by key; layers and names come strongest first."""
     values: dict[str, Value] = {}
     settings: dict[str, Setting] = {}
     for key, synonyms in wanted:
@@ -245,7 +247,7 @@ def _resolve(
             f"{weaker.name} ({weaker.origin}) has no effect beside {setting.name}, which is the stronger name for the "
             "same setting."
             for weaker, other in hidden
-            if other != value and BROKER_KEYS.get(weaker.name, key) is key  # else it has a use of its own
+            if other != value and BROKER_KEYS.get(weaker.name, key) is key  # else it is also a key of its own
         ]
     return values, settings
 
@@ -261,13 +263,13 @@ def _parsed(key: Key, found: Iterable[tuple[Setting, Synonym]], mistakes: _Mista
 def _warnings(key: Key, setting: Setting, value: Value) -> list[str]:
     own = BROKER_NAMES.get(setting.name)
     if own is not None and own is not key and own.effect is not Effect.NOW:
-        return []  # the same words would be said once more for the key itself
+        return []  # the key itself gives the same warning
     warning = key.warning(setting, value)
     return [] if warning is None else [warning]
 
 
 def check_broker_config(config: BrokerConfig) -> None:
-    """Raise InvalidConfigError when values of the broker's own contradict each other."""
+    """Raise InvalidConfigError when values of broker keys contradict each other."""
     threads = max(config.log_cleaner_threads, 1)
     if config.log_cleaner_dedupe_buffer_size // threads <= CLEANER_BUFFER_BYTES_MIN:
         raise InvalidConfigError(
@@ -291,8 +293,8 @@ def _known(setting: Setting) -> Setting:
         hint = f"it is a topic key, and {default} is the broker's default for it." if default else "it is a topic key."
     else:
         nearest = nearest_name(name, CONFIG_NAMES)
-        hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the keys there are."
-    raise InvalidConfigError(f"{name} ({setting.origin}) is no broker configuration key: {hint}", key=name)
+        hint = f"did you mean {nearest}?" if nearest else "docs/CONFIG.md lists the known keys."
+    raise InvalidConfigError(f"{name} ({setting.origin}) is not a broker configuration key: {hint}", key=name)
 
 
 def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoReturn:
@@ -307,14 +309,14 @@ def _refuse_table(name: str, table: Mapping[str, Raw], file_name: str) -> NoRetu
     )
     if not isinstance(inner, Mapping) and key not in CONFIG_NAMES:
         raise InvalidConfigError(
-            f'{file_name} holds a table "{name}", but the file has none: keys stand in quotes at its top, as in '
-            '"num.partitions" = 3, and docs/CONFIG.md lists them.',
+            f'{file_name} holds a table "{name}", but the file may hold no tables: keys are written in quotes at its '
+            'top, as in "num.partitions" = 3, and docs/CONFIG.md lists them.',
             key=key,
         )
     if isinstance(inner, Mapping):
-        refuse(Setting(key, {}, Origin(OriginKind.FILE, file_name)), "must be a value; a table holds no configuration")
+        refuse(Setting(key, {}, Origin(OriginKind.FILE, file_name)), "must be a value, not a table")
     raise InvalidConfigError(
-        f'{file_name} holds a table "{name}", but configuration keys are flat and stand in quotes: write "{key}" = ... '
-        "at the top of the file, above any line in brackets.",
+        f'{file_name} holds a table "{name}", but configuration keys are flat and written in quotes: write "{key}" = '
+        "... at the top of the file, above any line in brackets.",
         key=key,
     )

@@ -21,10 +21,10 @@ NO_TIERS: Final = "there is no remote storage"
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The configuration of one topic, complete: what the topic does not set is the broker's default.
+    """The complete configuration of one topic; keys that the topic does not set have the broker's defaults.
 
-    Attributes are Kafka's names with ``_`` for ``.``, in Kafka's units. Nothing is checked on construction (tests of
-    the storage engine use smaller values than a user may), ``BrokerConfig.topic_config`` checks.
+    Attributes are Kafka's names with ``_`` for ``.``, in Kafka's units. ``BrokerConfig.topic_config`` checks values;
+    construction does not, because tests of the storage engine use smaller values than a user may.
     """
 
     cleanup_policy: Annotated[
@@ -45,7 +45,7 @@ class TopicConfig:
             "segment.bytes",
             Int(1024),
             Effect.NOW,
-            "Size in bytes at which a new segment file is begun.",
+            "Size in bytes at which a new segment is begun.",
             "Lower it to delete or compact in smaller steps; below 1048576 Apache Kafka 4 would refuse the value.",
             synonyms=(Synonym("log.segment.bytes"),),
             aliases=("internal.segment.bytes",),
@@ -68,7 +68,7 @@ class TopicConfig:
             "segment.jitter.ms",
             Long(0),
             Effect.NOW,
-            "Most milliseconds that are taken off segment.ms at random, anew for each segment.",
+            "Most milliseconds subtracted at random from segment.ms, chosen for each segment.",
             "Raise it when many partitions begin segments at the same moment.",
             synonyms=(Synonym("log.roll.jitter.ms"), hours("log.roll.jitter.hours", 0)),
         ),
@@ -115,7 +115,7 @@ class TopicConfig:
             Long(1),
             Effect.NOW,
             "Records after which a partition is flushed to disk, in the background.",
-            "Seldom; acks at level disk are the better tool.",
+            "Seldom; producing with ack=disk is the better way.",
             synonyms=(Synonym("log.flush.interval.messages"),),
         ),
     ] = LONG_MAX
@@ -126,7 +126,7 @@ class TopicConfig:
             Long(0),
             Effect.NOW,
             "Milliseconds after which a partition is flushed to disk, in the background.",
-            "To bound what a power loss takes from producers that do not ask for ack=disk.",
+            "To limit what a power failure can lose where producers do not use ack=disk.",
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
         ),
     ] = LONG_MAX
@@ -137,7 +137,7 @@ class TopicConfig:
             Long(-1),
             Effect.NOW,
             "Age of its newest record in milliseconds at which a segment is deleted; -1 keeps segments of any age.",
-            "Set it to how long the events are of use; -1 to keep history.",
+            "Set it to the time for which records are needed; -1 to keep history.",
             synonyms=(
                 Synonym("log.retention.ms", 1, Long(), off_below_zero=True),
                 Synonym("log.retention.minutes", 60_000, Int(), off_below_zero=True),
@@ -152,7 +152,7 @@ class TopicConfig:
             Long(),
             Effect.NOW,
             "Size in bytes of a partition above which its oldest segments are deleted; -1 sets no limit.",
-            "Set it to bound the disk: partitions times this number, and a segment each.",
+            "Set it to limit the use of the disk, which is this number and one segment for each partition.",
             synonyms=(Synonym("log.retention.bytes"),),
         ),
     ] = -1
@@ -162,8 +162,8 @@ class TopicConfig:
             "file.delete.delay.ms",
             Long(0),
             Effect.NOW,
-            "Milliseconds between taking a file out of the log and removing it from the disk.",
-            "Seldom; raise it to have time for second thoughts.",
+            "Milliseconds between removing a file from the log and deleting it from the disk.",
+            "Seldom; raise it to have time to rescue deleted segments.",
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
     ] = 60_000
@@ -196,7 +196,7 @@ class TopicConfig:
             Long(0),
             Effect.NOW,
             "Most milliseconds a producer's timestamp may lie in the past; an older record is refused.",
-            "Lower it to keep late or broken clocks out; leave it to load history.",
+            "Lower it to refuse records of late or broken clocks; keep the default to load history.",
             synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
         ),
     ] = LONG_MAX
@@ -207,7 +207,7 @@ class TopicConfig:
             Long(0),
             Effect.NOW,
             "Most milliseconds a producer's timestamp may lie in the future; a later record is refused.",
-            "Raise it when records carry planned times rather than past ones.",
+            "Raise it when records carry planned times.",
             synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
         ),
     ] = 3_600_000
@@ -417,10 +417,10 @@ class TopicConfig:
         ),
     ] = -2
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
-    """Where each value that is no default came from, by topic key."""
+    """The origin of each value that is not a default, by topic key."""
 
     def origin(self, name: str) -> Origin:
-        """Where the value of a topic key came from. Raises KeyError when there is no such key."""
+        """The origin of the value of a topic key. Raises KeyError for an unknown key."""
         return self.origins.get(TOPIC_NAMES[name].name, DEFAULT_ORIGIN)
 
     def describe(self) -> list[Described]:
@@ -436,4 +436,4 @@ TOPIC_KEYS: Final[Mapping[str, Key]] = keys_of(TopicConfig, topic=True)
 """Every topic key by its name."""
 
 TOPIC_NAMES: Final[Mapping[str, Key]] = {name: key for key in TOPIC_KEYS.values() for name in (key.name, *key.aliases)}
-"""Every name a topic may use, with the key it means."""
+"""Every name a topic may use, with its key."""

@@ -1,4 +1,4 @@
-"""What a topic sets for itself: checking it, keeping it, and laying it over the broker's defaults."""
+"""A topic's own settings: checking them, their stored form, and applying them over the broker's defaults."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ REMOVED_TOPIC_KEYS = frozenset(
 
 
 def apply_overrides(defaults: TopicConfig, overrides: Mapping[str, Raw]) -> TopicConfig:
-    """The defaults with a topic's own values over them.
+    """The defaults, overridden by a topic's own values.
 
-    Raises InvalidConfigError for an unknown key or a value outside its range, but not for values that do not go
-    together: those were checked when they were set, and a topic must open although the defaults moved since.
+    Raises InvalidConfigError for an unknown key or a value outside its range, but not for values that contradict each
+    other: those were checked when they were set, and a topic must open even if the defaults have changed since.
     """
     chosen = _read(overrides)
     values: dict[str, Value] = {key.attribute: value for key, _, value in chosen.values()}
@@ -31,10 +31,10 @@ def apply_overrides(defaults: TopicConfig, overrides: Mapping[str, Raw]) -> Topi
 def validate_topic_config(
     overrides: Mapping[str, Raw], defaults: TopicConfig | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Check what a topic wants to set.
+    """Check the settings of a topic.
 
-    Returns the overrides as they are to be kept (canonical names, Kafka's text form, sorted by name) and the warnings
-    to show. ``defaults`` are the broker's, for checks of values that must go together.
+    Returns the overrides as they are stored (canonical names, Kafka's text form, sorted by name) and the warnings.
+    ``defaults`` are the broker's, for checks of several values together.
 
     Raises InvalidConfigError for an unknown key, a value outside its range, or values that contradict each other.
     """
@@ -96,5 +96,5 @@ def _refuse_unknown(name: str) -> NoReturn:
     elif nearest:
         hint = f"did you mean {nearest}?"
     else:
-        hint = "docs/CONFIG.md lists the keys there are."
-    raise InvalidConfigError(f"{name} is no topic configuration key: {hint}", key=name)
+        hint = "docs/CONFIG.md lists the known keys."
+    raise InvalidConfigError(f"{name} is not a topic configuration key: {hint}", key=name)

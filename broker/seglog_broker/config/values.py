@@ -1,9 +1,9 @@
-"""Kinds of configuration value: what may be written, what a program gets, and how it is written back.
+"""Kinds of configuration value: parsing, valid range, and the text form.
 
 Every kind reads the same value from text (flags, environment, command line) and from a typed value (TOML, msgpack), so
-``"4096"`` and ``4096`` are one setting. ``parse`` raises ``ValueError`` whose message is the second half of a sentence,
-"must be ..."; whoever knows the key and where it was written puts the first half in front. The text that ``text``
-writes is Kafka's: ``true``, ``-1``, ``compact,delete``.
+``"4096"`` and ``4096`` are one setting. ``parse`` raises ``ValueError`` with the second half of a sentence, "must be
+..."; the caller adds the key and its origin in front. ``text`` gives Kafka's form: ``true``, ``-1``,
+``compact,delete``.
 """
 
 import math
@@ -15,16 +15,16 @@ from typing import Final, Protocol
 from seglog_protocol.quantities import Unit, parse_quantity
 
 Value = bool | int | float | str | tuple[str, ...]
-"""What a program gets."""
+"""A parsed value."""
 
 Raw = object
-"""What was written: text, or any value TOML or msgpack can hold. Nothing is assumed of it."""
+"""A value as written: text, or any value that TOML or msgpack can hold. It is not checked."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
-_WITH_WORD: Final = re.compile(r"[0-9][0-9.]*\s*[A-Za-z]+")  # a number with what may be meant for a unit
+_WITH_WORD: Final = re.compile(r"[0-9][0-9.]*\s*[A-Za-z]+")  # a number and a word that may be a unit
 _SHOWN_MAX: Final = 60  # characters of a refused value that a message repeats
 
 
@@ -38,11 +38,11 @@ class Kind(Protocol):
 
     @property
     def valid(self) -> str:
-        """The valid values in a few words, for a table; empty when the type says all."""
+        """The valid values in a few words, for a table; empty when every value of the type is valid."""
         ...
 
     def parse(self, raw: Raw) -> Value:
-        """The value written as ``raw``. Raises ValueError ("must be ...") when it is none of this kind."""
+        """The value of ``raw``. Raises ValueError ("must be ...") when it is not valid."""
         ...
 
     def text(self, value: Value) -> str:
@@ -51,7 +51,7 @@ class Kind(Protocol):
 
 
 def shown(raw: Raw) -> str:
-    """A refused value as a message repeats it, cut to a bearable length."""
+    """A refused value as a message repeats it, cut to 60 characters."""
     text = raw if isinstance(raw, str) else repr(raw)
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
 
@@ -59,7 +59,7 @@ def shown(raw: Raw) -> str:
 def parse_with_unit(kind: Kind, raw: Raw, unit: Unit | None) -> Value:
     """As ``kind.parse``, where a number of ``unit`` may also be written as ``7d`` or ``1GiB``.
 
-    Raises ValueError ("must be ...") as that does, and for what is not a whole number of ``unit`` where one is due.
+    Raises ValueError ("must be ..."), also where a whole number is needed and ``raw`` is not one of ``unit``.
     """
     if unit is None or not isinstance(kind, Whole | Double):
         return kind.parse(raw)
@@ -257,7 +257,7 @@ class Directory:
             )
         if not paths or not paths[0] or "\0" in paths[0]:
             raise ValueError("must be the path of a directory")
-        return re.sub("/+", "/", paths[0]).rstrip("/") or "/"  # names of files are put behind it, with a slash
+        return re.sub("/+", "/", paths[0]).rstrip("/") or "/"  # file names are appended with a slash
 
     def text(self, value: Value) -> str:
         """See Kind."""
@@ -297,7 +297,7 @@ class Address:
 def split_address(address: str) -> tuple[str, int]:
     """``"127.0.0.1:9192"`` -> ``("127.0.0.1", 9192)``, ``"[::1]:0"`` -> ``("::1", 0)``.
 
-    Raises ValueError ("must be ...") when it is no such address.
+    Raises ValueError ("must be ...") when it is not such an address.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -314,7 +314,7 @@ def split_list(raw: Raw) -> list[str] | None:
     if isinstance(raw, str):
         return [word.strip() for word in raw.split(",")] if raw.strip() else []
     if isinstance(raw, Sequence) and not isinstance(raw, (bytes, bytearray)):
-        if not all(isinstance(word, str) and "," not in word for word in raw):  # as text a comma would part it
+        if not all(isinstance(word, str) and "," not in word for word in raw):  # as text, a comma would split it
             return None
         return [str(word).strip() for word in raw]
     return None

@@ -1,1 +1,1 @@
-"""Listeners: bytes of a wire protocol in, calls on the broker, bytes out. They own sockets and no state of a log."""
+"""Listeners: they turn bytes of a wire protocol into calls on the broker, and results into bytes. They own sockets."""

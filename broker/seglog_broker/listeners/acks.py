@@ -1,7 +1,7 @@
-"""Replies to appends of one connection, in the order in which the appends arrived, each when its ack is reached.
+"""Replies to the appends of one connection, in order of arrival, each sent when its ack is reached.
 
-Whoever ends a round of the group commit answers for all connections in a row, as far as that goes at once: to wake a
-task for each took longer than to answer.
+The task that ends a round of the group commit sends the replies of all connections in a row, as long as none has to
+wait: waking one task for each connection took longer than the sending.
 """
 
 from collections import Counter, deque
@@ -17,21 +17,21 @@ from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendReply
 
 APPENDS_IN_FLIGHT_MAX: Final = 1_000
-"""Appends of one connection whose ack has not been sent. At the limit the connection is not read: the peer waits."""
+"""Appends of one connection that are not acknowledged yet. At the limit the connection is not read: the peer waits."""
 
 APPEND_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
-"""Their payload together, so that one connection cannot put more than this in front of everybody's next fsync. The
-first append is always let in, however large."""
+"""Bytes of their payloads together, so that one connection cannot put more than this before the fsync that all wait
+for. The first append is always accepted, however large."""
 
 REPLIES_A_TURN: Final = 64
-"""Answered in a row and sent at once, before others get their turn."""
+"""Replies sent in a row before other tasks run."""
 
 
 class AckQueue:
     """Filled by the task that reads the connection, emptied by the one that runs ``run``.
 
-    An append that needs no waiting is answered without this queue while it is empty; behind a waiting one it queues,
-    and so it does where the reply is long: that is encoded some results a ``turn``. Errors are counted in
+    While the queue is empty, an append that need not wait is answered without it. Behind a waiting append it queues,
+    and so does one whose reply is long: that is encoded in parts, a ``turn`` between two. Errors are counted in
     ``error_counts``, by code.
     """
 
@@ -47,7 +47,7 @@ class AckQueue:
         self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
         self._bytes = 0
         self._finished = False
-        self._is_listening = False  # for the first in the queue; else the task is at work on it, or about to be
+        self._is_listening = False  # for the first in the queue; else ``run`` answers it, or is about to
         self._answered = 0
         self._filled = trio.Event()
         self._shortened = trio.Event()
@@ -57,24 +57,24 @@ class AckQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether to stop reading."""
+        """Whether the connection is not to be read."""
         return len(self._queue) >= APPENDS_IN_FLIGHT_MAX or self._bytes >= APPEND_BYTES_IN_FLIGHT_MAX
 
     def add(self, request_id: int, outcome: Pending | AppendReply | SeglogError, size: int) -> None:
-        """Answer with ``outcome`` after all that were added before; ``size`` is that of the payload."""
+        """Queue the reply to an append; ``size`` is that of its payload in bytes."""
         self._queue.append((request_id, outcome, size))
         self._bytes += size
         if not self._is_listening and (len(self._queue) > 1 or not self._listen()):
             self._filled.set()
 
     def _listen(self) -> bool:
-        """Have the first in the queue answered by whoever ends its round; False where that takes the task."""
+        """Listen for the ack of the first append in the queue; False when ``run`` has to wait for it instead."""
         outcome = self._queue[0][1]
         self._is_listening = not isinstance(outcome, (AppendReply, SeglogError)) and outcome.listen(self._reached)
         return self._is_listening
 
     def finish(self) -> None:
-        """No more will be added: ``run`` returns when it has answered all."""
+        """End the queue: nothing is added any more, and ``run`` returns when all is answered."""
         self._finished = True
         self._filled.set()
 
@@ -85,9 +85,9 @@ class AckQueue:
             await self._shortened.wait()
 
     async def run(self) -> None:
-        """Answer, until ``finish``. Raises OSError when the peer cannot be reached."""
+        """Send the replies until ``finish``. Raises OSError when the peer cannot be reached."""
         while True:
-            self._filled = trio.Event()  # first of all: what comes while this waits must not be overlooked
+            self._filled = trio.Event()  # first, so that an append added during a wait below is seen
             self._is_listening = False
             while self._queue and (self._finished or self._first_reply() is not None or not self._listen()):
                 await self._answer_first()
@@ -97,7 +97,7 @@ class AckQueue:
             await self._filled.wait()
 
     def _reached(self) -> None:
-        """Answer what can be answered at once, and leave it to the task if that is not enough."""
+        """Send the replies that are known, without waiting; ``run`` does the rest."""
         if not self._is_listening:
             return
         self._is_listening = False
@@ -110,7 +110,7 @@ class AckQueue:
             self._reply_to_first(reply)
             answered += 1
         is_done = self._sender.flush_now() and not takes_turns
-        if self._queue:  # whoever has been listened for in vain is waited for: that tells what went wrong
+        if self._queue:  # where listening gave no reply, ``run`` waits for it, which raises the error
             is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
         if not is_done:
             self._filled.set()
@@ -123,10 +123,10 @@ class AckQueue:
             assert not isinstance(outcome, (AppendReply, SeglogError))
             try:
                 reply = await outcome.wait()
-            except Exception as error:  # noqa: BLE001 - it is answered and, unless it is the asker's fault, logged
+            except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged
                 reply = as_seglog_error(error, "append")
         frame = await self._encode_long(reply)
-        # It stays first in the queue until here, so that nothing newer is answered around it meanwhile.
+        # It stays in the queue until here, so that no later append is answered before it.
         self._reply_to_first(reply, frame)
         self._answered += 1
         if self._answered % REPLIES_A_TURN == 0:
@@ -134,12 +134,12 @@ class AckQueue:
             await trio.lowlevel.checkpoint()
 
     def _first_reply(self) -> AppendReply | SeglogError | None:
-        """What to say to the first, if that is known."""
+        """The reply to the first append in the queue; None while it is not known."""
         outcome = self._queue[0][1]
         return outcome if isinstance(outcome, (AppendReply, SeglogError)) else outcome.reply
 
     async def _encode_long(self, reply: AppendReply | SeglogError) -> bytes | None:
-        """The frame of a reply to the first, if it is a long one."""
+        """The frame of the reply to the first append, if it is a long one."""
         if isinstance(reply, SeglogError):
             return None
         request_id = self._queue[0][0]
@@ -149,7 +149,7 @@ class AckQueue:
             return encode_reply(request_id, error)
 
     def _reply_to_first(self, reply: AppendReply | SeglogError, frame: bytes | None = None) -> None:
-        """Send ``reply``; ``frame`` is what was encoded of it already."""
+        """Send ``reply``; ``frame`` holds it encoded, where that was done before."""
         request_id, _, size = self._queue.popleft()
         count_errors(self._error_counts, reply)
         self._sender.queue(frame or encode_reply(request_id, reply))

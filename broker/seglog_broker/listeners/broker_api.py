@@ -1,6 +1,6 @@
-"""What a listener knows of the broker: the narrow face that ``broker.Broker`` shows it, and tests put a double behind.
+"""The part of the broker that listeners use; ``broker.Broker`` implements it, and so do the doubles of the tests.
 
-A listener turns bytes into these calls and their results into bytes; it keeps no state of any partition.
+A listener turns bytes into these calls and their results into bytes. It keeps no state of a partition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,38 +28,38 @@ from seglog_protocol.messages import (
 
 
 class Pending(Protocol):
-    """An append that has been written, as far as that goes at once, and may still wait for its ack."""
+    """An append that is written, or partly written, and may still wait for its ack."""
 
     @property
     def is_written(self) -> bool:
-        """Whether ``write_rest`` is not needed; until then there is nothing else to ask it."""
+        """Whether everything is written. If not, call ``write_rest`` before anything else."""
         ...
 
     @property
     def effort(self) -> int:
-        """How much has been done for it at a stretch: 1 for a small batch."""
+        """Work done for it without a pause; 1 is that of a small batch."""
         ...
 
     async def write_rest(self) -> None:
-        """Write what did not go at once, because it takes others' turns or records must be looked at elsewhere."""
+        """Write what was left out because it takes several turns of the loop, or a worker process for the records."""
         ...
 
     @property
     def ack(self) -> Ack:
-        """What was asked for."""
+        """The ack that the request asked for."""
         ...
 
     @property
     def reply(self) -> AppendReply | None:
-        """The answer, when nothing is left to wait for."""
+        """The reply; None while it has to wait."""
         ...
 
     def listen(self, listener: Callable[[], None], /) -> bool:
-        """Have ``listener`` called, once, when there should be an answer; False where that takes a task: ``wait``."""
+        """Call ``listener`` once, when the reply may be known. False: not possible here, use ``wait``."""
         ...
 
     async def wait(self) -> AppendReply:
-        """The answer, when every partition has reached the ack asked for, or has failed."""
+        """The reply, once every partition has reached the requested ack or has failed."""
         ...
 
 
@@ -68,7 +68,7 @@ class Slice(Protocol):
 
     @property
     def file(self) -> File:
-        """Open for as long as the answer it belongs to."""
+        """The open file; it stays open until the answer it belongs to is closed."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class Answer(Protocol):
 
     @property
     def payload(self) -> bytes:
-        """The first part of the payload, as far as it is at hand."""
+        """The first part of the payload: what is in memory already."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class Answer(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the payload, all of it."""
+        """Bytes of the whole payload."""
         ...
 
     def close(self) -> None:
@@ -121,8 +121,8 @@ class Answer(Protocol):
     ) -> object: ...
 
 
-class BrokerFace(Protocol):
-    """The requests a broker serves. Every method may raise SeglogError; OSError means the disk is in the way."""
+class BrokerApi(Protocol):
+    """The requests a broker serves. Every method may raise SeglogError, and OSError for an error of the disk."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -131,38 +131,38 @@ class BrokerFace(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Counters to add to."""
+        """Counters for the listener to increase."""
         ...
 
     @property
     def request_memory(self) -> RequestMemory:
-        """What large requests are received into."""
+        """Memory for large requests."""
         ...
 
     @property
     def transfers(self) -> Transfers:
-        """Where answers that cannot be sent at once are known."""
+        """The register of answers that are being sent slowly."""
         ...
 
     @property
     def offload(self) -> Offload:
-        """Where blocking reads go."""
+        """Threads for blocking reads."""
         ...
 
     async def turn(self) -> None:
-        """Return when a request that has done much may do some more."""
+        """Wait for the next turn of a request with much work, so that other tasks run in between."""
         ...
 
     def hello(self) -> HelloReply:
-        """Who answers."""
+        """The reply to a hello."""
         ...
 
     def missing_topics(self, request: AppendRequest, /) -> list[str]:
-        """Topics that an append names, that do not exist, and that it may create."""
+        """Topics named by an append that do not exist and that it may create."""
         ...
 
     async def create_missing(self, request: AppendRequest, /) -> dict[str, SeglogError]:
-        """Create them; those that cannot be, and why."""
+        """Create the missing topics; the errors of those that could not be created, by name."""
         ...
 
     def append(
@@ -170,28 +170,28 @@ class BrokerFace(Protocol):
     ) -> Pending:
         """Write the batches in ``payload``; errors of single partitions stand in the reply.
 
-        ``refused`` gives the error for topics that do not exist, where there is a better one.
+        ``refused`` holds the errors of ``create_missing``, for topics that could not be created.
         """
         ...
 
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None, /) -> Answer | None:
-        """The answer, or None when it would have to wait. ``waiter`` has waited for it already."""
+        """The answer, or None when the fetch has to wait. ``waiter`` is given when it has waited already."""
         ...
 
     def wait_for(self, request: FetchRequest, waiter: Waiter, /) -> bool:
-        """Have ``waiter`` look again when there are ``min_bytes`` or ``max_wait_ms`` have passed.
+        """Call ``waiter`` when there are ``min_bytes`` or ``max_wait_ms`` have passed.
 
-        False where that takes a task: ``fetch``.
+        False: not possible for this request, use ``fetch`` in a task.
         """
         ...
 
     async def fetch(self, request: FetchRequest, waiter: Waiter, /) -> Answer:
-        """The answer, when there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
+        """The answer, once there are ``min_bytes`` or ``max_wait_ms`` have passed. May be cancelled.
 
-        RequestCancelledError when ``waiter`` was ended first.
+        Raises RequestCancelledError when ``waiter`` was ended first.
         """
         ...
 
     async def answer(self, request: Request, /) -> tuple[Message, bytes]:
-        """The reply, and its payload, to any request that none of the methods above is for."""
+        """The reply and its payload to any other request."""
         ...

@@ -1,8 +1,8 @@
-"""One native connection, from its first bytes to its last: hello, requests, replies, parting.
+"""One native connection from its first bytes to its last: hello, requests, replies, close.
 
-Three kinds of task, all in the connection's own nursery: one reads and serves; one answers appends that wait for
-their ack, in their order; and one for each fetch that waits for more than records. Fetches that wait for records alone
-need none (``waiting``). A failure of any of them ends the connection and nothing else.
+Its tasks run in the connection's own nursery: one reads and serves requests; one replies to appends that wait for
+their ack, in order; and one for each fetch that waits for something other than records. Fetches that only wait for
+records need no task (``fetch_purgatory``). A failure of any of them ends the connection and nothing else.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ import structlog
 import trio
 
 from seglog_broker.listeners.acks import AckQueue
-from seglog_broker.listeners.broker_api import Answer, BrokerFace, Pending
+from seglog_broker.listeners.broker_api import Answer, BrokerApi, Pending
 from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.graceful_close import PART_SECONDS, part
+from seglog_broker.listeners.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
 from seglog_broker.listeners.replies import (
     as_seglog_error,
     count_errors,
     encode_fetch_prefix,
+    encode_last_error,
     encode_long_reply,
-    encode_parting,
     encode_reply,
     is_long,
 )
@@ -57,27 +57,27 @@ from seglog_protocol.messages import (
 )
 
 HELLO_SECONDS: Final = 10
-"""A connection that has not said hello by then is closed."""
+"""A connection without a valid hello after this time is closed."""
 
 HELLO_BYTES_MAX: Final = 64 * 1024
-"""Largest frame before hello: nobody is waited for who announces more, most likely in another protocol."""
+"""Largest frame before hello. A larger size most likely comes from another protocol, and closes the connection."""
 
 HELLO_TRIES_MAX: Final = 10
-"""A hello that was refused may be corrected, but not for ever."""
+"""Hellos that may be refused before the connection is closed."""
 
 FIRST_BYTES: Final = 16
-"""Kept of the very beginning, to tell who is calling when it is not a seglog client."""
+"""First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
 FETCHES_IN_FLIGHT_MAX: Final = 100
-"""Fetches of one connection that wait, for records or for their turn to be sent. One more is refused: to stop reading
-would keep everything else behind a long poll."""
+"""Fetches of one connection that wait for records or to be sent. One more is refused: not reading the connection would
+hold up all other requests behind a long poll."""
 
 PARTITIONS_WAITING_MAX: Final = 20_000
-"""In all fetches of one connection that wait: each takes memory for as long as it does."""
+"""Partitions in all waiting fetches of one connection; each takes memory while it waits."""
 
 FRAMES_A_TURN: Final = 32
-"""Small pipelined appends and fetches served before others get their turn. Any other request ends the turn, and so does
-one that fails or takes much more than a small batch: they are seldom pipelined, and may cost far more."""
+"""Small pipelined appends and fetches served before other tasks run. Any other request ends the turn, and so does one
+that fails or is much larger than a small batch: these are seldom pipelined, and may cost far more."""
 
 PARTITIONS_AT_ONCE: Final = 1_000
 """A request that names more is decoded in a turn of its own: 10,000 take some hundredths of a second."""
@@ -85,32 +85,32 @@ PARTITIONS_AT_ONCE: Final = 1_000
 log = structlog.get_logger()
 
 _receive_buffer = bytearray(RECEIVE_BYTES)
-"""Shared by all connections: the loop receives into it and takes the bytes out before it turns to anything else."""
+"""Shared by all connections: no other task runs between receiving into it and taking the bytes out."""
 
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
 
-    def __init__(self, broker: BrokerFace, sock: socket.socket, peer: str) -> None:
+    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str) -> None:
         self._broker = broker
         self._sock = sock
         self._memory = broker.request_memory
-        self._share: Share | None = None  # of it, for the large request that is received or served
-        self._admission: trio.CancelScope | None = None  # while it waits for them
+        self._share: Share | None = None  # of the memory, for the large request being received or served
+        self._admission: trio.CancelScope | None = None  # while it waits for memory
         self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=self._memory.pool, asks=True)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
-        self._quiet_since = math.inf  # when it began to wait for bytes, if it does
+        self._quiet_since = math.inf  # when it began to wait for bytes; inf while it does not wait
         self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
         self._acks_running = False
         self._fetches = 0
         self._partitions_waiting = 0  # in these fetches
-        self._unwritten: Pending | None = None  # an append that is to be written on before anything else is read
-        self._served = 0  # requests, in this turn
+        self._unwritten: Pending | None = None  # an append to be finished before anything else is read
+        self._served = 0  # requests in this turn
         self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
-        self._cancelled: set[int] = set()  # ids of fetches that their asker ended
+        self._cancelled: set[int] = set()  # ids of fetches that the client cancelled
         self._stopping = False
-        self._parting: bytes | None = None  # the last thing to say
+        self._last_frame: bytes | None = None  # sent before closing: why the connection ends
         self._log = log.bind(peer=peer)
 
     async def run(self) -> None:
@@ -123,8 +123,8 @@ class Connection:
                         self._end_waiting()
                         self._acks.finish()
                     finally:
-                        self._forget_waiting()
-            await self._part()
+                        self._drop_waiting()
+            await self._close()
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
         except* CutError as cut:
@@ -139,7 +139,7 @@ class Connection:
             self._sock.close()
 
     def stop(self) -> None:
-        """Begin to end: read nothing more, answer what is under way, waiting fetches at once."""
+        """Begin to end the connection: read nothing more, answer waiting fetches at once, finish other requests."""
         self._stopping = True
         self._end_waiting()
         if self._admission is not None:
@@ -148,11 +148,12 @@ class Connection:
             self._sock.shutdown(socket.SHUT_RD)  # wakes the reading task
 
     def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
-        """Begin to end if the peer has sent nothing for so long, while nothing or the rest of a request is due.
+        """Begin to end the connection if it is idle, or stalled in the middle of a request.
 
-        Or if the rest of a request comes too slowly for those who wait for its memory.
+        Idle: nothing received for ``idle_seconds``, and no request open. Stalled: nothing received for
+        ``stall_seconds``, or a large request that arrives too slowly while others wait for its memory.
         """
-        quiet = trio.current_time() - self._quiet_since  # below 0 while it does not wait
+        quiet = trio.current_time() - self._quiet_since  # negative while it does not wait
         if self._stopping:
             return
         if quiet >= stall_seconds and not self._reader.is_idle:
@@ -171,12 +172,12 @@ class Connection:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> memoryview | None:
-        """Receive something into the reader; a view of it for whoever is curious, or None at the end."""
+        """Receive into the reader. Returns a view of the new bytes, or None at the end of the connection."""
         while True:
             self._quiet_since = trio.current_time()
             await trio.lowlevel.wait_readable(self._sock)
             self._quiet_since = math.inf
-            if self._reader.wanted and not self._stopping:  # not before: what has been announced only costs nothing
+            if self._reader.wanted and not self._stopping:  # only now: a request costs no memory until its bytes come
                 await self._get_memory()
             if self._stopping:
                 return None
@@ -191,7 +192,7 @@ class Connection:
             return buffer[:size]
 
     async def _greet(self) -> bool:
-        """Read up to the first good hello and answer it; False when the connection is to end instead."""
+        """Read up to the first valid hello and answer it; False when the connection is to end instead."""
         first = b""
         try:
             with trio.move_on_after(HELLO_SECONDS):
@@ -211,11 +212,11 @@ class Connection:
             pass
         hint = hint_for(first)
         self._log.info("connection_refused", reason="not the seglog protocol", kind=hint.kind, first=first.hex(" "))
-        self._parting = hint.answer
+        self._last_frame = hint.answer
         return False
 
     def _answer_hello(self, frame: Frame) -> bool | None:
-        """Answer what should be a hello. True: it is; False: hang up; None: try again, it can be corrected."""
+        """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
         request_id = request_id_of(frame.header)
         reply: HelloReply | SeglogError
         good: bool | None = True
@@ -238,7 +239,7 @@ class Connection:
         return self._broker.hello()
 
     async def _read_requests(self, nursery: trio.Nursery) -> None:
-        """Serve requests as they come; return when there are no more to serve."""
+        """Serve requests in order of arrival; return when the peer sends no more."""
         try:
             while True:
                 frame = self._reader.next_frame()
@@ -272,14 +273,14 @@ class Connection:
                     await self._sender.flush()
                     await trio.lowlevel.checkpoint()
         except MemoryError as error:
-            self._parting = encode_parting(as_seglog_error(error, "receive"))
+            self._last_frame = encode_last_error(as_seglog_error(error, "receive"))
         except RemoteProtocolError as error:
             self._log.warning("connection_refused", reason=error.message)
             count_errors(self._broker.metrics.request_errors, error)
-            self._parting = encode_parting(error)
+            self._last_frame = encode_last_error(error)
 
     async def _get_memory(self) -> None:
-        """Wait until there is memory for more of the large request that comes; nothing is read meanwhile."""
+        """Wait until there is memory for the next part of a large request; nothing is read meanwhile."""
         reader = self._reader
         if self._share is None:
             self._share = self._memory.begin()
@@ -301,9 +302,9 @@ class Connection:
     # --- Serving ------------------------------------------------------------------------------------------------------
 
     async def _append_slowly(self, frame: Frame, nursery: trio.Nursery) -> bool:
-        """Apply an append that does not go at once; nothing else is read meanwhile, so that appends keep their order.
+        """Apply an append that has to wait; nothing else is read meanwhile, so that appends keep their order.
 
-        Either topics have to be created for it first, or it takes others' turns, or a process, to write it.
+        Either topics have to be created for it first, or writing it takes several turns or a worker process.
         """
         goes_on: bool | None = None
         if self._unwritten is None:
@@ -328,9 +329,9 @@ class Connection:
     def _append(
         self, frame: Frame, nursery: trio.Nursery, refused: Mapping[str, SeglogError] | None = None
     ) -> bool | None:
-        """Apply an append, and answer it now or in its turn; ``refused`` says which topics cannot be created, and why.
+        """Apply an append and answer or queue it; ``refused`` holds the errors of topics that cannot be created.
 
-        None: it does not go at once, ``_append_slowly`` must follow. False: an unanswered one failed, hang up.
+        None: it has to wait, call ``_append_slowly``. False: an append with ack ``none`` failed, end the connection.
         """
         try:
             request = decode_request(frame.header)
@@ -350,7 +351,7 @@ class Connection:
         return self._answer_append(frame, outcome, nursery)
 
     def _answer_append(self, frame: Frame, outcome: Pending | AppendReply | SeglogError, nursery: trio.Nursery) -> bool:
-        """Answer an append, now or in its turn. False: an unanswered one failed, hang up."""
+        """Answer an append now, or queue it. False: an append with ack ``none`` failed, end the connection."""
         request_id = request_id_of(frame.header)
         if frame.header.get("ack") == "none":
             return not self._failed_unanswered(outcome)
@@ -364,7 +365,7 @@ class Connection:
         return True
 
     def _failed_unanswered(self, outcome: Pending | AppendReply | SeglogError) -> bool:
-        """Whether an append with ack ``none`` failed: ending the connection is the only way to tell its sender."""
+        """Whether an append with ack ``none`` failed: its sender can only be informed by ending the connection."""
         errors: list[SeglogError] = []
         if isinstance(outcome, SeglogError):
             errors = [outcome]
@@ -374,8 +375,8 @@ class Connection:
             self._broker.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
             another = next((error for error in errors if isinstance(error, InconsistentTopicIdError)), None)
-            if another is not None:  # else its sender connects again and goes on, with the same end
-                self._parting = encode_parting(another)
+            if another is not None:  # else the sender reconnects and fails again
+                self._last_frame = encode_last_error(another)
         return bool(errors)
 
     async def _serve(self, frame: Frame, nursery: trio.Nursery) -> None:
@@ -437,7 +438,7 @@ class Connection:
             raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
         self._fetches += 1
         self._partitions_waiting += len(request.partitions)
-        # Known here, because `stop` may come before a task has run.
+        # Registered here, because `stop` may come before a task has run.
         waiter = Waiter(partial(self._look_again, request_id, request, nursery))
         self._waiting[request_id] = waiter
         if self._stopping:
@@ -446,7 +447,7 @@ class Connection:
             nursery.start_soon(self._fetch, request_id, request, waiter)
 
     def _look_again(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
-        """Answer a fetch that has waited, or have a task do it, which knows what to do whatever goes wrong here."""
+        """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
         if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
             del self._waiting[request_id]
             self._end_fetch(request)
@@ -454,7 +455,7 @@ class Connection:
             nursery.start_soon(self._fetch, request_id, request, waiter)
 
     def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
-        """Whether there was an answer and it is sent, or about to be."""
+        """Send the answer to a waiting fetch, if it is known; whether it is sent or being sent."""
         if not self._sender.is_free:
             return False
         try:
@@ -490,7 +491,7 @@ class Connection:
                 if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
                     failure = as_seglog_error(error, FetchRequest.api)
             self._waiting.pop(request_id, None)
-            if request_id in self._cancelled:  # also when an answer came in the same moment: it was said to be ended
+            if request_id in self._cancelled:  # even if an answer came just now: the cancel reply says it is ended
                 self._cancelled.discard(request_id)
                 failure = RequestCancelledError("the fetch was cancelled, as asked")
                 if answer is not None:
@@ -512,7 +513,7 @@ class Connection:
         self._partitions_waiting -= len(request.partitions)
 
     async def _send_answer(self, request_id: int, answer: Answer) -> None:
-        """Send the answer to a fetch; its leases end with the last byte."""
+        """Send the answer to a fetch and close it."""
         with answer:
             try:
                 prefix = await encode_long_reply(request_id, answer.reply, answer.size, self._broker.turn)
@@ -524,7 +525,10 @@ class Connection:
                 await self._sender.send_frame(prefix, answer.slices)
 
     def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
-        """The frame of an answer up to what lies in files, counted; ``prefix`` is what is encoded of it already."""
+        """The frame of an answer without its slices of files, added to the metrics.
+
+        ``prefix`` is the frame up to the payload, where it is encoded already.
+        """
         self._broker.metrics.fetch_bytes += answer.size
         count_errors(self._broker.metrics.request_errors, answer.reply)
         return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
@@ -541,28 +545,28 @@ class Connection:
         for waiter in self._waiting.values():
             waiter.end()
 
-    def _forget_waiting(self) -> None:
-        """From now on nobody answers who has no task."""
+    def _drop_waiting(self) -> None:
+        """Drop all fetches that wait without a task; they get no reply."""
         for waiter in self._waiting.values():
             waiter.leave()
         self._waiting.clear()
 
-    # --- Parting ------------------------------------------------------------------------------------------------------
+    # --- Closing ------------------------------------------------------------------------------------------------------
 
-    async def _part(self) -> None:
-        """Say the last thing, and close in such a way that it arrives."""
-        if self._parting is None and not self._stopping:
+    async def _close(self) -> None:
+        """Send what is left and the last frame, and close so that they arrive."""
+        if self._last_frame is None and not self._stopping:
             await self._sender.flush()
             return
-        if self._parting is not None:
-            self._sender.queue(self._parting)
-            with trio.move_on_after(PART_SECONDS):
+        if self._last_frame is not None:
+            self._sender.queue(self._last_frame)
+            with trio.move_on_after(CLOSE_SECONDS_MAX):
                 await self._sender.flush()
-        await part(self._sock)
+        await close_gracefully(self._sock)
 
 
 def _is_long(frame: Frame) -> bool:
-    """Whether the request names so many partitions that to decode it takes much of a turn of the loop."""
+    """Whether the request names so many partitions that decoding it holds up the loop."""
     partitions = frame.header.get("partitions")
     return isinstance(partitions, list) and len(partitions) > PARTITIONS_AT_ONCE
 

@@ -1,6 +1,6 @@
-"""What to say to a peer whose first bytes are not seglog's native protocol, so that it learns why it is not served.
+"""Hints for peers whose first bytes are not seglog's native protocol, so that people see why they are not served.
 
-Nothing here has to be right: the connection is closed either way. It is a help for the person at the other end.
+A wrong guess does no harm: the connection is closed either way.
 """
 
 from typing import Final, NamedTuple
@@ -14,14 +14,14 @@ _KAFKA_API_VERSION_MAX: Final = 30
 
 
 class Hint(NamedTuple):
-    """``kind`` of program that seems to be calling, for the log, and the bytes to answer with."""
+    """The protocol that the peer seems to speak, for the log, and the bytes to answer with."""
 
     kind: str
     answer: bytes
 
 
 def hint_for(first: bytes) -> Hint:
-    """The hint for a connection that began with ``first``; any bytes will do, also none."""
+    """The hint for a connection that began with ``first``: any bytes, or none."""
     if first.startswith(_HTTP_METHODS):
         return Hint(
             "http", _http_answer(_line(f"{_OUR_PORT} a web server; use a seglog client, such as `seglog ping`."))
@@ -34,9 +34,10 @@ def hint_for(first: bytes) -> Hint:
 
 
 def _looks_like_kafka(first: bytes) -> bool:
-    """A Kafka request begins size:i32 api_key:i16 api_version:i16; ours has a header length where those two stand.
+    """Whether the bytes begin as a Kafka request does: size:i32 api_key:i16 api_version:i16.
 
-    Key 0 (produce) never comes first, and would be a small header of ours.
+    A frame of ours has its header's length in place of the last two. Key 0 (Produce) is never a client's first
+    request, and would be a small header of ours.
     """
     if len(first) < 8:
         return False

@@ -1,4 +1,4 @@
-"""Closing a connection so that the last thing said on it arrives."""
+"""Closing a connection so that the last frame sent on it arrives."""
 
 import contextlib
 import socket
@@ -6,20 +6,20 @@ from typing import Final
 
 import trio
 
-PART_SECONDS: Final = 1
-PART_BYTES_MAX: Final = 256 * 1024
-"""How long, and how much, the peer may go on sending; none of it is kept or looked at."""
+CLOSE_SECONDS_MAX: Final = 1
+CLOSE_BYTES_MAX: Final = 256 * 1024
+"""Time, and bytes, that the peer may go on sending; the bytes are discarded."""
 
 
-async def part(sock: socket.socket) -> None:
-    """Send no more, and wait a little for the peer to be done; the caller closes ``sock``.
+async def close_gracefully(sock: socket.socket) -> None:
+    """Shut down sending, and read until the peer closes or a limit is reached; the caller closes ``sock``.
 
-    Closing a socket that holds unread bytes resets the connection, and with it may go the very reply that says why.
+    Closing a socket that holds unread bytes resets the connection, and the last reply may be lost with it.
     """
-    with trio.move_on_after(PART_SECONDS), contextlib.suppress(OSError):
+    with trio.move_on_after(CLOSE_SECONDS_MAX), contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_WR)
         taken = 0
-        while taken < PART_BYTES_MAX:
+        while taken < CLOSE_BYTES_MAX:
             await trio.lowlevel.wait_readable(sock)
             size = len(sock.recv(64 * 1024))
             if size == 0:

@@ -1,6 +1,6 @@
-"""The native listener: accepts connections, counts them, and ends them in good order.
+"""The native listener: accepts connections, limits their number, and closes them in order.
 
-To stop it, cancel it: it stops accepting at once, gives requests under way a few seconds, and returns.
+Cancel it to stop it: it stops accepting at once, gives requests under way a few seconds, and returns.
 """
 
 import contextlib
@@ -15,36 +15,36 @@ import structlog
 import trio
 
 from seglog_broker.config import split_address
-from seglog_broker.listeners.broker_api import BrokerFace
+from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.connection import Connection
-from seglog_broker.listeners.graceful_close import part
-from seglog_broker.listeners.replies import encode_parting
+from seglog_broker.listeners.graceful_close import close_gracefully
+from seglog_broker.listeners.replies import encode_last_error
 from seglog_broker.runtime.descriptors import connections_max
 from seglog_protocol.errors import PolicyViolationError, SeglogError
 
 DRAIN_SECONDS: Final = 5
-"""How long requests under way may take when the broker stops; then their connections are cut."""
+"""Seconds that requests under way may take when the broker stops; then their connections are cut."""
 
 ACCEPT_RETRY_SECONDS: Final = 0.1
 ACCEPT_CAPACITY_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-"""What accept(2) says when the machine is overloaded, and how long to leave it alone then; as in trio."""
+"""Errors of accept(2) on an overloaded machine, and the pause before the next try; as in trio."""
 
 WATCH_SECONDS_MIN: Final = 0.01
 WATCH_SECONDS_MAX: Final = 5.0
-"""Between two looks for connections that have been quiet for too long: a tenth of what is allowed, within these."""
+"""Limits of the pause between two checks for idle connections, which is a tenth of the idle time allowed."""
 
 REFUSALS_MAX: Final = 100
-"""Connections beyond the limit that are told so at a time; any more are closed without a word."""
+"""Connections beyond the limit that get an error reply at a time; further ones are closed without one."""
 
 log = structlog.get_logger()
 
 
 class ListenError(SeglogError):
-    """The address cannot be listened on. Never on the wire: the daemon does not start."""
+    """The broker cannot listen on the address. Never on the wire: the daemon does not start."""
 
 
 async def open_listeners(address: str) -> list[trio.SocketListener]:
-    """Listen on ``HOST:PORT``, on every address the host name stands for; port 0 is any free one.
+    """Listening sockets for ``HOST:PORT``, one for each address of the host name; port 0 is any free one.
 
     Raises ListenError with a sentence for the operator.
     """
@@ -67,7 +67,7 @@ def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
 
 
 async def serve_native(
-    broker: BrokerFace,
+    broker: BrokerApi,
     listeners: Sequence[trio.SocketListener],
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
@@ -80,7 +80,7 @@ async def serve_native(
 
 
 class _Acceptor:
-    def __init__(self, broker: BrokerFace) -> None:
+    def __init__(self, broker: BrokerApi) -> None:
         self._broker = broker
         self._connections: set[Connection] = set()
         self._refusals = 0
@@ -100,7 +100,7 @@ class _Acceptor:
                             acceptors.start_soon(self._accept, listener)
                         task_status.started(addresses_of(listeners))
                 finally:
-                    # In this order: nobody new, then those who are here.
+                    # In this order: accept no more, then stop the open connections.
                     for listener in listeners:
                         listener.socket.close()
                     self._closing.set()
@@ -109,8 +109,8 @@ class _Acceptor:
                 listener.socket.close()  # also when cancelled before the first step; a second close does nothing
 
     async def _keep_connections(self) -> None:
-        """Own the connections, shielded: a cancellation from outside is an orderly stop for them, not a cut."""
-        # Not by nursery.start: a shielded child whose start is cancelled would be waited for without end.
+        """Own the connections, shielded: a cancellation from outside stops them in order and does not cut them."""
+        # Not by nursery.start: it would wait for ever for a shielded child whose start is cancelled.
         with trio.CancelScope(shield=True) as scope:
             async with trio.open_nursery() as self._handlers:
                 self._ready.set()
@@ -122,7 +122,7 @@ class _Acceptor:
             log.warning("connections_cut", after_seconds=DRAIN_SECONDS)
 
     async def _watch_connections(self) -> None:
-        """End those that have been quiet for too long, until nobody new is accepted."""
+        """End connections that are idle or stalled, until accepting ends."""
         config = self._broker.config
         idle_ms, stall_ms = config.connections_max_idle_ms, config.seglog_connections_max_stall_ms
         idle_seconds = math.inf if idle_ms < 0 else idle_ms / 1000
@@ -165,7 +165,7 @@ class _Acceptor:
             self._broker.metrics.connections_open = len(self._connections)
 
     async def _refuse(self, sock: socket.socket, limit: int) -> None:
-        """Tell a connection beyond the limit; it may well try again."""
+        """Send a retriable error to a connection beyond the limit, and close it."""
         error = PolicyViolationError(
             f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later",
             limit=limit,
@@ -174,10 +174,10 @@ class _Acceptor:
         log.warning("connection_refused", peer=_peer(sock), reason="too many connections", limit=limit)
         self._broker.metrics.request_errors[error.code] += 1
         try:
-            sock.send(encode_parting(error))
-            await part(sock)
+            sock.send(encode_last_error(error))
+            await close_gracefully(sock)
         except OSError:
-            pass  # it left
+            pass  # the peer has closed
         finally:
             sock.close()
             self._refusals -= 1
@@ -186,12 +186,12 @@ class _Acceptor:
 def _plain_socket(stream: trio.SocketStream) -> socket.socket:
     """The same connection as a plain non-blocking socket, set up for our frames.
 
-    Trio's own stream makes every send a checkpoint; ``Sender`` leaves the loop only when it has to wait.
+    Every send on a trio stream is a checkpoint; ``Sender`` yields to the loop only when it has to wait.
     """
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
     with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer that vanished does not stay for ever
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.

@@ -1,4 +1,4 @@
-"""From what a request came to, a result or any exception, to the bytes of its reply."""
+"""Replies as bytes: the frames of results, and the errors that stand for exceptions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -26,11 +26,11 @@ from seglog_protocol.messages import (
 log = structlog.get_logger()
 
 NO_ID: Final = None
-"""In a reply that belongs to no request: the peer's bytes could not be understood, and the connection ends."""
+"""The id in a reply to no request: the peer's bytes could not be decoded, and the connection ends."""
 
 
 def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> bytes:
-    """The frame of a reply. A reply that cannot be written becomes one that says so."""
+    """The frame of a reply. A reply that cannot be encoded becomes an error reply."""
     try:
         return encode_frame(reply_header(request_id, reply), (payload,) if payload else ())
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
@@ -38,20 +38,20 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
 
 
 RESULTS_A_TURN: Final = 256
-"""Results of a long reply that are encoded before others get their turn."""
+"""Results of a long reply that are encoded before other tasks run."""
 
 
 def is_long(reply: Message | SeglogError) -> bool:
-    """Whether it has more results than are encoded at once."""
+    """Whether the reply has more results than are encoded at once."""
     return isinstance(reply, _WITH_RESULTS) and len(reply.partitions) > RESULTS_A_TURN
 
 
 async def encode_long_reply(
     request_id: int, reply: Message, payload_size: int, turn: Callable[[], Awaitable[None]]
 ) -> bytes | None:
-    """The frame of a reply up to its payload, some results a ``turn``; None for a reply that has not many.
+    """The frame of a long reply up to its payload, encoded with a ``turn`` between two parts; None for a short one.
 
-    Raises LocalProtocolError for one that has too many.
+    Raises LocalProtocolError for a reply too long for a frame.
     """
     if not is_long(reply):
         return None
@@ -67,7 +67,7 @@ async def encode_long_reply(
 _WITH_RESULTS: Final = (AppendReply, FetchReply, FlushReply, OffsetsReply, TruncateReply)
 
 _latest_fields: tuple[FetchReply | None, bytes] = None, b""
-"""The fetch reply that was encoded last: one append often wakes many who are told the same."""
+"""The fetch reply that was encoded last: one append often wakes many fetches that get the same reply."""
 
 
 def encode_fetch_prefix(request_id: int, reply: FetchReply, payload_size: int) -> bytes:
@@ -80,13 +80,13 @@ def encode_fetch_prefix(request_id: int, reply: FetchReply, payload_size: int) -
     return encode_packed_prefix(pack_reply_header(request_id, fields), payload_size)
 
 
-def encode_parting(error: SeglogError) -> bytes:
-    """The frame that ends a connection: an error under no id."""
+def encode_last_error(error: SeglogError) -> bytes:
+    """The last frame of a connection: an error without a request id."""
     return encode_frame(reply_header(0, error) | {"id": NO_ID})
 
 
 def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
-    """Add every error in ``reply`` to ``counts``, under its code: the whole's, or those of single partitions."""
+    """Count every error in ``reply``, by code: that of the whole request, or those of its partitions."""
     if isinstance(reply, SeglogError):
         counts[reply.code] += 1
     elif isinstance(reply, _WITH_RESULTS):
@@ -98,14 +98,14 @@ def count_errors(counts: Counter[str], reply: Message | SeglogError) -> None:
 
 
 def as_seglog_error(error: Exception, api: str) -> SeglogError:
-    """What to answer when serving ``api`` raised ``error``; what is not the asker's fault is logged here."""
+    """The error reply for ``error``, raised while serving ``api``; logged here unless the client is at fault."""
     if isinstance(error, SeglogError):
         return error
     if isinstance(error, OSError):
         log.error("request_failed", api=api, error=why(error))
-        return storage_error(f"the broker's disk is in the way: {error.strerror or type(error).__name__}", error)
+        return storage_error(f"disk error on the broker: {error.strerror or type(error).__name__}", error)
     if isinstance(error, MemoryError):
         log.error("request_failed", api=api, error="out of memory")
-        return OutOfResourcesError("the broker has no memory for this request now; try again later")
+        return OutOfResourcesError("the broker is out of memory for this request; try again later")
     log.error("request_crashed", api=api, exc_info=error)
-    return UnknownServerError(f"the broker met a bug of its own while serving {api}; its log has the traceback")
+    return UnknownServerError(f"internal error while handling {api}; see the broker log")

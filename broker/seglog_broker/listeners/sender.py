@@ -1,7 +1,7 @@
-"""The sending half of one native connection: whole frames, one after the other, the quick way where there is one.
+"""The sending half of one native connection: whole frames, one after the other.
 
-Small replies are queued and go out together with one system call, straight from the task that made them: as long as
-the socket takes them there is no task switch. Payloads of fetches go from file to socket with ``sendfile``.
+Small replies are queued and sent together by one system call, from the task that made them: while the socket takes
+them there is no task switch. Payloads of fetches go from file to socket with ``sendfile``.
 """
 
 import os
@@ -19,29 +19,29 @@ from seglog_broker.storage.io.filesystem import Buffer, File
 from seglog_protocol.errors import StorageError
 
 SEND_STEP_BYTES: Final = 256 * 1024
-"""Sent, or read in, at a time: the loop serves others between two steps, each a quarter of a millisecond at 1 GB/s."""
+"""Bytes sent, or read from the disk, in one step; other tasks run between two. It takes 0.25 ms at 1 GB/s."""
 
 READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
-"""Asked for from the disk ahead of a reader whose bytes have to be read in, so that the disk has no pauses."""
+"""Bytes read ahead where pages are not in memory, so that the disk has no pauses."""
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-"""Header and payload share packets where the system knows how."""
+"""Lets header and payload share packets, where the system supports it."""
 
 _HAS_SENDFILE: Final = sys.platform == "linux"
-"""macOS cannot tell whether a page is in memory: everything is read on a thread there, and nothing is left to gain."""
+"""macOS does not report whether a page is in memory: all reads are on a thread there, so sendfile gains nothing."""
 
 
 class FileShrankError(StorageError):
-    """A file ended before the bytes that a frame had announced; the connection cannot be brought back in step."""
+    """A file ended before the bytes that a frame had announced; the connection cannot be used any more."""
 
 
 class Sender:
-    """Sends frames on a non-blocking ``sock``, which stays the owner's to close.
+    """Sends frames on a non-blocking ``sock``, which the owner closes.
 
-    Any number of tasks may call ``queue``, ``flush`` and ``send_frame``; frames never mix. Socket trouble is raised as
-    OSError, and CutError when the peer took nothing for ``stall_seconds`` or holds up what must go. After a frame was
-    cut short, by an error or by cancellation, everything raises BrokenPipeError: the next byte would be taken for the
-    rest of that frame.
+    Any number of tasks may call ``queue``, ``flush`` and ``send_frame``; frames never mix. Errors of the socket are
+    raised as OSError, and CutError when the peer took nothing for ``stall_seconds``, or reads so slowly that it holds
+    up a deletion. After a frame was cut short, by an error or by cancellation, everything raises BrokenPipeError: the
+    peer would take the next byte for the rest of that frame.
     """
 
     def __init__(self, sock: socket.socket, offload: Offload, transfers: Transfers, stall_seconds: float) -> None:
@@ -55,11 +55,11 @@ class Sender:
 
     @property
     def is_free(self) -> bool:
-        """Whether a frame would go out at once, as far as it is for this side to say."""
+        """Whether no other frame is queued or being sent."""
         return self._sending.value > 0 and not self._outgoing
 
     def queue(self, frame: bytes) -> None:
-        """Send ``frame`` with the next ``flush``; whoever queues must flush before it waits for anything else."""
+        """Send ``frame`` with the next ``flush``. The caller must flush before it waits for anything else."""
         self._outgoing.append(frame)
 
     async def flush(self) -> None:
@@ -70,9 +70,9 @@ class Sender:
             await self._send_outgoing()
 
     def flush_now(self) -> bool:
-        """Send what was queued as far as the socket takes it. False: ``flush`` is to go on, or to raise what failed.
+        """Send what is queued, as far as the socket takes it. False: call ``flush``, to send the rest or get the error.
 
-        For whoever can neither wait nor do anything about an error.
+        For callers that can neither wait nor handle an error.
         """
         try:
             return not self._outgoing or (self._sending.value > 0 and self._send_now())
@@ -98,17 +98,17 @@ class Sender:
             await self.end_frame(prefix, slices, left)
 
     def begin_frame(self, prefix: bytes, slices: Sequence[Slice]) -> int | None:
-        """Send what the socket takes of such a frame without waiting; how many bytes are left.
+        """Send what the socket takes of a frame without waiting; the number of bytes left.
 
-        None: another frame is under way, or there are others to be sent first. If any are left, ``end_frame`` must
-        follow, and until then nothing else is sent. Of a frame with several slices only the prefix is tried.
+        None: another frame is queued or being sent, and nothing was sent. If bytes are left, ``end_frame`` must
+        follow, and until then nothing else is sent. Of a frame with several slices only the prefix is sent here.
         """
         if not self.is_free:
             return None
         self._check()
         sent = 0
         try:
-            # Without a payload behind it, a header marked so would lie in the kernel for 200 ms, waiting for more.
+            # Without a payload the flag would keep the header in the kernel for 200 ms.
             sent = self._sock.send(prefix, _MSG_MORE if slices else 0)
             if sent == len(prefix) and len(slices) == 1 and slices[0].size <= SEND_STEP_BYTES:
                 sent += _send_file(self._sock, slices[0].file, slices[0].position, slices[0].size) or 0
@@ -139,7 +139,7 @@ class Sender:
             self._sending.release()
 
     def _send_now(self) -> bool:
-        """Try without waiting; False leaves the rest at the head of the queue."""
+        """Send without waiting; whether all was sent. If not, the rest is the head of the queue."""
         self._check()
         outgoing = self._outgoing
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
@@ -149,7 +149,7 @@ class Sender:
         except BlockingIOError:
             sent = 0
         except OSError:
-            outgoing.append(data)  # so that whoever tries again meets it too
+            outgoing.append(data)  # so that the next call raises the error, too
             raise
         if sent == len(data):
             return True
@@ -183,7 +183,7 @@ class Sender:
             raise CutError(f"it took nothing of what was sent to it for {self._stall_seconds:g} s")
 
     async def _send_slice(self, piece: Slice, sent: int) -> None:
-        """Send what follows the first ``sent`` bytes of it."""
+        """Send the slice without its first ``sent`` bytes."""
         file, position, end = piece.file, piece.position + sent, piece.position + piece.size
         while position < end:
             step = min(end - position, SEND_STEP_BYTES)
@@ -193,7 +193,7 @@ class Sender:
                 await self._wait_writable()
                 continue
             if count is None:
-                # What was read is sent as it is: by the time sendfile came for the pages they might be gone again.
+                # Sent from memory: the pages might be evicted again before sendfile reads them.
                 data = await self._offload.cold_read(_read_in, file, step, position)
                 if len(data) < step:
                     raise _shrank(file, position + len(data), end)
@@ -204,7 +204,7 @@ class Sender:
                 raise _shrank(file, position, end)
             position += count
             if count == step and position < end:
-                await trio.lowlevel.checkpoint()  # a fast reader must not keep the loop for a whole answer
+                await trio.lowlevel.checkpoint()  # a fast reader must not hold the loop for a whole answer
 
     def _check(self) -> None:
         if self._cut_short:
@@ -216,7 +216,7 @@ def _frame_size(prefix: bytes, slices: Sequence[Slice]) -> int:
 
 
 def _send_file(sock: socket.socket, file: File, position: int, size: int) -> int | None:
-    """Send from the file as much as the socket takes, 0 behind its end; None when the bytes have to be read first."""
+    """Bytes sent from the file, 0 at its end; None when they have to be read from the disk first."""
     if not _HAS_SENDFILE:
         return None
     try:
@@ -227,12 +227,12 @@ def _send_file(sock: socket.socket, file: File, position: int, size: int) -> int
 
 
 def _read_in(file: File, size: int, position: int) -> bytes:
-    """Bytes from the disk, and what follows them on its way; on a thread."""
+    """Read bytes from the disk and start reading ahead; runs on a thread."""
     file.bring_in(position, READ_AHEAD_BYTES)
     return file.pread(size, position)
 
 
 def _shrank(file: File, position: int, end: int) -> FileShrankError:
     return FileShrankError(
-        f"{file.path} ends at or before {position}, although bytes up to {end} were to be sent: someone cut it"
+        f"{file.path} ends at or before {position}, although bytes up to {end} were to be sent: it was truncated"
     )
