@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from seglog_broker.storage.compaction.job import CleaningJob, SegmentLoss
-from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def dry_run(broker: "Broker", partition: "Partition", *, insist: bool) -> 
         began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
-        except CleanerError as error:
+        except WorkerError as error:
             raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
         broker.cleaning_pace.note(result.bytes_read, began, broker.config.log_cleaner_io_max_bytes_per_second)
         found = DryRun({loss.base_offset: loss for loss in result.losses})

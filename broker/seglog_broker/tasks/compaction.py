@@ -24,7 +24,7 @@ from seglog_broker.storage.log.deleted_segments import DoomedSegments
 from seglog_broker.tasks.checkpoint import write_checkpoints
 from seglog_broker.tasks.deletion import Deletion
 from seglog_broker.tasks.retention import CLOCK_LEAP_MS_MAX, ClockWatch, shorten
-from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Rounds:
         began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
-        except CleanerError as error:
+        except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
         rate = broker.config.log_cleaner_io_max_bytes_per_second
         self._pace.note(result.bytes_read + result.bytes_written, began, rate)
