@@ -61,7 +61,7 @@ def _leave_signals_to_broker() -> None:
 
 
 def _read_requests(requests: Requests) -> None:
-    """Hand on what comes in, and end the process when nothing can come any more."""
+    """Put requests into the queue, and end the process with stdin."""
     with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
         while line := stdin.readline():
             try:
@@ -74,7 +74,7 @@ def _read_requests(requests: Requests) -> None:
 
 
 def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> bytes:
-    """Do a job; the last line on it."""
+    """Do a job; returns the last line on it."""
     try:
         kind = next((each for each in worker.jobs if each.name == request.kind), None)
         if kind is None:
@@ -84,7 +84,7 @@ def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -
         return _malformed(error)
     try:
         return answer_line(kind.run(tools, job, payload, lambda count: _say(progress_line(count))))
-    except Exception as error:  # noqa: BLE001 - whoever asked must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - the loop must hear of it, whatever it is
         failure = WorkerError.of(error)
         if failure.kind == BUG:
             traceback.print_exc()

@@ -1,4 +1,4 @@
-"""What a kind of job is, and what a kind of worker: the same values on the loop and in the process."""
+"""Kinds of jobs and of workers, the same on the loop and in the process, and what jobs work with."""
 
 import time
 from collections.abc import Callable

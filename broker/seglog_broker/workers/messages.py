@@ -23,7 +23,7 @@ DIED: Final = "died"
 class WorkerError(Exception):
     """A job that was not done. ``kind`` is one of those above: "died" is a process that ended without an answer.
 
-    ``refusal`` is what the job raised, where that is meant for whoever sent what it was given.
+    ``refusal`` is the RequestError that the job raised, if it did: the client whose bytes it was given should see it.
     """
 
     def __init__(self, kind: str, message: str, refusal: SeglogError | None = None) -> None:
@@ -56,12 +56,12 @@ class Progressed(NamedTuple):
 
 
 def request_line(kind: JobKind[JobT, Any], job: JobT, payload_size: int = 0) -> bytes:
-    """Ask for a job."""
+    """A request for a job, to be followed by its payload."""
     return _line({"kind": kind.name, "payload": payload_size, "job": asdict(job)})  # type: ignore[call-overload]
 
 
 def parse_request(line: bytes) -> Request:
-    """What ``request_line`` wrote. ValueError says what is wrong with it."""
+    """The request that ``request_line`` wrote. ValueError says what is wrong with it."""
     match json.loads(line):
         case {"kind": str(kind), "payload": int(size), "job": job} if size >= 0:
             return Request(kind, size, job)
@@ -70,23 +70,23 @@ def parse_request(line: bytes) -> Request:
 
 
 def progress_line(count: int) -> bytes:
-    """Tell how far a job is."""
+    """A report that the job has come on by ``count``."""
     return _line({"progress": count})
 
 
 def answer_line(answer: Any) -> bytes:
-    """Tell what a job came to."""
+    """The answer of a job that was done."""
     return _line({"answer": asdict(answer)})
 
 
 def failure_line(error: WorkerError) -> bytes:
-    """Tell that a job was not done."""
+    """The last line on a job that was not done."""
     refusal = None if error.refusal is None else error_to_wire(error.refusal)
     return _line({"error": error.kind, "message": error.message, "refusal": refusal})
 
 
 def parse_reply(kind: JobKind[Any, AnswerT], line: bytes) -> AnswerT | Progressed:
-    """What a worker says of a job of this kind. Raises WorkerError if that is a failure."""
+    """Progress, or the answer of a job of this kind. Raises the WorkerError of one that was not done."""
     told = json.loads(line)
     if "progress" in told:
         return Progressed(told["progress"])

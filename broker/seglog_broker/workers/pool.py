@@ -1,4 +1,4 @@
-"""Worker processes, seen from the loop: started when they are needed, fed one job at a time, never left behind."""
+"""Worker processes, seen from the loop: started when needed, fed one job at a time, ended by their owner."""
 
 import sys
 import tempfile
@@ -23,12 +23,12 @@ def _ignore(_: int) -> None:
 
 
 class Workers(Protocol):
-    """Whoever does jobs."""
+    """Runs jobs: a pool of processes, or its inline double in tests."""
 
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
     ) -> AnswerT:
-        """Have a job done; its answer. Cancelled, it returns when nobody works on the job any more.
+        """Run a job and return its answer. Cancelled, it returns when no process works on the job any more.
 
         Raises WorkerError when the job was not done, OSError when no process could be started.
         """
@@ -38,9 +38,9 @@ class Workers(Protocol):
 class WorkerPool:
     """Processes of one kind: at most ``processes_max``, each at one job at a time; other jobs wait in their order.
 
-    A process is started by the first job that finds none idle, and kept for the next one. One that died, or was
-    cancelled, or met a bug, is ended, and the next job gets another. They inherit ``descriptors``. Whoever made the
-    pool calls ``end`` when no job is under way, or uses it as a context manager.
+    A process is started by the first job that finds none idle, and kept for the next one. After a cancellation, a bug
+    or a death the next job gets another process. All inherit ``descriptors``. The owner calls ``end`` when no job is
+    under way, or uses the pool as a context manager.
     """
 
     def __init__(self, worker: WorkerKind, processes_max: int = 1, *, descriptors: Sequence[int] = ()) -> None:
