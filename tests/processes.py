@@ -219,26 +219,26 @@ def seglog_json(server: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def workers(module: str, parent: int | None = None) -> list[int]:
-    """Process ids of the children of a process, this one unless another is named, that run a module of the broker."""
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
+def workers(kind: str, parent: int | None = None) -> list[int]:
+    """Process ids of the children of a process, this one unless another is named, that are workers of a kind."""
+    command = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid() if parent is None else parent)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.workers.{module}" in line]
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if f"seglog_broker.workers {kind}" in line]
 
 
-def told_of_nonsense(module: str) -> tuple[Any, int]:
+def told_of_nonsense(kind: str, line: bytes = b"nonsense\n") -> tuple[Any, int]:
     """What a worker of the broker says to a job that is none, and its exit code when nobody asks any more."""
-    with worker(module) as process:
-        told = answer_to(process, b"nonsense\n")
+    with worker(kind) as process:
+        told = answer_to(process, line)
         assert process.stdin is not None
         process.stdin.close()
         return told, process.wait(60)
 
 
-def worker(module: str) -> "subprocess.Popen[bytes]":
+def worker(kind: str) -> "subprocess.Popen[bytes]":
     """A process of the broker's that works beside it, without a broker."""
     return subprocess.Popen(
-        [sys.executable, "-m", f"seglog_broker.workers.{module}"],
+        [sys.executable, "-m", "seglog_broker.workers", kind],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=clean_environment(),

@@ -18,8 +18,8 @@ from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.config import load_config
 from seglog_broker.listeners import acks, connection, graceful_close, native
 from seglog_broker.runtime import request_memory
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors, frames, messages
 from seglog_protocol.errors import ClientError, ProtocolError, RequestError, SeglogError
 from seglog_protocol.frames import Buffer, Frame, FrameReader, encode_frame, encode_value

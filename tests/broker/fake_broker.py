@@ -13,10 +13,11 @@ from seglog_broker.listeners.broker_api import BrokerApi
 from seglog_broker.listeners.native import open_listeners, serve_native
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
-from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.io.filesystem import Buffer, File
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import RequestCancelledError, SeglogError, UnknownTopicError
 from seglog_protocol.frames import Frame, FrameReader, encode_frame, encode_value
 from seglog_protocol.messages import (

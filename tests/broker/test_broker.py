@@ -13,8 +13,8 @@ import trio.testing
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.partitions.fetch_response import FetchAnswer
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec

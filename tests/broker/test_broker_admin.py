@@ -8,7 +8,6 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import (
@@ -20,6 +19,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.frames import decode_value
 from seglog_protocol.messages import (

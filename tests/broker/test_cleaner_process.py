@@ -1,7 +1,6 @@
 """The cleaner as a process: asked by the loop, killed, cancelled, abandoned."""
 
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -12,12 +11,15 @@ from pathlib import Path
 import pytest
 import trio
 
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.workers import cleaner_process
-from seglog_broker.workers.cleaner_process import CleanerError, run_cleaner
+from seglog_broker.workers import pool
+from seglog_broker.workers.jobs.cleaner import CLEANING
+from seglog_broker.workers.messages import WorkerError, request_line
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log, run
-from tests.processes import clean_environment, workers
+from tests.processes import clean_environment, told_of_nonsense, worker, workers
 
 
 @pytest.fixture
@@ -49,6 +51,10 @@ def _no_process_left() -> Iterator[None]:
     assert workers("cleaner") == before
 
 
+async def run_cleaner(job: CleaningJob) -> CleaningResult:
+    return await Offload().clean(PosixFileSystem(), job)
+
+
 async def test_a_process_does_what_the_function_does(log: Log) -> None:
     expected = run(log.fs, dataclasses.replace(log.job(), dry_run=True))
     result = await run_cleaner(log.job())
@@ -63,26 +69,24 @@ async def test_a_process_does_what_the_function_does(log: Log) -> None:
 
 async def test_a_storage_error_is_told_with_its_reason(log: Log) -> None:
     job = dataclasses.replace(log.job(), directory=f"{log.directory}/nowhere")
-    with pytest.raises(CleanerError, match="nowhere") as caught:
+    with pytest.raises(WorkerError, match="nowhere") as caught:
         await run_cleaner(job)
     assert caught.value.kind == "storage"
 
 
-@pytest.mark.parametrize("line", ["", "nonsense", "[]", "{}", '{"directory": 1}'])
-def test_a_malformed_job_is_refused_on_stdout_with_status_1(line: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "seglog_broker.workers.cleaner"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(line.encode() + b"\n")
-    process.stdin.flush()
-    told = json.loads(process.stdout.readline())
+_OF_NO_KIND = '{"kind": "scrub", "payload": 0, "job": {}}'
+_OF_NO_SIZE = '{"kind": "cleaning", "payload": -1, "job": {}}'
+_OF_NO_DIRECTORY = '{"kind": "cleaning", "payload": 0, "job": {"directory": 1}}'
+
+
+@pytest.mark.parametrize(
+    "line", ["", "nonsense", "[]", "{}", '{"directory": 1}', _OF_NO_KIND, _OF_NO_SIZE, _OF_NO_DIRECTORY]
+)
+def test_a_malformed_job_is_refused_on_stdout_and_the_end_of_stdin_ends_it(line: str) -> None:
+    told, code = told_of_nonsense("cleaner", line.encode() + b"\n")
     assert told["error"] == "malformed job"
     assert told["message"]
-    assert process.wait(60) == 1
-    process.stdin.close()
-    process.stdout.close()
+    assert code == 3
 
 
 async def _child() -> int:
@@ -103,12 +107,12 @@ async def test_cancellation_leaves_no_process(stuck_log: Log) -> None:
 
 async def test_a_killed_process_is_an_error_and_the_next_one_does_the_job(stuck_log: Log) -> None:
     job = stuck_log.job()
-    errors: list[CleanerError] = []
+    errors: list[WorkerError] = []
 
     async def clean_for_ever() -> None:
         try:
             await run_cleaner(job)
-        except CleanerError as error:
+        except WorkerError as error:
             errors.append(error)
 
     async with trio.open_nursery() as nursery:
@@ -127,26 +131,26 @@ async def test_a_process_that_cannot_start_properly_tells_its_last_words(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = (sys.executable, "-c", "raise SystemExit('no numpy here')")
-    monkeypatch.setattr(cleaner_process, "_COMMAND", command)
-    with pytest.raises(CleanerError, match="no numpy here") as caught:
+    monkeypatch.setattr(pool, "COMMAND", command)
+    with pytest.raises(WorkerError, match="no numpy here") as caught:
         await run_cleaner(log.job())
     assert caught.value.kind == "died"
 
 
 def test_the_cleaner_ends_when_its_broker_does(stuck_log: Log) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "seglog_broker.workers.cleaner"], stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(stuck_log.job().to_json().encode() + b"\n")
-    process.stdin.flush()
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.5)
-    process.stdin.close()
-    assert process.wait(60) == 3
+    with worker("cleaner") as process:
+        assert process.stdin is not None
+        process.stdin.write(request_line(CLEANING, stuck_log.job()))
+        process.stdin.flush()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.stdin.close()
+        assert process.wait(60) == 3
 
 
 def test_the_daemon_and_its_side_of_the_cleaner_load_no_numpy() -> None:
     code = (
-        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.workers.cleaner_process\n"
+        "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.workers.jobs.cleaner\n"
         "sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

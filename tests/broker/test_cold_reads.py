@@ -6,9 +6,10 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,

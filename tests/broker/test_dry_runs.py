@@ -5,13 +5,13 @@ import pytest
 from seglog_broker.api import compaction_preview as dry_runs
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.tasks.compaction import Rounds
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import StorageError
 from seglog_protocol.messages import (
@@ -38,7 +38,7 @@ class CountingOffload(InlineOffload):
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
         self.jobs.append(job)
         if self.fails:
-            raise CleanerError("died", "killed by a test")
+            raise WorkerError("died", "killed by a test")
         return await super().clean(fs, job)
 
 

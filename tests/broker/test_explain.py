@@ -14,10 +14,11 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.partitions.retention_schedule import ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import AgeSource, LastWrite, RetentionJudge, Verdict
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.messages import (
     INT64_MAX,

@@ -8,11 +8,11 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.partitions.gaps import GAPS_TOLD_MAX
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import CreateTopicRequest, FetchPartition, FetchRequest, FetchResult, Gap
 from tests.logs import ManualClock, add_bytes, flip_bit

@@ -12,10 +12,11 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.append import PendingAppend
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (
     PartitionReadOnlyError,

@@ -12,8 +12,9 @@ from seglog_broker.config import load_config
 from seglog_broker.listeners.replies import count_errors
 from seglog_broker.runtime import metrics
 from seglog_broker.runtime.metrics import Metrics, StallWatch
-from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
 from seglog_protocol.messages import (
     REQUESTS,

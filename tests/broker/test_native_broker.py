@@ -18,9 +18,9 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.api.topics import TopicService
 from seglog_broker.config import load_config
 from seglog_broker.listeners import connection
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.frames import encode_frame
 from seglog_protocol.messages import (
     PROTOCOL_NAME,

@@ -19,8 +19,9 @@ from seglog_broker.listeners.first_bytes import hint_for
 from seglog_broker.listeners.native import ListenError, open_listeners
 from seglog_broker.listeners.replies import RESULTS_A_TURN
 from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
-from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
 from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, encode_frame, encode_value
 from seglog_protocol.messages import (

@@ -7,7 +7,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.runtime import offload as module
-from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.testing.offload import InlineOffload
 
 
 @pytest.mark.trio

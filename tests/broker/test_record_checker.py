@@ -1,5 +1,7 @@
 """Records that a topic wants looked at: small batches on the loop, others in a process; appends keep their order."""
 
+import os
+import signal
 from typing import Final
 
 import pytest
@@ -9,12 +11,12 @@ from trio.testing import wait_all_tasks_blocked
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.partitions import cold_reads
-from seglog_broker.runtime.offload import InlineOffload, Offload
+from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.log import batch_checks
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers.record_checker_process import RecordCheckers
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
@@ -86,41 +88,39 @@ def test_what_is_large_or_opens_to_much_is_left_alone(monkeypatch: pytest.Monkey
 
 
 async def test_a_process_says_what_the_loop_would_and_is_not_left_behind() -> None:
-    checkers = RecordCheckers()
-    await checkers.check(view(bomb()), KEYED)
-    for batch, rules in ((bomb(None), KEYED), (encode_batch([(7, b"k", bytes(50_000), ())]), DATED)):
-        with pytest.raises(SeglogError) as here:
-            check_records(parse_header(batch), view(batch), rules)
-        with pytest.raises(type(here.value)) as there:
-            await checkers.check(view(batch), rules)
-        assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
-    assert len(workers("record_checker")) == 1, "one for all of them"
-    await checkers.end()
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        for batch, rules in ((bomb(None), KEYED), (encode_batch([(7, b"k", bytes(50_000), ())]), DATED)):
+            with pytest.raises(SeglogError) as here:
+                check_records(parse_header(batch), view(batch), rules)
+            with pytest.raises(type(here.value)) as there:
+                await offload.check_records(view(batch), rules)
+            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
+        assert len(workers("record_checker")) == 1, "one for all of them"
     assert workers("record_checker") == []
 
 
 async def test_a_process_that_dies_is_an_error_to_be_tried_again_and_the_next_batch_gets_another() -> None:
-    checkers = RecordCheckers()
-    await checkers.check(view(bomb()), KEYED)
-    [process] = checkers._idle
-    assert process._process is not None
-    process._process.kill()
-    await process._process.wait()
-    with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
-        await checkers.check(view(bomb()), KEYED)
-    assert raised.value.retriable
-    await checkers.check(view(bomb()), KEYED)
-    await checkers.end()
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        [process] = workers("record_checker")
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
+            await offload.check_records(view(bomb()), KEYED)
+        assert raised.value.retriable
+        await offload.check_records(view(bomb()), KEYED)
 
 
 async def test_who_is_cancelled_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
     del autojump_clock
-    checkers = RecordCheckers()
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await checkers.check(view(bomb(None)), KEYED)
-    await checkers.check(view(bomb()), KEYED)
-    await checkers.end()
+    offload = Offload()
+    async with offload.ending_processes():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await offload.check_records(view(bomb(None)), KEYED)
+        await offload.check_records(view(bomb()), KEYED)
 
 
 # --- Appends ----------------------------------------------------------------------------------------------------------

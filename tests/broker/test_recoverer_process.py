@@ -1,5 +1,6 @@
 """The recoverer as a process: asked by the loop, killed, cancelled, abandoned."""
 
+import dataclasses
 import fcntl
 import os
 import signal
@@ -18,8 +19,9 @@ from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partition, unread_tail
-from seglog_broker.workers.recoverer_process import recoverer_process
-from seglog_broker.workers.worker import WorkerError
+from seglog_broker.workers.jobs.recoverer import RECOVERY, WORKER
+from seglog_broker.workers.messages import WorkerError
+from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.record_batch import parse_header
 from tests.logs import TOPIC_ID, batch_of_size
 from tests.processes import clean_environment, told_of_nonsense, workers
@@ -85,9 +87,9 @@ async def _worker() -> int:
 
 async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(directory: str) -> None:
     told: list[int] = []
-    async with recoverer_process(()) as recoverer:
-        outcome = await recoverer.recover(job(directory), told.append)
-        again = await recoverer.recover(job(directory), lambda _: None)
+    async with WorkerPool(WORKER) as recoverer:
+        outcome = await recoverer.run(RECOVERY, job(directory), progress=told.append)
+        again = await recoverer.run(RECOVERY, job(directory))
     assert (outcome.end_offset, outcome.cut_bytes) == (_BATCHES, 4)
     assert sum(told) == outcome.scanned_bytes == _BATCHES * 100_000 + 4
     assert len(told) > 1
@@ -96,12 +98,12 @@ async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(d
 
 
 async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(directory: str, tmp_path: Path) -> None:
-    nowhere = job(directory).to_json().replace("topic-0", "nowhere")
-    async with recoverer_process(()) as recoverer:
+    nowhere = dataclasses.replace(job(directory), directory=str(tmp_path / "nowhere"))
+    async with WorkerPool(WORKER) as recoverer:
         with pytest.raises(WorkerError, match="nowhere") as caught:
-            await recoverer.recover(RecoveryJob.from_json(nowhere), lambda _: None)
+            await recoverer.run(RECOVERY, nowhere)
         assert caught.value.kind == "storage"
-        assert (await recoverer.recover(job(directory), lambda _: None)).end_offset == _BATCHES
+        assert (await recoverer.run(RECOVERY, job(directory))).end_offset == _BATCHES
 
 
 async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directory: str) -> None:
@@ -109,27 +111,27 @@ async def test_a_killed_process_is_an_error_and_another_one_does_the_job(directo
         os.kill(await _worker(), signal.SIGKILL)
 
     asked = job(directory)
-    async with recoverer_process(()) as recoverer:
+    async with WorkerPool(WORKER) as recoverer:
         with stuck(directory):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(kill)
                 with pytest.raises(WorkerError, match="-9") as caught:
-                    await recoverer.recover(asked, lambda _: None)
+                    await recoverer.run(RECOVERY, asked)
         assert caught.value.kind == "died"
-        assert (await recoverer.recover(asked, lambda _: None)).end_offset == _BATCHES
+        assert (await recoverer.run(RECOVERY, asked)).end_offset == _BATCHES
 
 
 async def test_cancellation_leaves_no_process_and_the_next_job_gets_another(directory: str) -> None:
     asked = job(directory)
-    async with recoverer_process(()) as recoverer:
+    async with WorkerPool(WORKER) as recoverer:
         with stuck(directory):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(recoverer.recover, asked, lambda _: None)
+                nursery.start_soon(recoverer.run, RECOVERY, asked)
                 await _worker()
                 nursery.cancel_scope.cancel()
             assert nursery.cancel_scope.cancelled_caught
         assert not workers("recoverer")
-        assert (await recoverer.recover(asked, lambda _: None)).end_offset == _BATCHES
+        assert (await recoverer.run(RECOVERY, asked)).end_offset == _BATCHES
 
 
 def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
@@ -140,8 +142,8 @@ def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
 
 async def test_a_directory_stays_held_while_a_process_of_its_broker_lives(directory: str, tmp_path: Path) -> None:
     hold = _FS.hold(str(tmp_path))
-    async with recoverer_process(hold.descriptors) as recoverer:
-        await recoverer.recover(job(directory), lambda _: None)
+    async with WorkerPool(WORKER, descriptors=hold.descriptors) as recoverer:
+        await recoverer.run(RECOVERY, job(directory))
         hold.release()  # as a kill would
         descriptor = os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):

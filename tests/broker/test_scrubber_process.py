@@ -12,10 +12,13 @@ import pytest
 import trio
 
 from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.workers.closed_segment import scrub_segment
-from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.workers.scrubber_process import ScrubberError, scrubber_process
+from seglog_broker.workers.jobs.closed_segment import scrub_segment
+from seglog_broker.workers.jobs.scrub_job import ScrubJob
+from seglog_broker.workers.jobs.scrubber import SCRUB, WORKER
+from seglog_broker.workers.messages import WorkerError, answer_line, parse_reply, parse_request, request_line
+from seglog_broker.workers.pool import WorkerPool
 from seglog_protocol.batch_builder import encode_batch
 from tests.cleaning import Log
 from tests.processes import clean_environment, told_of_nonsense, workers
@@ -46,44 +49,44 @@ def _no_process_left() -> Iterator[None]:
 
 
 async def test_a_process_judges_as_the_function_does_one_segment_after_the_other(log: Log) -> None:
-    async with scrubber_process() as scrubber:
+    async with WorkerPool(WORKER) as scrubber:
         for number in range(2):
             expected = scrub_segment(log.fs, job(log, number), Throttle(None, lambda: 0.0, lambda _: None))
-            assert await scrubber.scrub(job(log, number)) == expected
+            assert await scrubber.run(SCRUB, job(log, number)) == expected
             assert expected.batches == 1
             assert len(workers("scrubber")) == 1
 
 
 def test_a_verdict_and_a_job_survive_the_way_between_processes(log: Log) -> None:
     verdict = scrub_segment(log.fs, job(log), Throttle(None, lambda: 0.0, lambda _: None))
-    assert ScrubVerdict.from_json(verdict.to_json()) == verdict
-    assert ScrubJob.from_json(job(log).to_json()) == job(log)
+    assert parse_reply(SCRUB, answer_line(verdict)) == verdict
+    assert decoded(ScrubJob, parse_request(request_line(SCRUB, job(log))).job) == job(log)
 
 
 async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(log: Log) -> None:
-    async with scrubber_process() as scrubber:
-        with pytest.raises(ScrubberError, match="nowhere") as caught:
-            await scrubber.scrub(dataclasses.replace(job(log), directory=f"{log.directory}/nowhere"))
+    async with WorkerPool(WORKER) as scrubber:
+        with pytest.raises(WorkerError, match="nowhere") as caught:
+            await scrubber.run(SCRUB, dataclasses.replace(job(log), directory=f"{log.directory}/nowhere"))
         assert caught.value.kind == "storage"
-        assert (await scrubber.scrub(job(log))).batches == 1
+        assert (await scrubber.run(SCRUB, job(log))).batches == 1
 
 
 async def test_a_killed_process_is_an_error_and_another_one_does_the_next_job(log: Log) -> None:
-    async with scrubber_process() as scrubber:
-        await scrubber.scrub(job(log))
+    async with WorkerPool(WORKER) as scrubber:
+        await scrubber.run(SCRUB, job(log))
         (child,) = workers("scrubber")
         os.kill(child, signal.SIGKILL)
-        with pytest.raises(ScrubberError, match="-9") as caught:
-            await scrubber.scrub(job(log))
+        with pytest.raises(WorkerError, match="-9") as caught:
+            await scrubber.run(SCRUB, job(log))
         assert caught.value.kind == "died"
-        assert (await scrubber.scrub(job(log))).batches == 1
+        assert (await scrubber.run(SCRUB, job(log))).batches == 1
 
 
 async def test_cancellation_leaves_no_process(log: Log) -> None:
     os.mkfifo(f"{log.directory}/stuck.log")
     log.fs.rename(f"{log.directory}/stuck.log", log.path(0))  # opening it waits for somebody to write to it
-    async with scrubber_process() as scrubber, trio.open_nursery() as nursery:
-        nursery.start_soon(scrubber.scrub, job(log))
+    async with WorkerPool(WORKER) as scrubber, trio.open_nursery() as nursery:
+        nursery.start_soon(scrubber.run, SCRUB, job(log))
         while not workers("scrubber"):  # noqa: ASYNC110 - a process tells nobody that it began
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -98,7 +101,7 @@ def test_a_malformed_job_is_refused_and_the_end_of_stdin_ends_it() -> None:
 
 def test_the_daemon_does_not_load_what_only_the_scrubber_needs() -> None:
     code = (
-        "import sys, seglog_broker.server, seglog_broker.workers.scrubber_process\n"
-        "sys.exit('seglog_broker.workers.closed_segment' in sys.modules)"
+        "import sys, seglog_broker.server, seglog_broker.workers.jobs.scrubber\n"
+        "sys.exit('seglog_broker.workers.jobs.closed_segment' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

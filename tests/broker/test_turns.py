@@ -16,13 +16,13 @@ from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRequestError
 from seglog_protocol.frames import decode_value

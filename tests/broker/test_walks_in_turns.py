@@ -12,12 +12,12 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment import batch_scan
 from seglog_broker.storage.segment import segment as segment_module
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.messages import (

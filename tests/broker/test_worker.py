@@ -6,18 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from seglog_broker.workers.jobs.record_checker import CHECK, CheckJob
+from seglog_broker.workers.messages import request_line
 from tests.processes import answer_to, worker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NO_BATCH = b'{"size": 0, "needs_key": false, "earliest": null, "before_max_ms": 0}\n'
+NO_BATCH = request_line(CHECK, CheckJob(needs_key=False, earliest=None, before_max_ms=0))
 
 
 @pytest.mark.parametrize(
-    ("module", "job"), [("recoverer", b"nonsense\n"), ("scrubber", b"nonsense\n"), ("record_checker", NO_BATCH)]
+    ("kind", "job"),
+    [
+        ("cleaner", b"nonsense\n"),
+        ("recoverer", b"nonsense\n"),
+        ("scrubber", b"nonsense\n"),
+        ("record_checker", NO_BATCH),
+    ],
 )
-def test_a_worker_goes_on_through_them_and_ends_with_its_stdin(module: str, job: bytes) -> None:
+def test_a_worker_goes_on_through_them_and_ends_with_its_stdin(kind: str, job: bytes) -> None:
     """Under systemd's default a stop signals all of them: the broker then missed those that its last acks needed."""
-    with worker(module) as process:
+    with worker(kind) as process:
         for number in (None, *SIGNALS):
             if number is not None:
                 process.send_signal(number)

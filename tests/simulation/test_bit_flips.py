@@ -13,11 +13,11 @@ import pytest
 from seglog.fetching import Fetcher, PartitionState
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_broker.workers.closed_segment import scrub_segment
-from seglog_broker.workers.scrub_job import ScrubJob
+from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.workers.jobs.closed_segment import scrub_segment
+from seglog_broker.workers.jobs.scrub_job import ScrubJob
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest

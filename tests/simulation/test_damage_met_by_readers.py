@@ -16,8 +16,8 @@ import pytest
 from seglog.fetching import Fetcher, PartitionState
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest

@@ -24,7 +24,7 @@ from seglog_broker.api.append import AppendService
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io import checkpoints, filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
@@ -36,6 +36,7 @@ from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.messages import (
     Ack,

@@ -26,7 +26,6 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import RefusedError, Wish, check_directory
 from seglog_broker.inspect.check.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.directory.topic_creation import UnderWay
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
 from seglog_broker.storage.io.filenames import (
@@ -41,6 +40,7 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.segment.segment import FoundTimestamp
 from seglog_broker.tasks.scrub import scrub_all
 from seglog_broker.testing.forgetful import PROCESS_KILL, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest

@@ -19,9 +19,9 @@ from seglog.cli.segment_table import lines_of
 from seglog.explaining import PartitionExplanation
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.server import TASKS
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import (
     AppendPartition,
     AppendRequest,

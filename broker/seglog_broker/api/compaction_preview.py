@@ -19,7 +19,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.compaction.job import CleaningJob, SegmentLoss
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.throttle import Pace
-from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
 BYTES_UNASKED_MAX: Final = 64 * 1024 * 1024
@@ -78,7 +78,7 @@ class CompactionPreviews:
             began = trio.current_time()
             try:
                 result = await self._offload.clean(self._fs, job)
-            except CleanerError as error:
+            except WorkerError as error:
                 raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
             self._pace.note(result.bytes_read, began, self._config.current.log_cleaner_io_max_bytes_per_second)
             found = DryRun({loss.base_offset: loss for loss in result.losses})

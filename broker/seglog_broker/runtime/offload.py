@@ -13,20 +13,14 @@ import trio
 
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.os_errors import why
-from seglog_broker.storage.log.batch_checks import RecordRules, check_records
-from seglog_broker.storage.log.recovery import Progress
-from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
-from seglog_broker.storage.segment.segment import first_at
-from seglog_broker.workers.cleaner_process import run_cleaner
-from seglog_broker.workers.record_checker_process import RecordCheckers
-from seglog_broker.workers.recoverer_process import Recoverer, recoverer_process
-from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.workers.scrubber_process import Scrubber, ScrubberError, scrubber_process
-from seglog_broker.workers.worker import STORAGE, WorkerError, storage_kind
-from seglog_protocol.errors import SeglogError
-from seglog_protocol.record_batch import parse_header
+from seglog_broker.storage.log.batch_checks import RecordRules
+from seglog_broker.workers.jobs import cleaner, record_checker, recoverer, scrubber
+from seglog_broker.workers.kinds import AnswerT, JobKind, JobT
+from seglog_broker.workers.messages import WorkerError
+from seglog_broker.workers.pool import WorkerPool, Workers
+from seglog_protocol.errors import OutOfResourcesError
 
 COMMIT_THREADS_MAX: Final = 1
 """Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
@@ -39,6 +33,9 @@ COLD_READ_THREADS_MAX: Final = 8
 
 MAINTENANCE_THREADS_MAX: Final = 2
 """Deletions and other housekeeping at a time; they are in no hurry."""
+
+RECORD_CHECKERS_MAX: Final = 2
+"""Batches whose records are looked at at a time, each in a process; the others wait in the order they came."""
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -57,11 +54,11 @@ class Offload:
         self._fsync = trio.CapacityLimiter(FSYNC_THREADS_MAX)
         self._cold_read = trio.CapacityLimiter(COLD_READ_THREADS_MAX)
         self._maintenance = trio.CapacityLimiter(MAINTENANCE_THREADS_MAX)
-        self._record_checkers = RecordCheckers()
+        self._record_checkers = WorkerPool(record_checker.WORKER, RECORD_CHECKERS_MAX)
 
     @asynccontextmanager
     async def ending_processes(self) -> AsyncIterator[None]:
-        """Leave no process of ``check_records`` behind this block."""
+        """Leave no process of ``check_records`` and ``find_record`` behind this block."""
         try:
             yield
         finally:
@@ -69,12 +66,30 @@ class Offload:
                 await self._record_checkers.end()
 
     async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
-        """Look at the records of a batch, in a process; raises what ``RecordCheckers.check`` raises."""
-        await self._record_checkers.check(batch, rules)
+        """Return when the records of ``batch``, whose header is known to be right, are as ``rules`` say.
+
+        Raises what ``batch_checks.check_records`` raises, and OutOfResourcesError, to be tried again, when a process
+        failed or could not be started. Cancelled, it kills the process.
+        """
+        await self._look_at_records(record_checker.CHECK, record_checker.CheckJob(*rules), batch)
 
     async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
-        """Look for a record in a batch, in a process; see ``RecordCheckers.find``."""
-        return await self._record_checkers.find(batch, timestamp, offset_min)
+        """Timestamp, offset and leader epoch of the batch's first record from ``timestamp`` and ``offset_min`` on.
+
+        None when it has no such record. Raises OutOfResourcesError as ``check_records`` does.
+        """
+        job = record_checker.SearchJob(timestamp, offset_min)
+        return (await self._look_at_records(record_checker.SEARCH, job, batch)).found
+
+    async def _look_at_records(self, kind: JobKind[JobT, AnswerT], job: JobT, batch: Buffer) -> AnswerT:
+        try:
+            return await self._record_checkers.run(kind, job, batch)
+        except (OSError, WorkerError) as error:
+            if isinstance(error, WorkerError) and error.refusal is not None:
+                raise error.refusal from None
+            raise OutOfResourcesError(
+                f"the records of a batch could not be looked at, which takes a process: {why(error)}; try again"
+            ) from error
 
     async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """For a round of group commit, which acks wait for. Never abandoned either."""
@@ -93,105 +108,27 @@ class Offload:
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._maintenance)
 
     async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:  # noqa: ARG002 - it sees the files itself
-        """Go through the records of a round of compaction, in a process of its own, which a cancellation ends.
+        """Go through the records of a round of compaction, in a process of its own, which ends with it.
 
-        Raises CleanerError when that process failed.
+        Raises WorkerError when it was not done, OSError when no process could be started. ``.cleaned`` files may be
+        left then, and after a cancellation; the next job removes them.
         """
-        return await run_cleaner(job)
+        async with WorkerPool(cleaner.WORKER) as pool:
+            return await pool.run(cleaner.CLEANING, job)
 
-    def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Scrubber]:  # noqa: ARG002 - it sees them itself
-        """Somebody to read closed segments, in a process of its own, for the time of the block."""
-        return scrubber_process()
+    def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Workers]:  # noqa: ARG002 - it sees them itself
+        """A process to read closed segments with (``scrubber.SCRUB``), within the block."""
+        return WorkerPool(scrubber.WORKER)
 
     def recoverer(
         self,
         fs: FileSystem,  # noqa: ARG002 - it sees the files itself
         clock: Clock,  # noqa: ARG002 - it has its own
         descriptors: Sequence[int],
-    ) -> AbstractAsyncContextManager[Recoverer]:
-        """Somebody to recover partitions, in a process of its own that inherits ``descriptors``, within the block."""
-        return recoverer_process(descriptors)
+    ) -> AbstractAsyncContextManager[Workers]:
+        """A process to recover partitions with (``recoverer.RECOVERY``), within the block.
 
-
-class InlineOffload(Offload):
-    """Runs everything on the loop, after one checkpoint: for tests and simulation.
-
-    Under an autojumping mock clock a thread would look like idleness, and the clock would leap while it works.
-    """
-
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return fn(*args)
-
-    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        check_records(parse_header(batch), batch, rules)
-
-    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
-        """See Offload."""
-        await trio.lowlevel.checkpoint()
-        return first_at(parse_header(batch), batch, timestamp, offset_min)
-
-    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
-        """See Offload. At full speed."""
-        from seglog_broker.storage.compaction.cleaner import clean  # noqa: PLC0415 - numpy is for cleaners and tests only
-        from seglog_broker.storage.io.throttle import Throttle  # noqa: PLC0415
-
-        await trio.lowlevel.checkpoint()
-        return clean(fs, job, Throttle(None, trio.current_time, lambda _: None))
-
-    @asynccontextmanager
-    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Scrubber]:
-        """See Offload. At full speed."""
-        yield _InlineScrubber(fs)
-
-    @asynccontextmanager
-    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[Recoverer]:
-        """See Offload."""
-        del descriptors
-        yield _InlineRecoverer(fs, clock)
-
-
-class _InlineScrubber:
-    def __init__(self, fs: FileSystem) -> None:
-        self._fs = fs
-
-    async def scrub(self, job: ScrubJob) -> ScrubVerdict:
-        from seglog_broker.storage.io.throttle import Throttle  # noqa: PLC0415
-        from seglog_broker.workers.closed_segment import scrub_segment  # noqa: PLC0415 - for scrubbers and tests only
-
-        await trio.lowlevel.checkpoint()
-        try:
-            return scrub_segment(self._fs, job, Throttle(None, trio.current_time, lambda _: None))
-        except OSError as error:
-            raise ScrubberError(STORAGE, why(error)) from error
-
-
-class _InlineRecoverer:
-    def __init__(self, fs: FileSystem, clock: Clock) -> None:
-        self._fs = fs
-        self._clock = clock
-
-    async def recover(self, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
-        await trio.lowlevel.checkpoint()
-        try:
-            return recover_partition(self._fs, self._clock, job, progress)
-        except (OSError, SeglogError) as error:
-            raise WorkerError(storage_kind(error), why(error)) from error
+        It inherits ``descriptors``, the lock on the directory in which it writes: should it outlive the broker for a
+        moment, no other one gets in its way meanwhile.
+        """
+        return WorkerPool(recoverer.WORKER, descriptors=descriptors)

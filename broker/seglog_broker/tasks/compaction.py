@@ -33,7 +33,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.storage.log.deleted_segments import DoomedSegments
-from seglog_broker.workers.cleaner_process import CleanerError
+from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
 log = structlog.get_logger()
@@ -164,7 +164,7 @@ class Rounds:
         began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
-        except CleanerError as error:
+        except WorkerError as error:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
         rate = broker.config.log_cleaner_io_max_bytes_per_second
         self._pace.note(result.bytes_read + result.bytes_written, began, rate)

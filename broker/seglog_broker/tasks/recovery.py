@@ -29,8 +29,9 @@ from seglog_broker.storage.io.free_space import Room
 from seglog_broker.storage.io.os_errors import is_no_room, why
 from seglog_broker.storage.log.read_only_view import ReadOnlyView
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
-from seglog_broker.workers.recoverer_process import Recoverer
-from seglog_broker.workers.worker import DIED, NO_ROOM, WorkerError
+from seglog_broker.workers.jobs.recoverer import RECOVERY
+from seglog_broker.workers.messages import DIED, NO_ROOM, WorkerError
+from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import SeglogError
 
 log = structlog.get_logger()
@@ -114,7 +115,7 @@ async def _recover_many(broker: Services) -> None:
                 await broker.checkpoints.write()
 
 
-async def _outcome_of(broker: Services, recoverer: Recoverer, recovery: "Recovery") -> RecoveryOutcome | None:
+async def _outcome_of(broker: Services, recoverer: Workers, recovery: "Recovery") -> RecoveryOutcome | None:
     """None when it is not done; then it is tried again, or has been given up."""
     recovery.told_at = trio.current_time()
 
@@ -133,7 +134,7 @@ async def _outcome_of(broker: Services, recoverer: Recoverer, recovery: "Recover
             )
 
     try:
-        return await recoverer.recover(recovery.job, progress)
+        return await recoverer.run(RECOVERY, recovery.job, progress=progress)
     except WorkerError as error:
         if error.kind == NO_ROOM:
             await _postpone(broker, recovery, error.message)

@@ -1,6 +1,6 @@
 """The scrub: closed segments are read from end to end, time and again, to find damage while a backup is young.
 
-A process of its own (``scrubber_process``) does the reading, at ``seglog.scrub.bytes.per.second``, and judges by the
+A process of its own (``workers``) does the reading, at ``seglog.scrub.bytes.per.second``, and judges by the
 rules of ``seglogd check``: whole-file checksums, batches, offsets, indexes. Here the loop draws the conclusions: damage
 is noted, so that it is served around and named; a wrong index is replaced by a right one; a segment without a checksum
 gets one, when every batch in it is proven. What cannot be helped is told by ``ping`` until a later pass finds it gone.
@@ -27,9 +27,10 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.workers.scrubber_process import Scrubber, ScrubberError
-from seglog_broker.workers.worker import STORAGE
+from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.jobs.scrubber import SCRUB
+from seglog_broker.workers.messages import STORAGE, WorkerError
+from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import StorageError
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX, segment_file_name
 
@@ -95,7 +96,7 @@ async def scrub_all(broker: Services, boundary: TaskBoundary) -> None:
 
 
 class _PartitionScrub:
-    def __init__(self, broker: Services, scrubber: Scrubber) -> None:
+    def __init__(self, broker: Services, scrubber: Workers) -> None:
         self._broker = broker
         self._scrubber = scrubber
 
@@ -113,8 +114,8 @@ class _PartitionScrub:
 
     async def _scrub(self, partition: "Partition", segment: Segment) -> None:
         try:
-            verdict = await self._scrubber.scrub(self._job(partition, segment))
-        except ScrubberError as error:
+            verdict = await self._scrubber.run(SCRUB, self._job(partition, segment))
+        except WorkerError as error:
             if partition.is_deleted or _next_base(partition, segment) is None:
                 return
             if error.kind != STORAGE:

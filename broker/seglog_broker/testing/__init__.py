@@ -1,1 +1,1 @@
-"""Test doubles for programs that stand on the storage engine: a disk that forgets what was not synced."""
+"""The test kit, for programs that stand on the storage engine or on a broker: see docs/TESTING.md."""

@@ -1,1 +1,1 @@
-"""Processes beside the event loop: cleaning, scrubbing, crash recovery, checking records of large batches."""
+"""Processes beside the event loop, and their jobs: cleaning, scrubbing, crash recovery, records of large batches."""

@@ -4,16 +4,20 @@ import dataclasses
 import errno
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from seglog_broker.storage.compaction.cleaner import clean
-from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, CleaningResult, SourceSegment
+from seglog_broker.storage.compaction.job import UNREADABLE, CleaningJob, SourceSegment
 from seglog_broker.storage.compaction.offset_map import ENTRY_BYTES
 from seglog_broker.storage.io.filesystem import read_file
+from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
+from seglog_broker.workers.jobs.cleaner import CLEANING
+from seglog_broker.workers.messages import answer_line, parse_reply, parse_request, request_line
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_builder import NewRecord, compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
@@ -656,10 +660,10 @@ def test_bytes_read_and_written_go_through_the_throttle() -> None:
 def test_jobs_and_results_survive_json() -> None:
     log, _ = _damaged_log()
     job = log.job(bytes_per_second=5.0)
-    assert CleaningJob.from_json(job.to_json()) == job
+    assert decoded(CleaningJob, parse_request(request_line(CLEANING, job)).job) == job
     result = run(log.fs, job)
     assert result.groups[0].damaged
-    assert CleaningResult.from_json(result.to_json()) == result
+    assert parse_reply(CLEANING, answer_line(result)) == result
 
 
 @pytest.mark.parametrize(
@@ -698,8 +702,8 @@ def test_json_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     log = Log()
     _roll(log, b"a")
     with pytest.raises(ValueError, match=r"CleaningJob|SourceSegment"):
-        CleaningJob.from_json(_changed(log.job(), changes))
+        decoded(CleaningJob, _changed(log.job(), changes))
 
 
-def _changed(job: CleaningJob, changes: dict[str, object]) -> str:
-    return json.dumps(dataclasses.asdict(job) | changes)
+def _changed(job: CleaningJob, changes: dict[str, object]) -> Any:
+    return json.loads(json.dumps(dataclasses.asdict(job) | changes))

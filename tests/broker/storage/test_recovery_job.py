@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import PROGRESS_BYTES, TailUnreadError
@@ -23,6 +24,8 @@ from seglog_broker.storage.log.recovery_job import (
     unread_tail,
 )
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem
+from seglog_broker.workers.jobs.recoverer import RECOVERY
+from seglog_broker.workers.messages import answer_line, parse_reply, parse_request, request_line
 from tests.broker.storage.test_partition_log_producers import sent
 from tests.logs import (
     DIRECTORY,
@@ -286,10 +289,10 @@ def test_a_job_and_an_outcome_survive_the_way_between_processes() -> None:
     fs = _crashed(25)
     flip_bit(fs, _path(10), 480)
     job = _job(fs, 7)
-    assert RecoveryJob.from_json(job.to_json()) == job
+    assert decoded(RecoveryJob, parse_request(request_line(RECOVERY, job)).job) == job
     outcome = recover_partition(fs, ManualClock(), job)
     assert outcome.damaged
-    assert RecoveryOutcome.from_json(outcome.to_json()) == outcome
+    assert parse_reply(RECOVERY, answer_line(outcome)) == outcome
 
 
 # --- How much there is to be read -------------------------------------------------------------------------------------

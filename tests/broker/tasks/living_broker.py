@@ -9,11 +9,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import Arguments, InlineOffload, Offload, T
+from seglog_broker.runtime.offload import Arguments, Offload, T
 from seglog_broker.server import TASKS
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import (
     AlterTopicRequest,
     AppendPartition,

@@ -20,9 +20,8 @@ from seglog_broker.tasks.compaction import RETRY_SECONDS_MAX, Rounds, run_compac
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.retention import run_retention
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault
-from seglog_broker.workers import cleaner_process
-from seglog_broker.workers.cleaner_process import CleanerError
-from seglog_broker.workers.worker import DIED
+from seglog_broker.workers import pool
+from seglog_broker.workers.messages import DIED, WorkerError
 from seglog_protocol import segment_files
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError, InvalidRecordError, OffsetOutOfRangeError
@@ -309,7 +308,7 @@ async def test_the_pause_after_failures_doubles_and_begins_anew_after_a_success(
         fill(broker)
         expected = latest(broker)
         log = broker.partitions["t", 0].log
-        offload.errors = [CleanerError(DIED, "killed") for _ in range(4)]
+        offload.errors = [WorkerError(DIED, "killed") for _ in range(4)]
         await trio.sleep(10)
         assert "killed" in str(log.state.cleaner.last_error)
         assert [problem for problem in broker.hello().problems if "compaction" in problem and "killed" in problem]
@@ -323,7 +322,7 @@ async def test_the_pause_after_failures_doubles_and_begins_anew_after_a_success(
         assert broker.hello().problems == []
         offload.begun.clear()
         fill(broker)
-        offload.errors = [CleanerError(DIED, "killed again")]
+        offload.errors = [WorkerError(DIED, "killed again")]
         await trio.sleep(10)
         assert offload.begun[1] - offload.begun[0] == 1
 
@@ -957,9 +956,9 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
 ) -> None:
     """On the real clock, with real files: the first process dies of a signal, the second does the work."""
     monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
-    command = cleaner_process._COMMAND
+    command = pool.COMMAND
     suicide = (sys.executable, "-c", "import os, signal; os.read(0, 1); os.kill(os.getpid(), signal.SIGKILL)")
-    monkeypatch.setattr(cleaner_process, "_COMMAND", suicide)
+    monkeypatch.setattr(pool, "COMMAND", suicide)
     fs, offload = PosixFileSystem(), Offload()
     flags = (f"log.dir={tmp_path / 'data'}", "log.cleaner.backoff.ms=10")
     async with living(fs, RealClock(), *flags, offload=offload, tasks=()) as broker:
@@ -972,7 +971,7 @@ async def test_a_cleaner_process_that_is_killed_costs_one_retry(
         assert "-9" in str(log.state.cleaner.last_error)
         assert len(bases(broker)) == 5
         assert not await rounds.clean_next(), "not at once"
-        monkeypatch.setattr(cleaner_process, "_COMMAND", command)
+        monkeypatch.setattr(pool, "COMMAND", command)
         rounds = Rounds(broker)
         assert await rounds.clean_next()
         assert log.state.cleaner.last_error is None

@@ -8,9 +8,10 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.offload import Arguments, InlineOffload, T
+from seglog_broker.runtime.offload import Arguments, T
 from seglog_broker.tasks.flush import LOOK_SECONDS_MAX, run_flushes
 from seglog_broker.testing.forgetful import Fault
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
 

@@ -6,11 +6,11 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.segment.segment_ends import holes_between
 from seglog_broker.tasks.holes import run_holes
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
 from tests.logs import ManualClock, batch_of_size, flip_bit
 

@@ -12,7 +12,8 @@ from tests.support import REPOSITORY
 ELSEWHERE = {
     "seglog_broker/__main__.py": "before it serves",
     "seglog_broker/runtime/signals.py": "before it serves",
-    "seglog_broker/runtime/offload.py": "in tests, where there are no processes",
+    "seglog_broker/workers/jobs/cleaner.py": "in the process, and in tests, where there is none",
+    "seglog_broker/workers/jobs/scrubber.py": "in the process, and in tests, where there is none",
 }
 """Modules whose imports inside functions are no matter of a broker that serves."""
 

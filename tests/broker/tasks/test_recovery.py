@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 import trio
@@ -11,14 +12,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api import broker as broker_module
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.io.clock import Clock
-from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.log.recovery import Progress
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome, recover_partition
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
-from seglog_broker.workers.recoverer_process import Recoverer
-from seglog_broker.workers.worker import BUG, DIED, WorkerError
+from seglog_broker.testing.offload import InlineOffload
+from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
+from seglog_broker.workers.messages import BUG, DIED, WorkerError
 from seglog_protocol.errors import (
     PartitionOfflineError,
     PartitionRecoveringError,
@@ -68,7 +68,7 @@ class Workers(InlineOffload):
         self._gate.set()
 
     @asynccontextmanager
-    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[Recoverer]:
+    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator["_Worker"]:
         del descriptors
         yield _Worker(self, fs, clock)
 
@@ -94,8 +94,11 @@ class _Worker:
     fs: FileSystem
     clock: Clock
 
-    async def recover(self, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
-        return await self.workers.recover(self.fs, self.clock, job, progress)
+    async def run(
+        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
+    ) -> AnswerT:
+        assert isinstance(job, RecoveryJob)
+        return cast(AnswerT, await self.workers.recover(self.fs, self.clock, job, progress))
 
 
 async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:

@@ -9,12 +9,12 @@ import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.offload import InlineOffload
-from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file
 from seglog_broker.tasks.scrub import run_scrubs
 from seglog_broker.testing.forgetful import Fault
-from seglog_broker.workers.scrub_job import ScrubJob, ScrubVerdict
-from seglog_broker.workers.scrubber_process import Scrubber
+from seglog_broker.testing.offload import InlineOffload, InlineWorkers
+from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress
+from seglog_broker.workers.pool import Workers
 from seglog_protocol.errors import CorruptRecordError
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 from tests.logs import cut_file, flip_bit, verify
@@ -185,18 +185,22 @@ class _Held(InlineOffload):
         self.may_tell = trio.Event()
 
     @asynccontextmanager
-    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Scrubber]:
-        async with super().scrubber(fs) as scrubber:
-            scrub = scrubber.scrub
+    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Workers]:
+        yield _HeldScrubber(self, fs)
 
-            async def held(job: ScrubJob) -> ScrubVerdict:
-                verdict = await scrub(job)
-                self.judged.set()
-                await self.may_tell.wait()
-                return verdict
 
-            scrubber.scrub = held  # type: ignore[method-assign]
-            yield scrubber
+class _HeldScrubber(InlineWorkers):
+    def __init__(self, offload: _Held, fs: FileSystem) -> None:
+        super().__init__(fs)
+        self._offload = offload
+
+    async def run(
+        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
+    ) -> AnswerT:
+        verdict = await super().run(kind, job, payload, progress=progress)
+        self._offload.judged.set()
+        await self._offload.may_tell.wait()
+        return verdict
 
 
 async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_nothing(

@@ -14,9 +14,9 @@ from seglog.client import Client
 from seglog.delivery import Receipt
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.runtime.offload import InlineOffload
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import ConnectionLostError, PartitionReadOnlyError, SeglogError
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic

@@ -3,11 +3,9 @@
 Offsets count records, positions and sizes are bytes, times are epoch milliseconds.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 UNREADABLE: Final = "unreadable"
@@ -62,15 +60,6 @@ class CleaningJob:
         if self.bytes_per_second is not None and not self.bytes_per_second > 0:
             raise ValueError(f"{self.bytes_per_second} bytes a second are no rate")
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "CleaningJob":
-        """The job that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
@@ -119,12 +108,3 @@ class CleaningResult:
     tombstones_kept: int
     tombstones_dropped: int
     tombstones_due_ms: int | None
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "CleaningResult":
-        """The result that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))

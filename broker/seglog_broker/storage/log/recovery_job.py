@@ -7,15 +7,13 @@ as where the broker recovers a partition itself. A job that ends anywhere in the
 Offsets count records, positions and sizes are bytes.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
 from seglog_broker.storage.log.recovery import Progress, RecoveryReport
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -49,15 +47,6 @@ class RecoveryJob:
     index_interval_bytes: int
     producer_expiration_ms: int
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "RecoveryJob":
-        """The job that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOutcome:
@@ -82,15 +71,6 @@ class RecoveryOutcome:
             opened.rebuilt_indexes,
             tuple(opened.problems),
         )
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "RecoveryOutcome":
-        """The outcome that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))
 
 
 def unread_tail(fs: FileSystem, directory: str, recovery_point: int) -> UnreadTail:

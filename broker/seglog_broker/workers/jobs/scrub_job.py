@@ -3,10 +3,8 @@
 Offsets count records, positions and sizes are bytes.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from seglog_broker.storage.io.json_values import decoded
 from seglog_broker.storage.segment.checksum import SegmentChecksum
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 
@@ -26,15 +24,6 @@ class ScrubJob:
     is_adopted: bool
     bytes_per_second: int
 
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "ScrubJob":
-        """The job that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
 class ScrubVerdict:
@@ -53,12 +42,3 @@ class ScrubVerdict:
     missing: tuple[DamagedRange, ...]
     index_problems: tuple[str, ...]
     remade: tuple[str, ...]
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "ScrubVerdict":
-        """The verdict that ``to_json`` wrote. ValueError saying what is wrong with it."""
-        return decoded(cls, json.loads(text))

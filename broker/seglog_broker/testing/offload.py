@@ -1,0 +1,91 @@
+"""What leaves the loop elsewhere stays on it here: no threads, no processes, no time that passes."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from seglog_broker.runtime.offload import Arguments, Offload, T
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.io.clock import Clock, SystemClock
+from seglog_broker.storage.io.filesystem import Buffer, FileSystem
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records
+from seglog_broker.storage.segment.segment import first_at
+from seglog_broker.workers.jobs.cleaner import CLEANING
+from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, Tools
+from seglog_broker.workers.messages import BUG, WorkerError
+from seglog_broker.workers.pool import Workers
+from seglog_protocol.record_batch import parse_header
+
+
+class InlineOffload(Offload):
+    """Runs every blocking call and every job on the loop, after one checkpoint: for tests and simulation.
+
+    Under an autojumping mock clock a thread would look like idleness, and the clock would leap while it works. Jobs see
+    the files of the broker, so they work on a ``ForgetfulFileSystem``, and at full speed, whatever their rate.
+    """
+
+    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
+    async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
+    async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
+    async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return fn(*args)
+
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        check_records(parse_header(batch), batch, rules)
+
+    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
+        """See Offload."""
+        await trio.lowlevel.checkpoint()
+        return first_at(parse_header(batch), batch, timestamp, offset_min)
+
+    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:
+        """See Offload."""
+        return await InlineWorkers(fs).run(CLEANING, job)
+
+    @asynccontextmanager
+    async def scrubber(self, fs: FileSystem) -> AsyncIterator[Workers]:
+        """See Offload."""
+        yield InlineWorkers(fs)
+
+    @asynccontextmanager
+    async def recoverer(self, fs: FileSystem, clock: Clock, descriptors: Sequence[int]) -> AsyncIterator[Workers]:
+        """See Offload."""
+        del descriptors
+        yield InlineWorkers(fs, clock)
+
+
+class InlineWorkers:
+    """Does jobs of every kind on the loop, each after one checkpoint."""
+
+    def __init__(self, fs: FileSystem, clock: Clock | None = None) -> None:
+        self._tools = Tools(fs, clock or SystemClock(), is_throttled=False)
+
+    async def run(
+        self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
+    ) -> AnswerT:
+        """See Workers. A bug is not a WorkerError here: it is raised as it is."""
+        await trio.lowlevel.checkpoint()
+        try:
+            return kind.run(self._tools, job, payload, progress)
+        except Exception as error:
+            failure = WorkerError.of(error)
+            if failure.kind == BUG:
+                raise
+            raise failure from error

@@ -1,0 +1,104 @@
+"""A worker process: ``python -m seglog_broker.workers KIND`` does one job after the other beside the broker's loop.
+
+A process, because a busy Python thread would hold up the loop. Jobs come in on stdin and answers go out on stdout, see
+``messages``. When stdin ends the broker is gone, and so is the worker, at once, whatever it is at: every job can be
+interrupted anywhere and done again.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Final, NoReturn
+
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.storage.io.json_values import decoded
+from seglog_broker.storage.io.os_errors import why
+from seglog_broker.workers.kinds import Tools, WorkerKind
+from seglog_broker.workers.messages import (
+    BUG,
+    MALFORMED_JOB,
+    Request,
+    WorkerError,
+    answer_line,
+    failure_line,
+    parse_request,
+    progress_line,
+)
+
+_STDIN: Final = 0
+_STDOUT: Final = 1
+_ABANDONED_STATUS: Final = 3
+
+Requests = SimpleQueue[tuple[Request, bytes] | ValueError]
+
+
+def main() -> NoReturn:
+    """Do jobs until stdin ends."""
+    _leave_signals_to_broker()
+    requests: Requests = SimpleQueue()
+    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
+    worker: WorkerKind = import_module(f"seglog_broker.workers.jobs.{sys.argv[1]}").WORKER
+    os.nice(worker.niceness)
+    tools = Tools(PosixFileSystem(), SystemClock())
+    while True:
+        asked = requests.get()
+        _say(_malformed(asked) if isinstance(asked, ValueError) else _reply(worker, tools, *asked))
+
+
+def _leave_signals_to_broker() -> None:
+    """Go on through signals that a terminal or a service manager sends to all processes of the broker at once.
+
+    The broker gets them too, and decides. A worker that ended by itself would be missed by what is finished in good
+    order. It ends with the broker in any case, for then its stdin ends.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _read_requests(requests: Requests) -> None:
+    """Put requests into the queue, and end the process with stdin."""
+    with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
+        while line := stdin.readline():
+            try:
+                request = parse_request(line)
+            except ValueError as error:
+                requests.put(error)
+            else:
+                requests.put((request, stdin.read(request.payload_size)))
+    os._exit(_ABANDONED_STATUS)
+
+
+def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> bytes:
+    """Do a job; returns the last line on it."""
+    try:
+        kind = next((each for each in worker.jobs if each.name == request.kind), None)
+        if kind is None:
+            raise ValueError(f"the {worker.name} knows no job {request.kind!r}")  # noqa: TRY301
+        job = decoded(kind.job, request.job)
+    except ValueError as error:
+        return _malformed(error)
+    try:
+        return answer_line(kind.run(tools, job, payload, lambda count: _say(progress_line(count))))
+    except Exception as error:  # noqa: BLE001 - the loop must hear of it, whatever it is
+        failure = WorkerError.of(error)
+        if failure.kind == BUG:
+            traceback.print_exc()
+        return failure_line(failure)
+
+
+def _malformed(error: ValueError) -> bytes:
+    return failure_line(WorkerError(MALFORMED_JOB, why(error)))
+
+
+def _say(line: bytes) -> None:
+    while line:
+        line = line[os.write(_STDOUT, line) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The record checker: opens record batches that are too large for the loop. A job's payload is a whole batch.
+
+Appends and look-ups wait for it, so it does not stand back for others as other workers do.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from seglog_broker.storage.io.filesystem import Buffer
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records
+from seglog_broker.storage.segment.segment import first_at
+from seglog_broker.workers.kinds import JobKind, Progress, Tools, WorkerKind
+from seglog_protocol.record_batch import parse_header
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """What the records of a batch must be: the fields of ``RecordRules``."""
+
+    needs_key: bool
+    earliest: int | None
+    before_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The records are as they must be. Where they are not, the job fails with what ``check_records`` raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """The first record of a batch is wanted from ``timestamp`` (ms) and ``offset_min`` on."""
+
+    timestamp: int
+    offset_min: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Timestamp, offset and leader epoch of that record; None when there is no such one."""
+
+    found: tuple[int, int, int] | None
+
+
+def _check(_tools: Tools, job: CheckJob, batch: Buffer, _progress: Progress) -> Accepted:
+    rules = RecordRules(job.needs_key, job.earliest, job.before_max_ms)
+    check_records(parse_header(batch), memoryview(batch), rules)
+    return Accepted()
+
+
+def _search(_tools: Tools, job: SearchJob, batch: Buffer, _progress: Progress) -> SearchResult:
+    found = first_at(parse_header(batch), batch, job.timestamp, job.offset_min)
+    return SearchResult(None if found is None else (found.timestamp, found.offset, found.leader_epoch))
+
+
+CHECK: Final = JobKind("check", CheckJob, Accepted, _check)
+SEARCH: Final = JobKind("search", SearchJob, SearchResult, _search)
+WORKER: Final = WorkerKind("record_checker", (CHECK, SEARCH), niceness=0)

@@ -1,0 +1,148 @@
+"""The pool of worker processes: who waits, who is kept, who is replaced; and what its jobs work with."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from seglog_broker.storage.io.clock import SystemClock
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.workers import pool
+from seglog_broker.workers.jobs.record_checker import CHECK, SEARCH, WORKER, CheckJob, SearchJob
+from seglog_broker.workers.kinds import Tools
+from seglog_broker.workers.messages import BUG, DIED, STORAGE, WorkerError, failure_line, parse_reply
+from seglog_broker.workers.pool import WorkerPool
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.errors import InvalidRecordError
+from tests.processes import clean_environment, workers
+
+KEYED = CheckJob(needs_key=True, earliest=None, before_max_ms=0)
+BATCH = encode_batch([(10, b"k", b"v" * 100_000, ()), (20, b"k", b"v", ())])
+
+_SCRIPTED = """
+import json, os, sys
+from pathlib import Path
+for line in sys.stdin.buffer:
+    job = json.loads(line)["job"]
+    Path(sys.argv[1], f"{os.getpid()}-{job['timestamp']}").touch()
+    while job["timestamp"] == 0 and not Path(sys.argv[1], "go").exists():
+        pass
+    answer = {"answer": {"found": [os.getpid(), 0, 0]}}
+    kinds = {1: "bug", 2: "storage"}
+    failure = {"error": kinds.get(job["timestamp"]), "message": str(os.getpid()), "refusal": None}
+    print(json.dumps(failure if job["timestamp"] in kinds else answer), flush=True)
+"""
+"""A worker that answers with its process id: 0 when it is let, 1 as a bug, 2 as an error of the disk."""
+
+
+@pytest.fixture(autouse=True)
+def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", clean_environment()["PYTHONPATH"])
+
+
+@pytest.fixture(autouse=True)
+def _no_process_left() -> Iterator[None]:
+    yield
+    assert not workers("record_checker")
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", _SCRIPTED, str(tmp_path)))
+    return tmp_path
+
+
+async def _pid(workers: WorkerPool, timestamp: int) -> int:
+    found = (await workers.run(SEARCH, SearchJob(timestamp, 0))).found
+    assert found is not None
+    return found[0]
+
+
+def _begun(folder: Path) -> set[int]:
+    """The processes that have taken a job."""
+    return {int(path.name.partition("-")[0]) for path in folder.iterdir()}
+
+
+async def test_jobs_of_several_kinds_with_bytes_go_through_one_process() -> None:
+    async with WorkerPool(WORKER) as checkers:
+        for _ in range(2):
+            await checkers.run(CHECK, KEYED, BATCH)
+            assert (await checkers.run(SEARCH, SearchJob(15, 0), memoryview(BATCH))).found == (20, 1, -1)
+            assert (await checkers.run(SEARCH, SearchJob(21, 0), BATCH)).found is None
+        assert len(workers("record_checker")) == 1
+
+
+async def test_no_process_is_started_before_there_is_a_job() -> None:
+    async with WorkerPool(WORKER, 2):
+        assert workers("record_checker") == []
+
+
+async def test_so_many_jobs_are_under_way_at_a_time_and_the_next_gets_a_process_that_has_become_free(
+    scripted: Path,
+) -> None:
+    pids: list[int] = []
+
+    async def ask(timestamp: int) -> None:
+        pids.append(await _pid(checkers, timestamp))
+
+    async with WorkerPool(WORKER, 2) as checkers:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, 0)
+            while len(begun := _begun(scripted)) < 2:  # noqa: ASYNC110 - a process tells nobody that it began
+                await trio.sleep(0.01)
+            (scripted / "go").touch()
+        assert set(pids) == begun
+        assert len(pids) == 3
+
+
+async def test_who_told_of_the_disk_gets_the_next_job_and_who_met_a_bug_is_replaced(scripted: Path) -> None:
+    async with WorkerPool(WORKER) as checkers:
+        first = await _pid(checkers, 9)
+        for timestamp, kind, is_kept in ((2, STORAGE, True), (1, BUG, False)):
+            with pytest.raises(WorkerError, match=str(first)) as caught:
+                await _pid(checkers, timestamp)
+            assert caught.value.kind == kind
+            assert (await _pid(checkers, 9) == first) is is_kept
+
+
+async def test_an_idle_process_that_was_killed_costs_one_job(scripted: Path) -> None:
+    async with WorkerPool(WORKER) as checkers:
+        first = await _pid(checkers, 9)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(WorkerError, match="the record_checker ended with status -9") as caught:
+            await _pid(checkers, 9)
+        assert caught.value.kind == DIED
+        assert await _pid(checkers, 9) != first
+
+
+async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "COMMAND", ("/nowhere/python",))
+    async with WorkerPool(WORKER) as checkers:
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                await checkers.run(CHECK, KEYED, BATCH)
+
+
+def test_a_refusal_survives_the_way_between_processes_and_other_errors_are_told_in_words() -> None:
+    refusal = InvalidRecordError("record 3 has no key", record=3)
+    with pytest.raises(WorkerError) as caught:
+        parse_reply(CHECK, failure_line(WorkerError.of(refusal)))
+    assert isinstance(caught.value.refusal, InvalidRecordError)
+    assert (caught.value.refusal.message, caught.value.refusal.facts) == (refusal.message, refusal.facts)
+    with pytest.raises(WorkerError) as caught:
+        parse_reply(CHECK, failure_line(WorkerError.of(MemoryError())))
+    assert (caught.value.kind, caught.value.message, caught.value.refusal) == (BUG, "MemoryError", None)
+
+
+def test_a_rate_holds_over_all_jobs_of_a_process_until_it_is_another() -> None:
+    tools = Tools(ForgetfulFileSystem(), SystemClock())
+    first = tools.throttle(1000)
+    assert tools.throttle(1000) is first
+    assert tools.throttle(2000) is not first
+    unthrottled = Tools(ForgetfulFileSystem(), SystemClock(), is_throttled=False)
+    assert unthrottled.throttle(1000) is unthrottled.throttle(2000)
