@@ -11,7 +11,8 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, Hold, Lock, read_file
 from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.log.loader import LoadedLog, OpenReport, load
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol.errors import InvalidConfigError
@@ -103,7 +104,7 @@ class DirectoryCore:
                 log = self.logs.get((topic.name, partition))
                 if log is None:
                     continue
-                log.producers.expiration_ms = config.producer_id_expiration_ms
+                log.set_producer_expiration(config.producer_id_expiration_ms)
                 if log.config != topic_config:
                     log.reconfigure(topic_config)
 
@@ -114,13 +115,42 @@ class DirectoryCore:
         except InvalidConfigError:
             return self._config.topic_config({})
 
-    def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+    def _new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+        """The log of a partition that was just made."""
         return PartitionLog(
+            load(
+                self._fs,
+                self.handles,
+                self._clock,
+                self._file(filenames.partition_directory_name(*key)),
+                config,
+                clean=True,
+                producer_expiration_ms=self._config.producer_id_expiration_ms,
+            )
+        )
+
+    def _loaded(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        may_recover: bool,
+        saved_end: int | None,
+    ) -> LoadedLog:
+        return load(
             self._fs,
             self.handles,
             self._clock,
             self._file(filenames.partition_directory_name(*key)),
             config,
+            clean=clean,
+            recovery_point=self._recovery_points.get(key, 0),
+            high_watermark=self._high_watermarks.get(key),
+            saved_end=saved_end,
+            log_start=self._log_starts.get(key, 0),
+            first_dirty_offset=self._cleaned.get(key),
+            may_recover=may_recover,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 

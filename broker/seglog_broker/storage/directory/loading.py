@@ -177,26 +177,12 @@ class DirectoryLoading(DirectoryCore):
         may_recover: bool = True,
         saved_end: int | None = None,
     ) -> None:
-        log = self._log(key, config)
-        known = self._recovery_points.get(key, 0)
-        try:
-            self.report.opened[key] = opened = log.open(
-                clean=clean,
-                recovery_point=known,
-                high_watermark=self._high_watermarks.get(key),
-                saved_end=saved_end,
-                log_start=self._log_starts.get(key, 0),
-                compacted_before=self._cleaned.get(key, 0),
-                may_recover=may_recover,
-            )
-        except (OSError, SeglogError, TailUnreadError):
-            log.release()
-            raise
+        loaded = self._loaded(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
+        self.report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
-        self.report.problems += [f"{name}: {problem}" for problem in opened.problems]
-        log.first_dirty_offset = self._cleaned.get(key)
-        self.logs[key] = log
-        self._recovery_points[key] = min(known, log.log_end_offset)
+        self.report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
+        log = self.logs[key] = PartitionLog(loaded)
+        self._recovery_points[key] = min(self._recovery_points.get(key, 0), log.log_end_offset)
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
         """Take a partition into service that somebody has recovered; nothing of it is read again.

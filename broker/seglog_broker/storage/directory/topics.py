@@ -64,8 +64,7 @@ class DirectoryTopics(DirectoryCore):
         for partition in range(creation.first_partition, topic.partitions):
             key = (topic.name, partition)
             if key not in creation.logs:
-                log = creation.logs[key] = self._log(key, config)
-                log.open(clean=True)
+                creation.logs[key] = self._new_log(key, config)
                 yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
