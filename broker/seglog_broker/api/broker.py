@@ -1125,7 +1125,7 @@ class Broker:
                 failure = await write_checkpoints(self)
                 if failure is not None:
                     raise storage_error(f"topic {request.topic} could not be created: {why(failure)}", failure)
-                self.directory.has_stale_checkpoints = False
+                self.directory.note_checkpoints_written()
             topic = await self._make(creation, partial(self.directory.finish_topic, creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)

@@ -352,7 +352,7 @@ async def test_one_partition_in_trouble_keeps_no_other_from_expiring(
         for partition in range(3):
             append(broker, 5, partition=partition)
         fs.inject(Fault("stat", "t-1/00000000000000000000.timeindex", error=errno.EIO, sticky=True))
-        broker.partitions["t", 1].log._retention.judge_segments = _broken  # type: ignore[method-assign]
+        broker.partitions["t", 1].log.judge_segments = _broken  # type: ignore[method-assign]
         with capture_logs() as logged:
             await trio.sleep(61)
         assert [bases(broker, partition) for partition in range(3)] == [[5], [0, 4], [5]]
