@@ -21,6 +21,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.record_batch import parse_header
@@ -139,9 +140,7 @@ def main() -> None:
 
 
 def _open(fs: PosixFileSystem, directory: str, config: TopicConfig) -> PartitionLog:
-    log = PartitionLog(fs, HandlePool(fs), SystemClock(), directory, config)
-    log.open(clean=True)
-    return log
+    return PartitionLog(load(fs, HandlePool(fs), SystemClock(), directory, config, clean=True))
 
 
 def _build(directory: str, config: TopicConfig, count: int) -> dict[str, float]:

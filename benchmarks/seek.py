@@ -20,6 +20,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 
 _BATCH_BYTES: Final = 16 * 1024
@@ -113,9 +114,8 @@ def _in_process(bench: Bench, directory: Path, logs: Sequence[_Log], seeks: int)
     handles = HandlePool(fs)
     opened = []
     for log in logs:
-        partition = PartitionLog(fs, handles, SystemClock(), str(directory / f"{log.topic}-0"), TopicConfig())
-        partition.open(clean=True)
-        opened.append(partition)
+        path = str(directory / f"{log.topic}-0")
+        opened.append(PartitionLog(load(fs, handles, SystemClock(), path, TopicConfig(), clean=True)))
     try:
         for kind, places, seek in (
             ("offset", [_offsets(log, seeks) for log in logs], seek_offset),

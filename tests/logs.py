@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.appender import Appended
+from seglog_broker.storage.log.loader import OpenReport, load
 from seglog_broker.storage.log.partition_files import make_partition
-from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -49,8 +50,17 @@ class LogOnDisk:
 
     def _open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> PartitionLog:
         handles = HandlePool(self.fs, self.handles_max)
-        self.log = PartitionLog(self.fs, handles, self.clock, DIRECTORY, self.config)
-        self.report = self.log.open(clean=clean, recovery_point=recovery_point, log_start=log_start)
+        loaded = load(
+            self.fs,
+            handles,
+            self.clock,
+            DIRECTORY,
+            self.config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start=log_start,
+        )
+        self.report, self.log = loaded.report, PartitionLog(loaded)
         return self.log
 
     def reopen(self, *, log_start: int = 0) -> PartitionLog:

@@ -506,10 +506,12 @@ async def test_trouble_with_the_files_of_one_partition_is_that_partitions_error(
 
 async def test_damage_below_the_log_start_is_nobodys_problem_any_more(broker: Broker) -> None:
     await ten_records(broker)
-    broker.partitions["t", 0].log.state.damaged = [
-        DamagedRange(1, 3, 0, 100, 300),
-        DamagedRange(3, 5, 0, 300, 500),
-    ]
+    broker.partitions["t", 0].log._damage.replace(
+        [
+            DamagedRange(1, 3, 0, 100, 300),
+            DamagedRange(3, 5, 0, 300, 500),
+        ]
+    )
     assert len(broker.hello().problems) == 2
     await truncate(broker, 3)
     assert [problem for problem in broker.hello().problems if "damaged" in problem] == [

@@ -16,6 +16,7 @@ from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partition, unread_tail
@@ -35,8 +36,7 @@ def directory(tmp_path: Path) -> str:
     """A partition whose broker was killed while it wrote the last batch."""
     path = str(tmp_path / "topic-0")
     make_partition(_FS, path, TOPIC_ID)
-    log = PartitionLog(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig())
-    log.open(clean=True)
+    log = PartitionLog(load(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig(), clean=True))
     for _ in range(_BATCHES):
         view = memoryview(bytearray(batch_of_size(100_000)))
         log.append(view, parse_header(view))

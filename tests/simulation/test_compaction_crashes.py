@@ -171,7 +171,7 @@ def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
         view = memoryview(bytearray(encode_batch([(_NOW, *record, ())])))
         written[log.append(view, parse_header(view)).base_offset] = record
         if number % 3 == 2:
-            log._roll(log.log_end_offset, RollReason.SIZE)
+            log._roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flush()
     job = log.plan_cleaning(log.find_cleanable(), _config())
     [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
@@ -207,7 +207,7 @@ def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() ->
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
         log.append(view, parse_header(view))
         if number % 3 == 2:
-            log._roll(log.log_end_offset, RollReason.SIZE)
+            log._roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flush()
     flip_bit(fs, log.segments[0].log_path, log.segments[0].size - 1)
     job = log.plan_cleaning(log.find_cleanable(), _config())

@@ -81,7 +81,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.disk.log._roll(self.end, RollReason.IDLE)
+        self.disk.log._roller.roll(self.end, RollReason.IDLE)
 
     @rule(milliseconds=st.integers(0, 2 * _DELETE_RETENTION_MS))
     def time_passes(self, milliseconds: int) -> None:
@@ -112,7 +112,7 @@ class CompactionModel(RuleBasedStateMachine):
     @rule()
     def stop_and_start(self) -> None:
         self.disk.reopen(log_start=self.start)
-        self.disk.log.first_dirty_offset = self.checkpoint
+        self.disk.log._cleaning.first_dirty_offset = self.checkpoint
         self.durable = self.end
 
     @precondition(lambda self: self.end > self.start)
@@ -132,7 +132,7 @@ class CompactionModel(RuleBasedStateMachine):
         doomed.set_aside()
         self.fs.sync_directory(DIRECTORY)
         doomed.remove()
-        log.first_dirty_offset = self.checkpoint
+        log._cleaning.first_dirty_offset = self.checkpoint
 
     def _round(self, map_bytes: int) -> None:
         """What the task does, in its order."""
@@ -173,7 +173,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.disk.fs = self.fs.crash(policy)
         self.disk._open(clean=False, log_start=self.start)
         log = self.disk.log
-        log.first_dirty_offset = self.checkpoint
+        log._cleaning.first_dirty_offset = self.checkpoint
         assert log.log_end_offset >= promised
         torn = [damage for damage in log.state.damaged if damage.reason == "damaged"]
         assert all(damage.start_offset >= promised or damage in self.torn for damage in torn)

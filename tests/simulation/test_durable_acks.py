@@ -30,6 +30,7 @@ from seglog_broker.storage.io import checkpoints, filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.log_slice import LogSlice
@@ -225,8 +226,17 @@ class Simulation:
         )
         for number in partitions:
             before = self._broker.partitions["t", number].log
-            log = PartitionLog(found, HandlePool(found), ManualClock(), before.directory, before.config)
-            log.open(clean=False, recovery_point=points.get(("t", number), 0))
+            log = PartitionLog(
+                load(
+                    found,
+                    HandlePool(found),
+                    ManualClock(),
+                    before.directory,
+                    before.config,
+                    clean=False,
+                    recovery_point=points.get(("t", number), 0),
+                )
+            )
             self._check(found, number, log, before.leader_epoch)
 
     def _look_at_all(self, policy: CrashPolicy) -> None:

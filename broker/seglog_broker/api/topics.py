@@ -144,7 +144,7 @@ class TopicService:
                 failure = await self._checkpoints.write()
                 if failure is not None:
                     raise storage_error(f"topic {request.topic} could not be created: {why(failure)}", failure)
-                self._directory.has_stale_checkpoints = False
+                self._directory.note_checkpoints_written()
             topic = await self._make(creation, partial(self._directory.finish_topic, creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)

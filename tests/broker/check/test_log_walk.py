@@ -8,7 +8,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.check.log_walk import LogWalk
 from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.segment.batch_verifier import LogVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -86,8 +86,8 @@ def test_whatever_happened_a_walk_says_what_recovery_says(seed: int) -> None:
     walk = _walked(disk.fs, held_end)
     assert contents(disk.fs) == before
     recovered = disk.fs.found_after(PROCESS_KILL)
-    log = PartitionLog(recovered, HandlePool(recovered), ManualClock(), DIRECTORY, disk.config)
-    found = log.open(clean=False).recovery
+    loaded = load(recovered, HandlePool(recovered), ManualClock(), DIRECTORY, disk.config, clean=False)
+    found = loaded.report.recovery
     assert found is not None
     assert {lost for lost, _ in (*walk.damaged, *walk.tails)} == {
         lost for lost in found.damaged if lost.reason == "damaged"

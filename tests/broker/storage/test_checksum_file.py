@@ -68,14 +68,14 @@ def test_every_segment_is_covered_whatever_happened(steps: list[int | str], rand
             case "flush":
                 disk.log.flush()
             case "save":
-                disk.log._save_state()
+                disk.log._state_file.save()
         assert all(covered(disk)), step
     verify(disk.fs, disk.log)
 
 
 def test_what_was_counted_vouches_for_the_bytes_as_they_were_written() -> None:
     disk = small(5)
-    disk.log._save_state()
+    disk.log._state_file.save()
     disk.log.release()
     flip_bit(disk.fs, path(0, ".log"), 215)  # the leader epoch of the third batch
     disk._open(clean=False)
@@ -93,7 +93,7 @@ def test_a_stop_in_order_costs_no_reading_for_the_checksum() -> None:
 
 def test_what_is_known_of_bytes_that_were_cut_off_is_forgotten_before_others_take_their_place() -> None:
     disk = small(5)
-    disk.log._save_state()
+    disk.log._state_file.save()
     disk.log.release()
     cut_file(disk.fs, path(0, ".log"), 450)
     disk._open(clean=False)
@@ -114,7 +114,7 @@ def test_a_file_that_no_room_was_left_for_is_written_by_the_next_checkpoint() ->
     with pytest.raises((OSError, StorageError)):
         disk.log.prepare_checkpoint()
     disk.fs.heal()
-    disk.log._indexes_unsaved = True
+    disk.log._flusher.mark_indexes_unsaved()
     flush = disk.log.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
@@ -151,7 +151,7 @@ def test_recovery_replaces_the_file_of_another_size(size: int) -> None:
 def test_when_the_state_has_grown_old_a_checkpoint_saves_it_for_the_checksum_alone() -> None:
     disk = LogOnDisk(TopicConfig(segment_bytes=64 * 1024 * 1024))
     disk.append_batch(batch_of_size(100))
-    disk.log._save_state()
+    disk.log._state_file.save()
     assert disk.log.prepare_state() is None
     for _ in range(5):
         disk.append_batch(batch_of_size(1_000_000))

@@ -15,7 +15,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.io.filesystem import PosixFileSystem, outcome_of, write_file_atomically
-from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.partition_files import empty_directory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.appending import Appended
-from seglog_broker.storage.log.flushing import SEGMENTS_PER_FLUSH_MAX
+from seglog_broker.storage.log.appender import Appended
+from seglog_broker.storage.log.flusher import SEGMENTS_PER_FLUSH_MAX
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
@@ -156,8 +157,7 @@ def test_jitter_rolls_between_segment_ms_less_jitter_and_segment_ms() -> None:
         fs = ForgetfulFileSystem()
         make_partition(fs, DIRECTORY, TOPIC_ID)
         config = TopicConfig(segment_ms=100, segment_jitter_ms=30)
-        log = PartitionLog(fs, HandlePool(fs), ManualClock(), DIRECTORY, config, random=Random(seed))
-        log.open(clean=True)
+        log = PartitionLog(load(fs, HandlePool(fs), ManualClock(), DIRECTORY, config, clean=True, random=Random(seed)))
         timestamp = 5000
         while True:
             view = memoryview(bytearray(batch(b"value", timestamp=timestamp)))
@@ -322,7 +322,7 @@ def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> 
     for _ in range(10):
         disk.append_batch(batch_of_size(100))
     for segment in disk.log.segments:
-        disk.log._handles.forget(segment.log_path)
+        disk.log._files.handles.forget(segment.log_path)
     _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
     with pytest.raises(StorageError, match="EMFILE"):
         disk.log.flush()
@@ -400,7 +400,7 @@ def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> 
     """Where all were to be opened at once, a start of many rolls could be neither synced nor stopped cleanly."""
     disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX)
     for segment in disk.log.segments:
-        disk.log._handles.forget(segment.log_path)
+        disk.log._files.handles.forget(segment.log_path)
     _double(disk).inject(Fault("open", _log_path(5), error=errno.EMFILE, sticky=True))
     flush = disk.log.prepare_flush()
     assert 0 < flush.end_offset <= 5
@@ -524,8 +524,17 @@ def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> N
     assert log.state.compacted_before == 13
     log.close()
     for told, known in ((5, 13), (1000, 13)):
-        log = PartitionLog(disk.fs, HandlePool(disk.fs, 10), disk.clock, DIRECTORY, disk.config)
-        log.open(clean=True, compacted_before=told)
+        log = PartitionLog(
+            load(
+                disk.fs,
+                HandlePool(disk.fs, 10),
+                disk.clock,
+                DIRECTORY,
+                disk.config,
+                clean=True,
+                first_dirty_offset=told,
+            )
+        )
         assert log.state.compacted_before == known
         log.close()
 
@@ -604,7 +613,7 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
     disk.reopen()
     for operation in ("open", "pread", "stat"):
         _double(disk).inject(Fault(operation, f"{10:020d}.log", error=errno.EIO))
-        disk.log._handles.forget(_log_path(10))
+        disk.log._files.handles.forget(_log_path(10))
         with pytest.raises(StorageError, match="could not be read"):
             read_all(disk.log, 10)
         _double(disk).heal()

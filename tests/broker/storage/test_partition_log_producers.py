@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.appending import Appended
+from seglog_broker.storage.log.appender import Appended
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceError

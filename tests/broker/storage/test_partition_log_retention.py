@@ -318,8 +318,8 @@ def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
 
 def test_damage_that_is_remembered_of_segments_that_are_gone_is_forgotten_at_the_start() -> None:
     disk = a_log()
-    disk.log.state.damaged = [DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")]
-    disk.log._save_state()
+    disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
+    disk.log._state_file.save()
     disk.log.drop_oldest(2).set_aside()
     assert disk.log.state.damaged == []
     disk.restart_unclean()

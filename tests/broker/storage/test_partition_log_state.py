@@ -6,7 +6,8 @@ import pytest
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT
-from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState, StateWrite
+from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
+from seglog_broker.storage.log.state_file import StateWrite
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     PROCESS_KILL,
@@ -134,7 +135,7 @@ def test_without_a_write_under_way_what_is_urgent_is_on_the_disk_at_once() -> No
 @pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(1), RANDOM(2), RANDOM(3)], ids=str)
 def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashPolicy) -> None:
     disk = a_log()
-    disk.log._save_state()
+    disk.log._state_file.save()
     old = saved(disk)
     disk.log.state.last_append_ms = 17
     disk.log.drop_oldest(1)
@@ -164,7 +165,7 @@ def test_reasons_of_segments_that_are_gone_are_forgotten_at_the_start() -> None:
     disk = a_log()
     for _ in range(40):
         disk.append(b"." * 100)
-    disk.log._save_state()
+    disk.log._state_file.save()
     known = list(disk.log.state.rolls)
     assert len(known) > 2
     disk.log.drop_oldest(2).set_aside()

@@ -812,7 +812,7 @@ def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired
         disk.log.close()
     else:
         disk.log.flush()
-        disk.log._save_state()
+        disk.log._state_file.save()
         disk.log.release()
     disk.fs.unlink(_path(0))
     log = disk._open(clean=clean)
@@ -840,7 +840,7 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
     disk = _filled(30)
     disk.log.flush()
-    disk.log._save_state()
+    disk.log._state_file.save()
     disk.log.release()
     for base in (0, 10, 20):
         disk.fs.unlink(_path(base))
@@ -1141,7 +1141,7 @@ def test_after_truncation_the_current_epoch_stays_known() -> None:
 
 def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_are_not_given_again() -> None:
     disk = _filled(25)
-    disk.log._save_state()  # as a checkpoint does after a roll
+    disk.log._state_file.save()  # as a checkpoint does after a roll
     disk.append_batch(batch_of_size(100))
     disk.log.release()
     disk.fs.unlink(_path(20))
@@ -1167,7 +1167,7 @@ def test_a_last_segment_without_its_log_is_named_where_nothing_tells_how_far_it_
 
 def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() -> None:
     disk = _filled(25)
-    disk.log._save_state()
+    disk.log._state_file.save()
     disk.log.release()
     disk.fs.unlink(_path(20))
     double = ForgetfulFileSystem()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.json_values import decoded
+from seglog_broker.storage.log.loader import LoadedLog, load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import PROGRESS_BYTES, TailUnreadError
@@ -89,15 +90,33 @@ def _opened(
     log_start: int = 0,
     saved_end: int | None = None,
 ) -> PartitionLog:
-    log = PartitionLog(fs, HandlePool(fs), ManualClock(), DIRECTORY, _CONFIG)
-    log.open(
-        clean=clean,
-        recovery_point=recovery_point,
-        log_start=log_start,
-        saved_end=saved_end,
-        may_recover=not clean,
+    return PartitionLog(
+        load(
+            fs,
+            HandlePool(fs),
+            ManualClock(),
+            DIRECTORY,
+            _CONFIG,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start=log_start,
+            saved_end=saved_end,
+            may_recover=not clean,
+        )
     )
-    return log
+
+
+def _loaded_unread(fs: ForgetfulFileSystem, recovery_point: int) -> LoadedLog:
+    return load(
+        fs,
+        HandlePool(fs),
+        ManualClock(),
+        DIRECTORY,
+        _CONFIG,
+        clean=False,
+        recovery_point=recovery_point,
+        may_recover=False,
+    )
 
 
 def _state(log: PartitionLog) -> tuple[object, ...]:
@@ -328,8 +347,9 @@ def _stopped(count: int = 25) -> ForgetfulFileSystem:
 def test_a_log_that_ends_at_its_recovery_point_is_not_read_but_takes_a_new_epoch(count: int) -> None:
     fs = _stopped(count)
     fs.reads.clear()
-    log = PartitionLog(fs, HandlePool(fs), ManualClock(), DIRECTORY, _CONFIG)
-    assert log.open(clean=False, recovery_point=count, may_recover=False).recovery is None
+    loaded = _loaded_unread(fs, count)
+    assert loaded.report.recovery is None
+    log = PartitionLog(loaded)
     assert (log.log_end_offset, log.durable_end_offset, log.leader_epoch) == (count, count, 1)
     read = [r for r in fs.reads if r.name == "pread" and r.path.endswith(".log")]
     assert {r.path for r in read} <= {log.active.log_path}
@@ -360,16 +380,13 @@ def _odd_time_index(fs: ForgetfulFileSystem) -> None:
 def test_anything_odd_at_its_end_has_it_read(hurt: Callable[[ForgetfulFileSystem], None]) -> None:
     fs = _stopped()
     hurt(fs)
-    log = PartitionLog(fs, HandlePool(fs), ManualClock(), DIRECTORY, _CONFIG)
     with pytest.raises(TailUnreadError):
-        log.open(clean=False, recovery_point=25, may_recover=False)
-    log.release()
+        _loaded_unread(fs, 25)
     _same_both_ways(fs, 25)
 
 
 @pytest.mark.parametrize("point", [0, 19, 20, 24, 26])
 def test_a_log_that_ends_elsewhere_than_at_its_recovery_point_is_read(point: int) -> None:
     fs = _stopped()
-    log = PartitionLog(fs, HandlePool(fs), ManualClock(), DIRECTORY, _CONFIG)
     with pytest.raises(TailUnreadError):
-        log.open(clean=False, recovery_point=point, may_recover=False)
+        _loaded_unread(fs, point)

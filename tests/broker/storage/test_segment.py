@@ -360,11 +360,18 @@ def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> Non
     assert segment.find(_BASE + 9) == next(each for each in segment.batches() if each.header.base_offset == _BASE + 9)
 
 
+def measured(segment: Segment, position: int, start_offset: int, next_base: int) -> DamagedRange:
+    """What is found there, known from now on, as it is with the damage map of a log."""
+    damage = segment.measure_damage(position, start_offset, next_base)
+    segment.damaged.append(damage)
+    return damage
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
         pytest.param(lambda segment: segment.cut(9_000), id="cut"),
-        pytest.param(lambda segment: segment.measure_damage(9_900, -1, _BASE + 105), id="damaged"),
+        pytest.param(lambda segment: measured(segment, 9_900, -1, _BASE + 105), id="damaged"),
     ],
 )
 def test_what_a_read_left_behind_is_forgotten_where_the_bytes_are_cut_or_damaged(
@@ -389,7 +396,7 @@ def test_a_scan_that_meets_bytes_that_are_no_batch_says_where() -> None:
     with pytest.raises(CorruptRecordError) as caught:
         segment.find(_BASE + 12)
     assert (caught.value.position, caught.value.start_offset) == (700, _BASE + 7)
-    damage = segment.measure_damage(700, _BASE + 7, _BASE + 20)
+    damage = measured(segment, 700, _BASE + 7, _BASE + 20)
     assert damage == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
     found = segment.find(_BASE + 12)
     assert found is not None
@@ -405,9 +412,9 @@ def test_damage_that_a_scan_begins_with_is_measured_from_what_lies_before() -> N
     flip_bit(disk.fs, f"{_STEM}.log", 16)
     flip_bit(disk.fs, f"{_STEM}.log", 116)
     segment = disk.closed()
-    assert segment.measure_damage(0, -1, _BASE + 20) == DamagedRange(_BASE, _BASE + 2, _BASE, 0, 200)
+    assert measured(segment, 0, -1, _BASE + 20) == DamagedRange(_BASE, _BASE + 2, _BASE, 0, 200)
     flip_bit(disk.fs, f"{_STEM}.log", 716)
-    assert segment.measure_damage(700, -1, _BASE + 20) == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
+    assert measured(segment, 700, -1, _BASE + 20) == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
     assert [found.header.base_offset - _BASE for found in segment._batches(0, segment.size, strict=True)] == [
         *range(2, 7),
         *range(8, 20),
@@ -424,7 +431,7 @@ def test_a_batch_inside_a_damaged_batchs_value_is_not_taken_for_one_of_the_log()
     disk.closed()
     flip_bit(disk.fs, f"{_STEM}.log", start + 17)  # its checksum
     segment = disk.closed()
-    assert segment.measure_damage(start, _BASE + 1, _BASE + 3) == DamagedRange(_BASE + 1, _BASE + 2, _BASE, start, end)
+    assert measured(segment, start, _BASE + 1, _BASE + 3) == DamagedRange(_BASE + 1, _BASE + 2, _BASE, start, end)
 
 
 def test_indexes_of_a_log_with_a_wrong_offset_in_it_are_made_once_that_is_known_as_damage() -> None:
@@ -440,7 +447,7 @@ def test_indexes_of_a_log_with_a_wrong_offset_in_it_are_made_once_that_is_known_
         with pytest.raises(CorruptRecordError) as caught:
             segment.find(_BASE + 3)
         assert caught.value.position == 700
-        segment.measure_damage(700, _BASE + 7, _BASE + 20)
+        measured(segment, 700, _BASE + 7, _BASE + 20)
         assert segment.find(_BASE + 3) is not None
         assert segment.offset_index.lookup(_BASE + 19).offset == _BASE + 19
         flip_bit(disk.fs, f"{_STEM}.log", 700 + 4, bit)
@@ -499,7 +506,7 @@ def test_offsets_of_a_damaged_end_are_not_handed_out_again() -> None:
     disk.closed()
     flip_bit(disk.fs, f"{_STEM}.log", 416)
     segment = disk.closed()
-    segment.measure_damage(400, _BASE + 4, _BASE + 5)
+    measured(segment, 400, _BASE + 4, _BASE + 5)
     assert segment.activate() == _BASE + 5
 
 

@@ -5,18 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem, Hold, Lock, read_file
 from seglog_broker.storage.io.free_space import FreeSpace
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.log.loader import LoadedLog, OpenReport, load
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol.errors import InvalidConfigError
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -74,19 +74,10 @@ class DirectoryCore:
         self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
         self._lock: Lock | None = None
         self._hold: Hold | None = None
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}  # of the last clean stop; see ``LogMarks``
-        self._clean_ends: dict[
-            TopicPartition, int
-        ] = {}  # of partitions that were closed in order while others were not
-        self._log_starts: dict[TopicPartition, int] = {}  # of partitions that have no log here, offline or recovering
-        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
-        self.has_stale_checkpoints = False
-        """They still speak of topics that are gone: to be written before one of such a name is created."""
+        self._checkpoints = OffsetCheckpoints(fs, path)
         self.unrecorded: set[str] = set()
         """Directories whose names alone say that a topic was deleted, for want of room to write the registry: they are
         emptied, and stay until it is written."""
-        self._has_cleaned = False  # there is such a file, so it must be kept true
 
     @property
     def is_in_place(self) -> bool:
@@ -103,7 +94,7 @@ class DirectoryCore:
                 log = self.logs.get((topic.name, partition))
                 if log is None:
                     continue
-                log.producers.expiration_ms = config.producer_id_expiration_ms
+                log.set_producer_expiration(config.producer_id_expiration_ms)
                 if log.config != topic_config:
                     log.reconfigure(topic_config)
 
@@ -114,13 +105,42 @@ class DirectoryCore:
         except InvalidConfigError:
             return self._config.topic_config({})
 
-    def _log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+    def _new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+        """The log of a partition that was just made."""
         return PartitionLog(
+            load(
+                self._fs,
+                self.handles,
+                self._clock,
+                self._file(filenames.partition_directory_name(*key)),
+                config,
+                clean=True,
+                producer_expiration_ms=self._config.producer_id_expiration_ms,
+            )
+        )
+
+    def _loaded(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        may_recover: bool,
+        saved_end: int | None,
+    ) -> LoadedLog:
+        return load(
             self._fs,
             self.handles,
             self._clock,
             self._file(filenames.partition_directory_name(*key)),
             config,
+            clean=clean,
+            recovery_point=self._checkpoints.recovery_point(key),
+            high_watermark=self._checkpoints.high_watermark(key),
+            saved_end=saved_end,
+            log_start=self._checkpoints.log_start(key),
+            first_dirty_offset=self._checkpoints.first_dirty(key),
+            may_recover=may_recover,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
         )
 
@@ -129,8 +149,16 @@ class DirectoryCore:
 
         What was known to be there before, as after a clean stop, stays known.
         """
-        known = min(self._recovery_points.get(key, 0), self.logs[key].log_end_offset)
-        self._recovery_points[key] = max(known, offset)
+        self._checkpoints.note_recovery_point(key, offset, self.logs[key].log_end_offset)
+
+    @property
+    def has_stale_checkpoints(self) -> bool:
+        """They still speak of topics that are gone: to be written before one of such a name is created."""
+        return self._checkpoints.is_stale
+
+    def note_checkpoints_written(self) -> None:
+        """They are on the disk as ``checkpoints`` has them: nothing in them is stale any more."""
+        self._checkpoints.is_stale = False
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
         """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
@@ -138,27 +166,7 @@ class DirectoryCore:
 
     def checkpoint_offsets(self) -> list[tuple[str, dict[TopicPartition, int]]]:
         """As ``checkpoints``, still to be encoded."""
-        known = self.logs.keys() | self.report.offline.keys() | self.recovering.keys()
-        points = {key: offset for key, offset in self._recovery_points.items() if key in known}
-        starts = dict(self._log_starts)
-        for key, log in self.logs.items():
-            start = min(log.log_start_offset, log.proven_start_offset)  # a start believes no other
-            if start > log.first_base_on_disk:  # the others follow from the files
-                starts[key] = start
-        cleaned = dict(self._cleaned)
-        cleaned |= {k: log.first_dirty_offset for k, log in self.logs.items() if log.first_dirty_offset is not None}
-        wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
-        if cleaned or self._has_cleaned:
-            self._has_cleaned = True
-            wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
-        return [(self._file(name), offsets) for name, offsets in wanted]
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self._fs, self._file(name))
-        except checkpoints.MalformedCheckpointError as error:
-            self.report.problems.append(f"{name} is taken as empty: {error}")
-            return {}
+        return self._checkpoints.offsets(self.logs, self.report.offline.keys() | self.recovering.keys())
 
     def _adopted_id(self, directory: str) -> str | None:
         path = f"{self._file(directory)}/{filenames.PARTITION_METADATA_FILE}"

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.directory.core import DirectoryCore, Loading, TopicPartition
+from seglog_broker.storage.directory.core import DirectoryCore, Loading
+from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.topic_creation import UnderWay
 from seglog_broker.storage.directory.topic_registry import Topic
-from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
@@ -27,13 +28,7 @@ class DirectoryLoading(DirectoryCore):
     """A directory whose partitions come into service, at the start or when they have been recovered."""
 
     def _load_logs(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
-        self._recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = self._read_checkpoint(checkpoints.LOG_START_CHECKPOINT)
-        self._cleaned = self._read_checkpoint(checkpoints.CLEANER_CHECKPOINT)
-        if self.report.clean:  # of an unclean one it may be of any earlier time
-            self._high_watermarks = self._read_checkpoint(checkpoints.HIGH_WATERMARK_CHECKPOINT)
-        named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
-        self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
+        self._checkpoints.load(found, self.report.problems, is_clean=self.report.clean)
         jobs: dict[TopicPartition, RecoveryJob] = {}
         being_made = UnderWay.read(self._fs, self.path)
         total = sum(topic.partitions for topic in self.registry.topics.values())
@@ -59,7 +54,7 @@ class DirectoryLoading(DirectoryCore):
                     self._check_topic_id(topic, name)
                     if not is_new:
                         self._tell_if_state_is_gone(key, name)
-                    if self.report.clean or is_new or self._stopped_clean(key):
+                    if self.report.clean or is_new or self._checkpoints.stopped_clean(key):
                         self._load_log(key, config, clean=True)
                     else:
                         job = self._load_unless_unread(key, config)
@@ -74,22 +69,12 @@ class DirectoryLoading(DirectoryCore):
         ):
             self._fs.unlink(self._file(filenames.CREATION_FILE))
             self._fs.sync_directory(self.path)
-        self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
-        self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
-        there = self.logs.keys() | without_log
-        if not there >= named:
-            # What is said there of a topic that is gone must not be read as said of a later one of that name.
-            self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
-            self.has_stale_checkpoints = True
+        self._checkpoints.settle(self.logs, without_log)
+        if self.has_stale_checkpoints:
             with suppress_no_room():
                 for path, content in self.checkpoints():
                     write_file_atomically(self._fs, path, content)
-                self.has_stale_checkpoints = False
-
-    def _stopped_clean(self, key: TopicPartition) -> bool:
-        """Whether this partition was closed in order when others were not, and nothing has moved its end since."""
-        end = self._clean_ends.get(key)
-        return end is not None and end == self._recovery_points.get(key, 0)
+                self.note_checkpoints_written()
 
     def _tell_if_state_is_gone(self, key: TopicPartition, name: str) -> None:
         """Every stop in order of ours leaves the file there; after another it need not have been written yet."""
@@ -105,7 +90,7 @@ class DirectoryLoading(DirectoryCore):
 
         Then the log begins where it had come to at least, so that no offset is given twice.
         """
-        known = self._recovery_points.get(key, 0)
+        known = self._checkpoints.recovery_point(key)
         directory = self._file(filenames.partition_directory_name(*key))
         if not known and (key[0] in self.report.adopted or (is_there and self._fs.list_directory(directory))):
             return  # of Kafka's, which had written nothing there, or half made by a version that did not note that
@@ -116,14 +101,13 @@ class DirectoryLoading(DirectoryCore):
                 f"{directory} {what}{had}: put it back, or have it begin without records with "
                 "--set seglog.missing.partitions=empty"
             )
-        self._log_starts[key] = max(self._log_starts.get(key, 0), known)
-        self._recovery_points.pop(key, None)
+        self._checkpoints.begin_without_records(key)
         self.report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
 
     def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
         """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
         directory = self._file(filenames.partition_directory_name(*key))
-        recovery_point = self._recovery_points.get(key, 0)
+        recovery_point = self._checkpoints.recovery_point(key)
         tail = unread_tail(self._fs, directory, recovery_point)
         if tail.is_tidy:
             with contextlib.suppress(TailUnreadError):
@@ -135,9 +119,9 @@ class DirectoryLoading(DirectoryCore):
         return RecoveryJob(
             self._file(filenames.partition_directory_name(*key)),
             size,
-            self._recovery_points.get(key, 0),
-            self._log_starts.get(key, 0),
-            self._cleaned.get(key, 0),
+            self._checkpoints.recovery_point(key),
+            self._checkpoints.log_start(key),
+            self._checkpoints.first_dirty(key) or 0,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
@@ -163,7 +147,7 @@ class DirectoryLoading(DirectoryCore):
         """A partition that only lacks room on the disk is left to be recovered when there is some."""
         directory = self._file(filenames.partition_directory_name(*key))
         if is_no_room(error) and self._fs.exists(directory):
-            size = unread_tail(self._fs, directory, self._recovery_points.get(key, 0)).size
+            size = unread_tail(self._fs, directory, self._checkpoints.recovery_point(key)).size
             self.recovering[key] = self._recovery_job(key, config, size)
         else:
             self.report.offline[key] = why(error)
@@ -177,34 +161,19 @@ class DirectoryLoading(DirectoryCore):
         may_recover: bool = True,
         saved_end: int | None = None,
     ) -> None:
-        log = self._log(key, config)
-        known = self._recovery_points.get(key, 0)
-        try:
-            self.report.opened[key] = opened = log.open(
-                clean=clean,
-                recovery_point=known,
-                high_watermark=self._high_watermarks.get(key),
-                saved_end=saved_end,
-                log_start=self._log_starts.get(key, 0),
-                compacted_before=self._cleaned.get(key, 0),
-                may_recover=may_recover,
-            )
-        except (OSError, SeglogError, TailUnreadError):
-            log.release()
-            raise
+        loaded = self._loaded(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
+        self.report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
-        self.report.problems += [f"{name}: {problem}" for problem in opened.problems]
-        log.first_dirty_offset = self._cleaned.get(key)
-        self.logs[key] = log
-        self._recovery_points[key] = min(known, log.log_end_offset)
+        self.report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
+        log = self.logs[key] = PartitionLog(loaded)
+        self._checkpoints.limit_recovery_point(key, log.log_end_offset)
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
         """Take a partition into service that somebody has recovered; nothing of it is read again.
 
         OSError or StorageError: it cannot be opened, and is ``recovering`` still.
         """
-        known = self._recovery_points.get(key, 0)
-        self._recovery_points[key] = min(known, outcome.end_offset)  # where the log is read-only this is all there is
+        self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # all there is where the log is read-only
         try:
             config = self.config_of(self.registry.topics[key[0]])
             self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
@@ -215,8 +184,7 @@ class DirectoryLoading(DirectoryCore):
         name = filenames.partition_directory_name(*key)
         told = (f"{name}: {problem}" for problem in outcome.problems)
         self.report.problems += [problem for problem in told if problem not in self.report.problems]
-        self._log_starts.pop(key, None)
-        self._cleaned.pop(key, None)
+        self._checkpoints.note_log(key)
         self.producer_ids.note_seen(log.producers.highest_id)
         if log.state.read_only is None:
             self.note_recovery_point(key, log.log_end_offset)

@@ -111,7 +111,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
                 self._fs.sync_directory(self.path)
             if filenames.CLEAN_PARTITIONS_FILE in found:
                 if not clean and not self.report.kafka_signs:
-                    self._clean_ends = self._read_checkpoint(filenames.CLEAN_PARTITIONS_FILE)
+                    self._checkpoints.load_clean_ends(self.report.problems)
                 self._fs.unlink(self._file(filenames.CLEAN_PARTITIONS_FILE))
                 self._fs.sync_directory(self.path)
             self.report.clean = clean or not directories
@@ -310,7 +310,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
         self.report.kafka_signs = signs
         self.report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in brought_back] + out.changes
         points, starts, cleaned = (
-            self._read_checkpoint(name)
+            self._checkpoints.read(name, self.report.problems)
             for name in (
                 checkpoints.RECOVERY_POINT_CHECKPOINT,
                 checkpoints.LOG_START_CHECKPOINT,

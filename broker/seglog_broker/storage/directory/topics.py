@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from seglog_broker.storage.directory.core import DirectoryCore, TopicPartition
+from seglog_broker.storage.directory.core import DirectoryCore
+from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.topic_creation import TopicCreation
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
@@ -64,8 +65,7 @@ class DirectoryTopics(DirectoryCore):
         for partition in range(creation.first_partition, topic.partitions):
             key = (topic.name, partition)
             if key not in creation.logs:
-                log = creation.logs[key] = self._log(key, config)
-                log.open(clean=True)
+                creation.logs[key] = self._new_log(key, config)
                 yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
@@ -174,9 +174,7 @@ class DirectoryTopics(DirectoryCore):
             if log is not None:
                 log.release_writers()
                 directories.append(log.directory)
-            self._recovery_points.pop((topic.name, partition), None)
-            self._log_starts.pop((topic.name, partition), None)
-            self._cleaned.pop((topic.name, partition), None)
+            self._checkpoints.forget((topic.name, partition))
             self.report.offline.pop((topic.name, partition), None)
             self.recovering.pop((topic.name, partition), None)
         self.handles.forget_in(*directories)  # all at once: each looks at every open file

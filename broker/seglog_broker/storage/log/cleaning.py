@@ -1,7 +1,6 @@
 """Compaction as a log sees it: what can be cleaned, the job for it, and cleaned segments in the place of theirs."""
 
 import sys
-from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -10,11 +9,15 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable, find_cleanable
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult, SourceSegment
 from seglog_broker.storage.compaction.swap import SegmentSwap
+from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 from seglog_broker.storage.io.os_errors import storage_error, why
-from seglog_broker.storage.log.damage import LogWithDamage
+from seglog_broker.storage.log.damage_map import DamageMap
 from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
@@ -73,18 +76,57 @@ class _Looked(NamedTuple):
         return self.segment.first_timestamp
 
 
-class LogCleaning(LogWithDamage):
-    """A log that can be compacted; the work itself is done elsewhere, see ``compaction``."""
+class LogCleaning:
+    """Plans rounds of compaction of one log and puts their outcome in place; the work is that of ``compaction``.
+
+    ``first_dirty_offset`` is where the last round ended, None before the first.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_damage",
+        "_files",
+        "_looked_into",
+        "_offsets",
+        "_segments",
+        "_settings",
+        "_snapshots",
+        "_state_file",
+        "first_dirty_offset",
+    )
+
+    def __init__(
+        self,
+        files: LogFiles,
+        clock: Clock,
+        settings: LogSettings,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        state_file: StateFile,
+        damage: DamageMap,
+        snapshots: ProducerSnapshots,
+        first_dirty_offset: int | None,
+    ) -> None:
+        self.first_dirty_offset = first_dirty_offset
+        self._files = files
+        self._clock = clock
+        self._settings = settings
+        self._offsets = offsets
+        self._segments = segments
+        self._state_file = state_file
+        self._damage = damage
+        self._snapshots = snapshots
+        self._looked_into: set[tuple[int, str]] = set()  # what find_cleanable has done, when it goes in turns
 
     def find_cleanable(self) -> Cleanable:
         """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
         found = find_cleanable(
-            _InTurns(self._segments, self._handles.only_warm, self._looked_into),
-            self.config,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
+            _InTurns(self._segments, self._files.handles.only_warm, self._looked_into),
+            self._settings.config,
+            log_start_offset=self._offsets.start,
+            log_end_offset=self._offsets.end,
             checkpoint=self.first_dirty_offset,
-            tombstones_due_ms=self.state.cleaner.tombstones_due_ms,
+            tombstones_due_ms=self._state_file.state.cleaner.tombstones_due_ms,
             now_ms=self._clock.now_ms(),
         )
         self._looked_into.clear()
@@ -92,21 +134,21 @@ class LogCleaning(LogWithDamage):
 
     def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
         """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
-        below = bisect_left(self._bases, cleanable.until_offset)
-        damaged = {segment.base_offset: tuple(segment.damaged) for segment in self._segments.known()}
+        bases = self._segments.bases
+        below = self._segments.first_from(cleanable.until_offset)
         threads = max(1, broker.log_cleaner_threads)
         rate = broker.log_cleaner_io_max_bytes_per_second / threads
         return CleaningJob(
-            self.directory,
-            tuple(SourceSegment(base, damaged.get(base, ())) for base in self._bases[:below]),
-            tuple(self._bases[below:]),
+            self._files.directory,
+            tuple(SourceSegment(base, self._damage.in_segment(base)) for base in bases[:below]),
+            tuple(bases[below:]),
             first_dirty=min(cleanable.first_dirty_offset, cleanable.until_offset),
             upper_bound=cleanable.until_offset,
             now_ms=self._clock.now_ms(),
-            delete_retention_ms=self.config.delete_retention_ms,
-            segment_bytes=self.config.segment_bytes,
-            segment_index_bytes=self.config.segment_index_bytes,
-            index_interval_bytes=self.config.index_interval_bytes,
+            delete_retention_ms=self._settings.config.delete_retention_ms,
+            segment_bytes=self._settings.config.segment_bytes,
+            segment_index_bytes=self._settings.config.segment_index_bytes,
+            index_interval_bytes=self._settings.config.index_interval_bytes,
             map_bytes=broker.log_cleaner_dedupe_buffer_size // threads,
             map_load_factor=broker.log_cleaner_io_buffer_load_factor,
             decompressed_batch_bytes_max=DECOMPRESSED_BATCH_BYTES_MAX,
@@ -117,54 +159,51 @@ class LogCleaning(LogWithDamage):
 
     def note_compacted(self, before: int) -> None:
         """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
-        self.state.compacted_before = max(self.state.compacted_before, before)
-        self._state_unsaved = True
+        self._state_file.state.compacted_before = max(self._state_file.state.compacted_before, before)
+        self._state_file.mark_dirty()
 
     def finish_cleaning(self, result: CleaningResult) -> None:
         """Take note of a round whose segments are all in their places."""
         self.first_dirty_offset = result.first_dirty
-        cleaner = self.state.cleaner
+        cleaner = self._state_file.state.cleaner
         cleaner.last_run_ms = self._clock.now_ms()
         cleaner.bytes_before = sum(group.bytes_before for group in result.groups)
         cleaner.bytes_after = sum(group.bytes_after for group in result.groups)
         cleaner.keyless_dropped += result.keyless
         cleaner.tombstones_due_ms = result.tombstones_due_ms
-        self._state_unsaved = True
+        self._state_file.mark_dirty()
 
     def note_cleaner_error(self, reason: str | None) -> None:
         """Remember how the last round ended: why it failed, None if it did not."""
-        if self.state.cleaner.last_error != reason:
-            self.state.cleaner.last_error = reason
-            self._state_unsaved = True
+        if self._state_file.state.cleaner.last_error != reason:
+            self._state_file.state.cleaner.last_error = reason
+            self._state_file.mark_dirty()
 
     def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
         """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
 
         ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
         """
-        first = bisect_left(self._bases, swap.base_offset)
+        first = self._segments.first_from(swap.base_offset)
         behind = first + len(swap.sources)
         sources = self._segments[first:behind]
-        assert tuple(self._bases[first:behind]) == swap.sources, "the log has changed under a round of compaction"
+        bases = tuple(self._segments.bases[first:behind])
+        assert bases == swap.sources, "the log has changed under a round of compaction"
         for segment in sources:
             segment.forget()
         try:
             swap.install()
         except OSError as error:
             raise storage_error(
-                f"compacted files could not be put in place in {self.directory}: {why(error)}", error
+                f"compacted files could not be put in place in {self._files.directory}: {why(error)}", error
             ) from error
         existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
-        cleaned = self._segment(swap.base_offset, existing)
-        self._segments.replace(first, behind, cleaned)
-        kept = [d for d in self.state.damaged if d.segment not in swap.sources or d.reason == "missing"]
-        self.state.damaged = [*kept, *damaged]
-        for damage in damaged:
-            self._take_note_of(damage)
+        self._damage.replace_segments(swap.sources, damaged)
+        self._segments.replace(first, behind, self._segments.make(swap.base_offset, existing))
         for base in swap.sources:
-            self.state.rolls.pop(base, None)
+            self._state_file.state.rolls.pop(base, None)
         with suppress(OSError):  # a start removes what is out of place
             self._snapshots.drop(swap.sources[1:])
-        self.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
-        self._state_unsaved = True
-        return DoomedSegments(self._fs, self.directory, swap.sources)
+        self._state_file.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
+        self._state_file.mark_dirty()
+        return DoomedSegments(self._files.fs, self._files.directory, swap.sources)

@@ -1,323 +1,330 @@
 """A partition's log: its segments in order, appended to at one end, read anywhere, shortened at either end.
 
-Synchronous, one owner, no locks: every method is atomic to whoever calls it from one loop. Time comes in as a clock,
-files through the seam. What needs the disk to be waited for is handed out as a ``Flush``, whose ``run`` may go to a
-thread: it holds leases and touches nothing of the log.
+Synchronous, one owner, no locks: every method is atomic to a caller on the same loop. Time comes in as a clock, files
+through the seam. What needs the disk to be waited for is handed out as a ``Flush``, whose ``run`` may go to a thread:
+it holds leases and touches nothing of the log.
 
 Offsets: [``log_start_offset``, ``log_end_offset``) can be read, everything below ``durable_end_offset`` survives a
-power cut. What is done with a log between ``open`` and ``close`` is in the parts it inherits from: ``log_reading``,
-``log_appending`` and the others. Invariants 1 to 5 of ARCHITECTURE.md live here and there.
+power cut. ``loader.load`` makes what a ``PartitionLog`` is made of; each part of the log owns what it changes, and they
+share ``LogOffsets`` and the segments. Invariants 1 to 5 of ARCHITECTURE.md live in those parts.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 
-from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
-from seglog_broker.storage.log.appending import LogAppending
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.storage.compaction.cleanable import Cleanable
+from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
+from seglog_broker.storage.compaction.swap import SegmentSwap
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
-from seglog_broker.storage.log.end_marks import LogMarks
-from seglog_broker.storage.log.leader_epochs import EPOCH_MAX
-from seglog_broker.storage.log.log_start import believed_start, records_gone
-from seglog_broker.storage.log.partition_state import StoppedAt
-from seglog_broker.storage.log.recovery import (
-    LogRecovery,
-    Progress,
-    RecoveryReport,
-    TailUnreadError,
-    remove_without_log,
-    settle_checksum,
-    tidy_directory,
-)
-from seglog_broker.storage.log.state import CHECKSUM_CATCH_UP_BYTES
-from seglog_broker.storage.log.truncation import LogShortening
-from seglog_broker.storage.producers.producer_snapshots import LoadReport, Replaying
-from seglog_broker.storage.producers.replay import replay, replayed
-from seglog_protocol.errors import CorruptRecordError, StorageError
+from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.loader import LoadedLog
+from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
+from seglog_broker.storage.log.reader import LogReader
+from seglog_broker.storage.log.retention import LastWrite, LogRetention, Verdict
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateWrite
+from seglog_broker.storage.log.truncation import LogTruncation
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol.errors import StorageError
 
 
-@dataclass(frozen=True, slots=True)
-class OpenReport:
-    """What opening a partition found, for the log of the broker."""
+class PartitionLog:
+    """One partition, from ``load`` until ``close`` or ``release``.
 
-    recovery: RecoveryReport | None
-    rebuilt_indexes: int
-    problems: Sequence[str]  # small files that were not taken as they stood
-    producers: LoadReport
+    ``append`` is that of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset`` and ``slice_near_end``
+    are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``. They are bound here so
+    that a request calls them without a layer in between.
+    """
 
-
-class PartitionLog(LogAppending, LogShortening, LogCleaning):
-    """One partition; of no use before ``open``."""
-
-    def open(
-        self,
-        *,
-        clean: bool,
-        recovery_point: int = 0,
-        high_watermark: int | None = None,
-        saved_end: int | None = None,
-        log_start: int = 0,
-        compacted_before: int = 0,
-        may_recover: bool = True,
-        progress: Progress | None = None,
-    ) -> OpenReport:
-        """Open what is in the directory; ``compacted_before`` is what the cleaner's checkpoint says, if anything.
-
-        After a ``clean`` stop only the active segment is opened, if it ends where the log ended then: at ``saved_end``
-        if that is given, else as ``LogMarks`` finds it, the ``high_watermark`` of that stop among them. After any
-        other, everything from the segment that holds ``recovery_point`` on is read and checked; below it the bytes are
-        known to be on the disk, so a log that ends right there is not read either. Raises TailUnreadError where it
-        ``may_recover`` not and would have to.
-        """
-        found = tidy_directory(self._fs, self.directory, clean=clean)
-        epoch_before = self._take_up_state(clean=clean, compacted_before=compacted_before)
-        self._segments.load(found)
-        for damage in self.state.damaged:
-            self._take_note_of(damage)
-        is_bare = not self._segments
-        if is_bare:
-            self._add_segment(self._base_without_segments(log_start))
-        epochs = self.epochs.problem and f"{LEADER_EPOCH_CHECKPOINT} is not taken: {self.epochs.problem}"
-        problems = [problem for problem in (epochs, self.state_problem) if problem is not None]
-        if is_bare:
-            problems.append(
-                "it had no .log file, and its records are gone: restore them from a backup, if you have one"
-            )
-        stopped = self._stopped if clean and saved_end is None else None  # of a recovery the checkpoint knows nothing
-        log_start = self._settle_start(log_start, problems, clean=clean, stopped=stopped)
-        recovery = None
-        replaying = None
-        end = 0
-        marks = LogMarks.find(
-            found, self._bases, recovery_point, high_watermark if clean else None, self.state.held_end
+    def __init__(self, loaded: LoadedLog) -> None:
+        """``loaded`` is taken over."""
+        self.directory = loaded.files.directory
+        self.epochs = loaded.epochs
+        self.leader_epoch = loaded.leader_epoch
+        self.producers = loaded.producers
+        self._files = loaded.files
+        self._settings = loaded.settings
+        self._offsets = loaded.offsets
+        self._segments = loaded.segments
+        self._state_file = loaded.state_file
+        self._damage = loaded.damage
+        self._snapshots = loaded.snapshots
+        self._flusher = loaded.flusher
+        self._roller = loaded.roller
+        appender = Appender(
+            loaded.files.directory,
+            loaded.clock,
+            loaded.settings,
+            loaded.offsets,
+            loaded.segments,
+            loaded.state_file,
+            loaded.producers,
+            loaded.roller,
+            loaded.leader_epoch,
         )
-        expected = (marks.end_at_clean_stop() if saved_end is None else saved_end) if clean else None
-        is_known = clean or (marks.held_end() <= recovery_point and self.active.ends_at(recovery_point))
-        if is_known:
-            try:
-                end = self.active.activate()
-                # Records that went since a clean stop have offsets that would be given out again, under the old epoch;
-                # and an end that lies behind the one then comes from an offset that its checksum does not cover.
-                is_known = expected is None or end == expected or (saved_end is None and marks.agree_on(end))
-                is_known = is_known and (saved_end is not None or self.active.ends_sound())
-            except CorruptRecordError:
-                is_known = False  # the marker lied about this one
-            if clean and not is_known:
-                recovery_point = min(recovery_point, self.active.base_offset)
-        clean = clean and is_known
-        if not is_known:
-            if not may_recover:
-                raise TailUnreadError(self.directory)
-            held_end = marks.held_end() if expected is None else expected
-            recovery, replaying = self._recover(
-                found,
-                recovery_point,
-                log_start,
-                progress,
-                held_end=held_end,
-                is_exact=expected is not None and expected >= self.active.base_offset,
-            )
-            end = self.active.activate()
-        if marks.without_log:  # only now: what they tell has been remembered
-            remove_without_log(self._fs, self.directory, found, set(self._bases))
-        rebuilt = self._rebuild_missing_indexes()
-        self._draw_segment_age()
-        if recovery is None:
-            self._take_up_checksum(bytes_max=CHECKSUM_CATCH_UP_BYTES, is_sound=True)
-        else:  # which has just read all of it
-            self._take_up_checksum(bytes_max=self.active.size, is_sound=not self.active.damaged)
-        self.log_end_offset = max(end, self.active.base_offset)
-        self.durable_end_offset = self.log_end_offset
-        if self.state.read_only is not None:  # pages that a failed fsync dropped look clean: reading proves nothing
-            self.durable_end_offset = min(recovery_point, self.log_end_offset)
-        if self.log_end_offset < log_start:
-            epoch_before = max(epoch_before, self.epochs.latest, self.active.last_leader_epoch)
-            self._restart_at(log_start)
-            replaying = None  # what was counted is gone
-        if recovery is not None and self.state.read_only is None:  # which has synced what it kept
-            self.state.held_end = self.log_end_offset
-            self._state_unsaved = True
-        self.log_start_offset = max(log_start, self._bases[0])
-        self.state.compacted_before = min(self.state.compacted_before, self.log_end_offset)
-        self._forget_expired_damage()
-        self._settle_epochs(epoch_before, clean=clean)
-        self._settle_appends(clean=clean)
-        self.state.log_start = self.proven_start_offset = self.log_start_offset
-        if replaying is not None:
-            producers = self._snapshots.finish(replaying, self.log_end_offset)
-        else:
-            producers = self._snapshots.load(
-                found,
-                self._bases,
-                log_start=self.log_start_offset,
-                log_end=self.log_end_offset,
-                recovered_from=None if clean else self.log_end_offset if recovery is None else recovery.first_base,
-                now_ms=self._clock.now_ms(),
-                replay=partial(replay, self._segments),
-            )
-        problems += marks.problems(self.log_end_offset)
-        return OpenReport(recovery, rebuilt, problems, producers)
-
-    def _base_without_segments(self, log_start: int) -> int:
-        """Where a log begins whose segments are gone: as far on as is known, so that few offsets are given again."""
-        epochs = [entry.start_offset for entry in self.epochs.entries]
-        return max(log_start, self.state.log_start or 0, self.state.deleted_before, *epochs[-1:])
-
-    def _settle_start(self, claimed: int, problems: list[str], *, clean: bool, stopped: StoppedAt | None) -> int:
-        """Where the log starts, of which the checkpoint says ``claimed``; what contradicts that goes to ``problems``.
-
-        ``stopped`` is where the last stop left it, if that is known and nothing was to change since. Records that are
-        gone from the beginning are remembered as such, for who asks for them.
-        """
-        first = self._bases[0]
-        is_empty = len(self._bases) == 1 and not self.active.size
-        believed = believed_start(claimed, self.state, self.epochs.entries, first, is_empty=is_empty)
-        if believed.problem is not None:
-            problems.append(believed.problem)
-        elif stopped is not None and first <= stopped.log_start != max(claimed, first):
-            problems.append(
-                f"{LOG_START_CHECKPOINT} says {claimed}, where the last stop had {stopped.log_start}: it is not "
-                "believed"
-            )
-        gone = records_gone(claimed, self.state, self._epochs_of_stop if clean else (), first)
-        if gone is not None:
-            problems.append(
-                f"the records {gone.start} to {gone.end - 1} are gone, with which the log began (by {gone.source}): "
-                "restore their segments from a backup, if you have one, before the next start"
-            )
-            self.state.log_start_reason = "missing"
-            self._state_unsaved = True
-        self.log_start_offset = max(believed.offset, first)
-        return believed.offset
-
-    def _recover(
-        self,
-        found: Sequence[str],
-        recovery_point: int,
-        log_start: int,
-        progress: Progress | None,
-        *,
-        held_end: int,
-        is_exact: bool,
-    ) -> tuple[RecoveryReport, Replaying]:
-        """Read the segments from ``recovery_point`` on, once: for the log, its indexes and its producers.
-
-        ``held_end`` and ``is_exact`` are those of ``LogRecovery``. Also returns the count of what its producers did, up
-        to the end of what was read.
-        """
-        first = max(0, bisect_right(self._bases, recovery_point) - 1)
-        scanned_from = self._bases[first]
-        if held_end > max(scanned_from, self.state.held_end):
-            self.state.held_end = held_end  # the snapshot that tells of it is about to go
-            self._save_state()
-        replaying = self._snapshots.begin(
-            found,
-            self._bases,
-            log_start=max(log_start, self._bases[0]),
-            recovered_from=scanned_from,
-            now_ms=self._clock.now_ms(),
+        reader = LogReader(loaded.offsets, loaded.segments, loaded.state_file.state, loaded.damage, loaded.finder)
+        self._truncation = LogTruncation(
+            loaded.files,
+            loaded.clock,
+            loaded.offsets,
+            loaded.segments,
+            loaded.state_file,
+            loaded.damage,
+            loaded.epochs,
+            loaded.leader_epoch,
+            loaded.snapshots,
+            loaded.roller,
+            loaded.flusher,
         )
-        for batch in replay(self._segments, self.producers.end_offset, scanned_from):
-            replaying.note(batch)
-        recovery = LogRecovery(
-            self.epochs,
-            compacted_before=self.state.compacted_before,
-            held_end=held_end,
-            is_exact=is_exact,
-            known=self.state.damaged,
-            on_batch=lambda segment, located: replaying.note(replayed(segment, located)),
-            progress=progress,
+        self._retention = LogRetention(
+            loaded.clock, loaded.settings, loaded.offsets, loaded.segments, loaded.state_file.state
         )
-        report = recovery.run(self._segments[first:])
-        if first and (report.next_offset or 0) < recovery_point:
-            # Nothing else knows of such an end: the recovery point was of an earlier log of that name, or is damaged.
-            complete, replaying = self._recover(found, 0, log_start, progress, held_end=held_end, is_exact=is_exact)
-            complete.cut_bytes += report.cut_bytes
-            return complete, replaying
-        below = self.state.compacted_before
-        # A hole is told of the segment behind it: one that ends where the reading began is not met again.
-        kept = [d for d in self.state.damaged if d.segment < scanned_from or d.end_offset <= scanned_from]
-        # Where compaction has been at work nobody can tell any more that something is missing, unless it is remembered.
-        kept += [
-            replace(damage, end_offset=min(damage.end_offset, below))
-            for damage in self.state.damaged
-            if damage not in kept and damage.reason == "missing" and damage.start_offset < below
-        ]
-        if report.damaged or kept != self.state.damaged:
-            self.state.damaged = [*kept, *report.damaged]
-            self._save_state()
-        if report.sync_error is not None:
-            self.mark_read_only(f"an fsync failed: {report.sync_error}")
-        if report.fresh_base is not None:  # appends keep clear of damage, and the new base says where the log goes on
-            self._add_segment(report.fresh_base)
-        for segment in self._segments[first:-1]:
-            settle_checksum(segment)
-        self._fs.sync_directory(self.directory)
-        return report, replaying
+        self._cleaning = LogCleaning(
+            loaded.files,
+            loaded.clock,
+            loaded.settings,
+            loaded.offsets,
+            loaded.segments,
+            loaded.state_file,
+            loaded.damage,
+            loaded.snapshots,
+            loaded.first_dirty_offset,
+        )
+        self.append = appender.append
+        self.read = reader.read
+        self.seek = reader.seek
+        self.find_timestamp = reader.find_timestamp
+        self.check_offset = reader.check_offset
+        self.slice_near_end = reader.slice_near_end
+        self.prepare_flush = loaded.flusher.prepare_flush
+        self.finish_flush = loaded.flusher.finish_flush
 
-    def _rebuild_missing_indexes(self) -> int:
-        """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
-        rebuilt = 0
-        for segment in self._segments.closed_without_index():
-            number = bisect_left(self._bases, segment.base_offset)
-            while not (segment.offset_index.exists and segment.time_index.exists):
-                try:
-                    segment.rebuild_indexes()
-                    rebuilt += 1
-                    break
-                except CorruptRecordError as error:
-                    self._measure(number, error)
-        return rebuilt
+    # --- Facts --------------------------------------------------------------------------------------------------------
 
-    def _restart_at(self, offset: int) -> None:
-        """The log ends below where it starts, as is proven: all in it has been deleted, and it begins anew there."""
-        former = self._segments[:]
-        self._add_segment(offset)
-        self._fs.sync_directory(self.directory)  # first, or a crash in between leaves a directory without a segment
-        self._discard(former)
-        del self._segments[: len(former)]
-        self.epochs.entries = []
-        self.state.checksum = None
-        self.state.damaged = []
-        self.log_start_offset = self.log_end_offset = self.durable_end_offset = offset
-        self._save_state()
+    @property
+    def config(self) -> TopicConfig:
+        """The configuration that is in force; see ``reconfigure``."""
+        return self._settings.config
 
-    def _settle_epochs(self, epoch_before: int, *, clean: bool) -> None:
-        """Decide under which epoch this start appends, and have it on disk before it can."""
-        current = max(
-            epoch_before, self.epochs.latest, self.active.last_leader_epoch
-        )  # the highest ever handed out, before anything is trimmed
-        if not clean or current < 0:
-            current += 1
-        if current > EPOCH_MAX:
-            raise StorageError(f"{self.directory} has reached leader epoch {current}, which no batch can carry")
-        newest = self.epochs.entries[-1] if self.epochs.entries else None
-        self.epochs.truncate_from_end(self.log_end_offset)
-        if newest is not None and newest.epoch == current and newest.start_offset <= self.log_end_offset:
-            self.epochs.assign(*newest)
-        else:
-            self.epochs.assign(current, self.log_end_offset)
-        self.epochs.truncate_from_start(self.log_start_offset)
-        self.leader_epoch = current
-        self.epochs.save()
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._offsets.start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._offsets.end
+
+    @property
+    def durable_end_offset(self) -> int:
+        """Everything below it survives a power cut."""
+        return self._offsets.durable_end
+
+    @property
+    def proven_start_offset(self) -> int:
+        """The log start that the disk proves, for the checkpoint."""
+        return self._state_file.proven_start
+
+    @property
+    def start_is_proven(self) -> bool:
+        """Whether a start after a crash finds the log start where it is now."""
+        return self._state_file.start_is_proven
+
+    @property
+    def first_base_on_disk(self) -> int:
+        """Where a start would find the log beginning, were it not told otherwise."""
+        return self._truncation.first_base_on_disk
+
+    @property
+    def first_dirty_offset(self) -> int | None:
+        """Where the last round of compaction ended, None before the first."""
+        return self._cleaning.first_dirty_offset
+
+    @property
+    def state(self) -> PartitionState:
+        """What is remembered of the partition beside its records. Only the log itself changes it."""
+        return self._state_file.state
+
+    @property
+    def segments(self) -> SegmentList:
+        """In offset order; the last one is active. Only the log itself changes the list."""
+        return self._segments
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is appended to."""
+        return self._segments.active
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._segments.total_size
+
+    @property
+    def idle_roll_ms(self) -> int | None:
+        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
+        return self._roller.idle_roll_ms
+
+    # --- Configuration and rolling ------------------------------------------------------------------------------------
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Take another configuration: limits hold from the next append on, index settings from the next roll."""
+        self._settings.config = config
+        self._roller.policy.draw_age()
+
+    def set_producer_expiration(self, expiration_ms: int) -> None:
+        """Forget producers that have appended nothing for so long (ms)."""
+        self.producers.expiration_ms = expiration_ms
+
+    def roll_if_idle(self) -> bool:
+        """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
+
+        Raises StorageError when the new one could not be begun; it is tried again, at the latest by the next append.
+        """
+        return self._roller.roll_if_idle()
+
+    # --- Durability ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Sync now, in line. Raises StorageError when it fails."""
+        self._flusher.flush()
+
+    def prepare_checkpoint(self) -> Flush:
+        """What must be synced so that no start need read below the result's ``end_offset``.
+
+        That is closed segments with their indexes, up to the base of the active one. Give the result's ``run`` to a
+        thread, then call ``finish_flush`` whatever happened. Raises StorageError when a file cannot be opened.
+        """
+        return self._flusher.prepare_checkpoint()
+
+    def prepare_state(self) -> StateWrite | None:
+        """The write that brings ``state`` to the disk, None when nothing in it is new.
+
+        Give its ``run`` to a thread, then call ``finish_state`` whatever happened.
+        """
+        return self._state_file.prepare()
+
+    def finish_state(self, *, written: bool) -> None:
+        """Take note of the end of a state's writing; what was to be saved meanwhile follows."""
+        self._state_file.finish(written=written)
+
+    def mark_read_only(self, reason: str, *, to_disk: bool = True) -> None:
+        """Take no more appends, now and, with ``to_disk``, after a restart: what the disk holds is no longer known."""
+        self._state_file.mark_read_only(reason, to_disk=to_disk)
+
+    def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
+        """``Segment.replace_indexes``, with their names to be synced by the next checkpoint."""
+        self._flusher.mark_directory_dirty()
+        segment.replace_indexes(suffixes)
+
+    def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
+        """Serve around ranges that a reader of a whole closed segment met; return those that were not known."""
+        news = self._damage.note(found)
+        if news:
+            self._state_file.mark_dirty()
+        return news
+
+    # --- Shortening ---------------------------------------------------------------------------------------------------
+
+    def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
+        """What retention does with each segment now, from the oldest on; see ``LogRetention.judge_segments``."""
+        return self._retention.judge_segments()
+
+    def last_write(self, segment: Segment) -> LastWrite:
+        """When something was last appended to ``segment``, as well as it can be told."""
+        return self._retention.last_write(segment)
+
+    def forget_last_append(self) -> None:
+        """What is remembered of it cannot be true: the file's modification time tells of the active segment as well."""
+        self._state_file.state.last_append_ms = None
+        self._state_file.mark_dirty()
+
+    def truncate_before(self, offset: int) -> int:
+        """Move the log start up to ``offset`` (delete records before it); return the new log start.
+
+        Segments that lie wholly below are left to retention. The caller persists the log start checkpoint, and where
+        the start is not proven yet, because the state is just being written, first has that end. OSError: it has moved,
+        and what is remembered of that is saved by the next call, for whatever offset, or later. Raises
+        OffsetOutOfRangeError for an offset beyond the log end.
+        """
+        self.check_offset(max(offset, self._offsets.start))
+        return self._truncation.truncate_before(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every record at or above ``offset``; batches are not split, so the log may end below it.
+
+        Returns when what is left, and that the rest is gone, survives a power cut.
+        """
+        self._truncation.truncate_to(offset)
+
+    def close_unreadable(self) -> bool:
+        """Begin a new segment if no record of the active one can be read any more; say whether that was so.
+
+        Its records have been deleted: retention takes it then, as it takes no active one for that reason. StorageError:
+        there is no room even for that.
+        """
+        return self._truncation.close_unreadable()
+
+    def drop_oldest(self, count: int) -> DoomedSegments:
+        """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
+
+        If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
+        on a full disk, the active segment stays and the others make room. From now on they are not found any more. Have
+        the state written, which proves the log start, then the log start checkpoint, then set the result's files aside:
+        in this order a crash at any moment leaves a log without a hole. StorageError: nothing has changed.
+        """
+        return self._truncation.drop_oldest(count)
+
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    def find_cleanable(self) -> Cleanable:
+        """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
+        return self._cleaning.find_cleanable()
+
+    def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
+        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        return self._cleaning.plan_cleaning(cleanable, broker, dry_run=dry_run)
+
+    def note_compacted(self, before: int) -> None:
+        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        self._cleaning.note_compacted(before)
+
+    def finish_cleaning(self, result: CleaningResult) -> None:
+        """Take note of a round whose segments are all in their places."""
+        self._cleaning.finish_cleaning(result)
+
+    def note_cleaner_error(self, reason: str | None) -> None:
+        """Remember how the last round ended: why it failed, None if it did not."""
+        self._cleaning.note_cleaner_error(reason)
+
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        """
+        return self._cleaning.install_cleaned(swap, damaged)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Bring everything to disk and let go of every file; after this a start may trust the directory blindly.
 
         Raises StorageError when the disk refuses; the next start then has to read the log again.
         """
+        state, end = self.state, self._offsets.end
         try:
-            self.active.close()
-            end = self.log_end_offset
-            while self._run_flush(self._prepare_deep_flush([*self._segments.known()], end)) < end:
-                pass
-            self._snapshots.close(self._bases, end)
-            if self.state.read_only is None:
-                self.state.held_end = end
+            self._segments.active.close()
+            self._flusher.flush_deep()
+            self._snapshots.close(self._segments.bases, end)
+            if state.read_only is None:
+                state.held_end = end
             self.epochs.save()  # retention has cut them, which alone is not worth an fsync
-            self.state.stopped = StoppedAt(self.log_start_offset, end)
-            self._save_state()
+            state.stopped = StoppedAt(self._offsets.start, end)
+            self._state_file.save()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
         finally:
@@ -326,7 +333,7 @@ class PartitionLog(LogAppending, LogShortening, LogCleaning):
     def release(self) -> None:
         """Let go of every file without writing anything."""
         self.release_writers()
-        self._handles.forget_in(self.directory)
+        self._files.handles.forget_in(self.directory)
 
     def release_writers(self) -> None:
         """As ``release``; other files that are open are left to the caller of ``HandlePool.forget_in``."""

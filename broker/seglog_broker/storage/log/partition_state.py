@@ -175,16 +175,3 @@ def _active_checksum(found: Any) -> ActiveChecksum | None:
 
 def _cleaner_state(found: dict[str, Any]) -> CleanerState:
     return CleanerState(**{field.name: found[field.name] for field in fields(CleanerState) if field.name in found})
-
-
-class StateWrite:
-    """What ``seglog-partition.json`` is to say; ``run`` may be called in a thread, once."""
-
-    def __init__(self, fs: FileSystem, path: str, content: bytes) -> None:
-        self._fs = fs
-        self._path = path
-        self._content = content
-
-    def run(self) -> None:
-        """Return when it survives a power cut."""
-        write_file_atomically(self._fs, self._path, self._content)

@@ -12,6 +12,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.overlay import Overlay
+from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 
@@ -23,30 +24,29 @@ class ReadOnlyView:
     """``log`` is for reading only; ``close`` it before or after its partition is recovered on the disk."""
 
     def __init__(self, fs: FileSystem, clock: Clock, job: RecoveryJob, config: TopicConfig) -> None:
-        """Read what the recovery would: as long as that takes. Raises what ``PartitionLog.open`` raises.
+        """Read what the recovery would: as long as that takes. Raises what ``load`` raises.
 
-        Nothing else is used by anybody before this returns, so a thread may do it.
+        Nothing of it is used elsewhere before this returns, so a thread may do it.
         """
         overlay = Overlay(fs)
         self._handles = HandlePool(overlay, HANDLES, readahead=False)
-        self.log = PartitionLog(
-            overlay,
-            self._handles,
-            clock,
-            job.directory,
-            config,
-            producer_expiration_ms=job.producer_expiration_ms,
-        )
         try:
-            self.log.open(
+            loaded = load(
+                overlay,
+                self._handles,
+                clock,
+                job.directory,
+                config,
                 clean=False,
                 recovery_point=job.recovery_point,
                 log_start=job.log_start,
-                compacted_before=job.compacted_before,
+                first_dirty_offset=job.compacted_before or None,
+                producer_expiration_ms=job.producer_expiration_ms,
             )
         except BaseException:
-            self.close()
+            self._handles.close()
             raise
+        self.log = PartitionLog(loaded)
 
     def close(self) -> None:
         """Let go of every file; those who hold a lease read on undisturbed."""

@@ -188,7 +188,7 @@ class LogRecovery:
         report.first_base = segments[0].base_offset
         for segment, behind in zip(segments, [*segments[1:], None], strict=True):
             segment.release()
-            segment.damaged = []
+            segment.damaged.clear()
             segment.rebuild_indexes(self._batches(segment, None if behind is None else behind.base_offset))
             report.scanned_bytes += segment.size
             self._tell_progress(segment.size)

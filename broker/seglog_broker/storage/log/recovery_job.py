@@ -14,7 +14,8 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.partition_log import OpenReport, PartitionLog
+from seglog_broker.storage.log.loader import OpenReport, load
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery import Progress, RecoveryReport
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
@@ -36,7 +37,7 @@ class UnreadTail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryJob:
-    """What ``PartitionLog.open`` is to be told of the partition ``directory``; ``size`` bytes are to be read."""
+    """What ``loader.load`` is to be told of the partition ``directory``; ``size`` bytes are to be read."""
 
     directory: str
     size: int
@@ -95,15 +96,21 @@ def recover_partition(
     """
     handles = HandlePool(fs, HANDLES)
     config = TopicConfig(segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes)
-    log = PartitionLog(fs, handles, clock, job.directory, config, producer_expiration_ms=job.producer_expiration_ms)
     try:
-        opened = log.open(
+        loaded = load(
+            fs,
+            handles,
+            clock,
+            job.directory,
+            config,
             clean=False,
             recovery_point=job.recovery_point,
             log_start=job.log_start,
-            compacted_before=job.compacted_before,
+            first_dirty_offset=job.compacted_before or None,
             progress=progress,
+            producer_expiration_ms=job.producer_expiration_ms,
         )
+        log = PartitionLog(loaded)
         try:
             log.close()
         except StorageError:
@@ -111,6 +118,5 @@ def recover_partition(
                 raise
             # An fsync failed: that is remembered on the disk, and what can be read is served.
     finally:
-        log.release()
         handles.close()
-    return RecoveryOutcome.of(log.log_end_offset, opened)
+    return RecoveryOutcome.of(log.log_end_offset, loaded.report)

@@ -20,11 +20,17 @@ that lies in the future itself is useless: the retention task sets it to now (se
 a segment at the oldest end of what stays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.log.log_files import LogOffsets, LogSettings
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
 KEEP_FOR_EVER: Final = -1
@@ -193,3 +199,46 @@ class RetentionJudge:
         if largest > self._now_ms and due + 1 >= largest:
             return max(due, largest + self._retention_ms)  # by then it no longer lies in the future, and counts
         return due
+
+
+class LogRetention:
+    """Judges the segments of one log by its configuration of now."""
+
+    __slots__ = ("_clock", "_offsets", "_segments", "_settings", "_state")
+
+    def __init__(
+        self, clock: Clock, settings: LogSettings, offsets: LogOffsets, segments: SegmentList, state: PartitionState
+    ) -> None:
+        """``state`` tells when the active segment was last appended to."""
+        self._clock = clock
+        self._settings = settings
+        self._offsets = offsets
+        self._segments = segments
+        self._state = state
+
+    def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
+        """What retention does with each segment now, from the oldest on.
+
+        Lazily: a caller that stops early has touched nothing of the segments behind, and when one of them has left the
+        log meanwhile, it ends there. May raise ColdReadError.
+        """
+        config = self._settings.config
+        judge = RetentionJudge(
+            config,
+            log_start_offset=self._offsets.start,
+            total_size=self._segments.total_size if config.retention_bytes >= 0 else 0,
+            now_ms=self._clock.now_ms(),
+        )
+        bases = list(self._segments.bases)
+        next_bases: list[int | None] = [*bases[1:], None]
+        for base, next_base in zip(bases, next_bases, strict=True):
+            segment = self._segments.at(base)  # not by number: between two turns the oldest may go
+            if segment is None:
+                return
+            yield segment, judge.judge(segment, partial(self.last_write, segment), next_base=next_base)
+
+    def last_write(self, segment: Segment) -> LastWrite:
+        """When something was last appended to ``segment``, as well as it can be told."""
+        if segment is self._segments.active and self._state.last_append_ms is not None:
+            return LastWrite(self._state.last_append_ms, AgeSource.LAST_APPEND)
+        return LastWrite(segment.modified_ms, AgeSource.MODIFICATION_TIME)

@@ -4,7 +4,7 @@ A log may have ten thousand closed segments of which a start needs none. So it k
 names tell, and makes a ``Segment`` with its indexes for those that are read. Sizes are known without that.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Final, overload
@@ -17,19 +17,20 @@ _BOTH_INDEXES: Final = frozenset({names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SU
 
 
 class SegmentList(Sequence[Segment]):
-    """Segments by number; ``bases`` are their base offsets, ascending, and ``last`` is the one with the largest.
+    """Segments by number; ``bases`` are their base offsets, ascending, and ``active`` is the one with the largest.
 
-    ``last`` is of no use while the list is empty. Only this class changes ``bases``.
+    ``active`` is unset while the list is empty. ``bases`` changes with the list: copy it to keep it.
     """
 
     def __init__(self, fs: FileSystem, directory: str, make: Callable[[int, Sequence[str]], Segment]) -> None:
         """``make`` gets a base offset and the names of the files that are there."""
-        self.bases: list[int] = []
-        self.last: Segment
+        self._bases: list[int] = []
+        self.bases: Sequence[int] = self._bases
+        self.active: Segment
         self.removals = 0  # how often some were taken out or replaced: who looks at many in turns begins again then
         self._fs = fs
         self._directory = directory
-        self._make = make
+        self.make = make
         self._made: list[Segment | None] = []
         self._files: dict[int, tuple[str, ...]] = {}  # suffixes by base offset, of those that are not made
         self._sizes: dict[int, int] = {}  # bytes, of the same, as far as they were asked for
@@ -47,9 +48,9 @@ class SegmentList(Sequence[Segment]):
                     logs.append((parsed[0], stem))
         self._files = {base: suffixes_of[stem] for base, stem in logs}
         self._sizes = {}
-        self.bases = sorted(self._files)
-        self._made = list(repeat(None, len(self.bases)))
-        self._know_last()
+        self._bases[:] = sorted(self._files)
+        self._made = list(repeat(None, len(self._bases)))
+        self._find_active()
 
     def closed_without_index(self) -> Iterator[Segment]:
         """All but the last of which an index file is not there."""
@@ -57,14 +58,14 @@ class SegmentList(Sequence[Segment]):
             if segment is not None:
                 is_whole = segment.offset_index.exists and segment.time_index.exists
             else:
-                is_whole = _BOTH_INDEXES.issubset(self._files[self.bases[number]])
+                is_whole = _BOTH_INDEXES.issubset(self._files[self._bases[number]])
             if not is_whole:
                 yield self[number]
 
     # --- As a sequence ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.bases)
+        return len(self._bases)
 
     @overload
     def __getitem__(self, number: int) -> Segment: ...
@@ -72,33 +73,50 @@ class SegmentList(Sequence[Segment]):
     def __getitem__(self, number: slice) -> list[Segment]: ...
     def __getitem__(self, number: int | slice) -> Segment | list[Segment]:
         if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(len(self.bases)))]
+            return [self[n] for n in range(*number.indices(len(self._bases)))]
         return self._made[number] or self._now_made(number)
 
     def __contains__(self, segment: object) -> bool:
         return any(one is segment for one in self._made)
 
-    def __delitem__(self, numbers: slice) -> None:
-        for base in self.bases[numbers]:
-            self._forget(base)
-        del self.bases[numbers], self._made[numbers]
-        self.removals += 1
-        self._know_last()
+    # --- Changes ------------------------------------------------------------------------------------------------------
 
     def append(self, segment: Segment) -> None:
-        """Add one behind the last."""
-        self.bases.append(segment.base_offset)
+        """Add one behind the last: it is the active one from now on."""
+        self._bases.append(segment.base_offset)
         self._made.append(segment)
-        self.last = segment
+        self.active = segment
+
+    def drop_oldest(self, count: int) -> list[Segment]:
+        """Take out the first ``count``; return them."""
+        return self._drop(0, count)
+
+    def drop_from(self, number: int) -> list[Segment]:
+        """Take out number ``number`` and all behind it; return them. Where none is left, ``append`` one next."""
+        return self._drop(number, len(self._bases))
 
     def replace(self, first: int, behind: int, segment: Segment) -> None:
         """Put one in the place of numbers [first, behind)."""
-        for base in self.bases[first:behind]:
+        for base in self._bases[first:behind]:
             self._forget(base)
-        self.bases[first:behind] = [segment.base_offset]
+        self._bases[first:behind] = [segment.base_offset]
         self._made[first:behind] = [segment]
         self.removals += 1
-        self._know_last()
+        self._find_active()
+
+    # --- Look-up ------------------------------------------------------------------------------------------------------
+
+    def floor(self, offset: int) -> int:
+        """The number of the last segment with a base offset at or below ``offset``; -1 when all lie above."""
+        return bisect_right(self._bases, offset) - 1
+
+    def first_from(self, offset: int) -> int:
+        """The number of the first segment with a base offset at or above ``offset``; their count when all lie below."""
+        return bisect_left(self._bases, offset)
+
+    def end_of(self, number: int, log_end: int) -> int:
+        """Where the segment behind ``number`` begins, or ``log_end`` for the last."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else log_end
 
     def known(self) -> Iterator[Segment]:
         """Those that were made, in order: no other one has anything open, or anything that is not on the disk."""
@@ -107,24 +125,24 @@ class SegmentList(Sequence[Segment]):
     @property
     def bases_of_unknown_time(self) -> list[int]:
         """Base offsets of those whose largest timestamp is not known yet."""
-        return [b for b, s in zip(self.bases, self._made, strict=True) if s is None or not s.is_time_known]
+        return [b for b, s in zip(self._bases, self._made, strict=True) if s is None or not s.is_time_known]
 
     def at(self, base_offset: int) -> Segment | None:
         """The one with this base offset."""
-        number = bisect_left(self.bases, base_offset)
-        return self[number] if self.bases[number : number + 1] == [base_offset] else None
+        number = bisect_left(self._bases, base_offset)
+        return self[number] if self._bases[number : number + 1] == [base_offset] else None
 
     # --- Sizes --------------------------------------------------------------------------------------------------------
 
     @property
     def total_size(self) -> int:
         """Bytes of all ``.log`` files; the file system is asked only for those not known yet."""
-        return self.size_between(0, len(self.bases))
+        return self.size_between(0, len(self._bases))
 
     def size_between(self, first: int, behind: int) -> int:
         """As ``total_size``, of those with numbers [first, behind)."""
         sizes, total = self._sizes, 0
-        for base, segment in zip(self.bases[first:behind], self._made[first:behind], strict=True):
+        for base, segment in zip(self._bases[first:behind], self._made[first:behind], strict=True):
             if segment is not None:
                 total += segment.size
                 continue
@@ -150,15 +168,24 @@ class SegmentList(Sequence[Segment]):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _now_made(self, number: int) -> Segment:
-        base = self.bases[number]
+        base = self._bases[number]
         present = [names.segment_file_name(base, suffix) for suffix in self._files[base]]
-        segment = self._made[number] = self._make(base, present)
+        segment = self._made[number] = self.make(base, present)
         self._forget(base)
         return segment
 
-    def _know_last(self) -> None:
-        if self.bases:
-            self.last = self[-1]
+    def _drop(self, first: int, behind: int) -> list[Segment]:
+        dropped = self[first:behind]
+        for base in self._bases[first:behind]:
+            self._forget(base)
+        del self._bases[first:behind], self._made[first:behind]
+        self.removals += 1
+        self._find_active()
+        return dropped
+
+    def _find_active(self) -> None:
+        if self._bases:
+            self.active = self[-1]
 
     def _forget(self, base: int) -> None:
         self._files.pop(base, None)

@@ -98,15 +98,18 @@ class Segment:
         index_interval: int,
         existing: Collection[str] = (),
         suffix: str = "",
+        damaged: list[DamagedRange] | None = None,
     ) -> None:
         """``existing`` are the names in ``directory``: what is not among them is created when first written.
+
+        ``damaged`` is a list that the caller keeps up to date: where bytes of the ``.log`` are damaged, by position.
 
         ``suffix`` stands behind all names: compaction writes a segment as ``.cleaned`` files.
         """
         self.base_offset = base_offset
         self.directory = directory
         self.index_interval = index_interval
-        self.damaged: list[DamagedRange] = []
+        self.damaged: list[DamagedRange] = [] if damaged is None else damaged
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
         self._suffix = suffix
         self.tail = Tail()  # filled by whoever appends, who knows the base offsets
@@ -768,7 +771,9 @@ class Segment:
         *,
         compacted_before: int = 0,
     ) -> DamagedRange:
-        """Remember that the bytes at ``position`` are no batch, up to the next valid one of this segment.
+        """How far the bytes at ``position`` are no batch: up to the next valid one of this segment.
+
+        The caller adds the range to ``damaged``. What is remembered of where batches begin is forgotten.
 
         ``start_offset`` is the first offset lost, -1 when it is not known; ``next_base`` where the next segment begins.
         Below ``compacted_before`` compaction has left holes.
@@ -780,7 +785,6 @@ class Segment:
             found = verifier.behind_flaw(position, start_offset, next_base - 1, compacted_before)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
-        self.damaged = sorted([*self.damaged, damage], key=lambda d: d.position)
         self._forget_places()
         return damage
 
@@ -1069,7 +1073,7 @@ class Segment:
         self._forget_places()
         if position == 0:
             self._first_timestamp = None
-        self.damaged = [d for d in self.damaged if d.end_position <= position]
+        self.damaged[:] = [d for d in self.damaged if d.end_position <= position]
         return removed
 
     def truncate_to(self, offset: int) -> None:

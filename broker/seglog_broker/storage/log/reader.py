@@ -1,10 +1,13 @@
 """Reading a log: from an offset to a range of batches, from a timestamp to an offset."""
 
-from bisect import bisect_right
 from typing import Final
 
-from seglog_broker.storage.log.damage import LogWithDamage
+from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
+from seglog_broker.storage.log.log_files import LogOffsets, unreadable
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp
@@ -18,8 +21,26 @@ PROVEN_MAX: Final = 64
 """Places remembered where a reader met a hole that turned out to be one."""
 
 
-class LogReading(LogWithDamage):
-    """A log that is read, anywhere between its start and its end."""
+class LogReader:
+    """Reads one log, anywhere between its start and its end."""
+
+    __slots__ = ("_damage", "_finder", "_offsets", "_proven", "_segments", "_state")
+
+    def __init__(
+        self,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        state: PartitionState,
+        damage: DamageMap,
+        finder: DamageFinder,
+    ) -> None:
+        """``state`` tells where compaction has been at work and why the log start moved."""
+        self._offsets = offsets
+        self._segments = segments
+        self._state = state
+        self._damage = damage
+        self._finder = finder
+        self._proven: dict[int, int] = {}  # by offset asked for: where a batch begins that looked odd and is sound
 
     def read(self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False) -> LogSlice | None:
         """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
@@ -30,13 +51,13 @@ class LogReading(LogWithDamage):
         """
         if verify:
             bytes_max = min(bytes_max, VERIFIED_BYTES_MAX)
-        elif self.log_start_offset <= offset:
+        elif self._offsets.start <= offset:
             try:
-                near = self.active.find_near_end(offset, bytes_max, min_one=min_one)
+                near = self._segments.active.find_near_end(offset, bytes_max, min_one=min_one)
                 if near is not None:
                     return self.slice_near_end(near) if near.end > near.position else None
             except OSError as error:
-                raise self._unreadable(self.active, error) from error
+                raise unreadable(self._segments.active, error) from error
         while (place := self.seek(offset)) is not None:
             number, found = place
             segment = self._segments[number]
@@ -46,19 +67,21 @@ class LogReading(LogWithDamage):
                     if not min_one:
                         return None
                     end = found.end
-                if end == segment.size and number + 1 < len(self._bases):
-                    segment.check_end(self._bases[number + 1])
+                if end == segment.size and number + 1 < len(self._segments):
+                    segment.check_end(self._segments.bases[number + 1])
                 if verify or self._is_odd(number, found, offset):
-                    flaw = segment.find_flaw(offset, found, end if verify else found.end, self._end_of(number))
+                    flaw = segment.find_flaw(
+                        offset, found, end if verify else found.end, self._segments.end_of(number, self._offsets.end)
+                    )
                     if flaw is not None:
-                        self._measure(number, flaw)
+                        self._finder.measure(number, flaw)
                         continue
                     self._note_proven(found, offset)
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
-                self._measure(number, error)  # behind what was found: from now on a slice ends before it
+                self._finder.measure(number, error)  # behind what was found: from now on a slice ends before it
             except OSError as error:
-                raise self._unreadable(segment, error) from error
+                raise unreadable(segment, error) from error
         return None
 
     def _is_odd(self, number: int, found: LocatedBatch, offset: int) -> bool:
@@ -71,7 +94,7 @@ class LogReading(LogWithDamage):
         base, following = found.header.base_offset, found.header.next_offset
         if self._proven.get(offset) == base:
             return False
-        behind = self._segments[number].base_behind(found, self._end_of(number))
+        behind = self._segments[number].base_behind(found, self._segments.end_of(number, self._offsets.end))
         if behind is not None and behind < following:
             return True
         if base == offset:
@@ -82,13 +105,7 @@ class LogReading(LogWithDamage):
 
     def _is_unexplained(self, start: int, end: int) -> bool:
         """Whether neither compaction nor what is known to be lost explains that [start, end) holds no record."""
-        return end > max(start, self.state.compacted_before) and not any(
-            d.start_offset <= start and end <= d.end_offset for d in self.state.damaged
-        )
-
-    def _end_of(self, number: int) -> int:
-        """Where the next segment begins, or the log ends."""
-        return self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
+        return end > max(start, self._state.compacted_before) and not self._damage.explains(start, end)
 
     def _note_proven(self, found: LocatedBatch, offset: int) -> None:
         """That batch is sound, and it is what there is for ``offset``."""
@@ -98,7 +115,7 @@ class LogReading(LogWithDamage):
 
     def slice_near_end(self, near: TailRange) -> LogSlice:
         """What the active segment just found, leased. OSError when its file cannot be opened."""
-        return LogSlice(self.active.lease(), near.position, near.end - near.position, near.start_offset)
+        return LogSlice(self._segments.active.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
@@ -109,11 +126,11 @@ class LogReading(LogWithDamage):
         self.check_offset(offset)
         if trace is not None:
             trace.segments = len(self._segments)
-        if offset == self.log_end_offset:
+        if offset == self._offsets.end:
             if trace is not None:
                 trace.why_segment = "the offset is the end of the log: nothing is looked up, a fetch waits"
             return None
-        first = bisect_right(self._bases, offset) - 1
+        first = self._segments.floor(offset)
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             if trace is not None:
@@ -140,22 +157,22 @@ class LogReading(LogWithDamage):
         while True:
             damage = next((d for d in segment.damaged if d.start_offset <= offset < d.end_offset), None)
             if damage is not None:
-                raise self._damage_error(damage)
+                raise _damage_error(segment.log_path, damage)
             try:
                 return segment.find(offset, trace)
             except CorruptRecordError as error:
-                self._measure(number, error, trace)  # known from now on; elsewhere, the scan steps over it
+                self._finder.measure(number, error, trace)  # known from now on; elsewhere, the scan steps over it
             except OSError as error:
-                raise self._unreadable(segment, error) from error
+                raise unreadable(segment, error) from error
 
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            start, end = self.log_start_offset, self.log_end_offset
+        if not self._offsets.start <= offset <= self._offsets.end:
+            start, end = self._offsets.start, self._offsets.end
             reason, words = "beyond_end", "beyond the end of the log"
-            if offset < start and self.state.log_start_reason == "truncated":
+            if offset < start and self._state.log_start_reason == "truncated":
                 reason, words = "truncated", f"below the start of the log, the records before {start} were deleted"
-            elif offset < start and self.state.log_start_reason == "missing":
+            elif offset < start and self._state.log_start_reason == "missing":
                 reason, words = "missing", f"below the start of the log, the records before {start} are missing"
             elif offset < start:
                 reason, words = "expired", f"below the start of the log, the records before {start} have expired"
@@ -176,7 +193,7 @@ class LogReading(LogWithDamage):
         """
         if trace is not None:
             trace.segments = len(self._segments)
-        first = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+        first = max(0, self._segments.floor(self._offsets.start))
         for number in range(first, len(self._segments)):
             segment = self._segments[number]
             try:
@@ -191,7 +208,7 @@ class LogReading(LogWithDamage):
                     )
                 found = self._find_timestamp_in(number, timestamp, trace)
             except OSError as error:
-                raise self._unreadable(segment, error) from error
+                raise unreadable(segment, error) from error
             if found is not None:
                 if trace is not None:
                     trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
@@ -206,12 +223,24 @@ class LogReading(LogWithDamage):
             try:
                 return self._segments[number].find_max_timestamp(trace).timestamp
             except CorruptRecordError as error:
-                self._measure(number, error, trace)
+                self._finder.measure(number, error, trace)
 
     def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
         while True:
             try:
-                next_base = self._bases[number + 1] if number + 1 < len(self._bases) else self.log_end_offset
-                return self._segments[number].find_timestamp(timestamp, self.log_start_offset, next_base, trace)
+                return self._segments[number].find_timestamp(
+                    timestamp, self._offsets.start, self._segments.end_of(number, self._offsets.end), trace
+                )
             except CorruptRecordError as error:
-                self._measure(number, error, trace)  # from now on the scan steps over it
+                self._finder.measure(number, error, trace)  # from now on the scan steps over it
+
+
+def _damage_error(path: str, damage: DamagedRange) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"offsets {damage.start_offset} to {damage.end_offset - 1} are damaged on disk ({path}, bytes "
+        f"{damage.position} to {damage.end_position - 1}); reading can go on at offset {damage.end_offset}",
+        path=path,
+        position=damage.position,
+        start_offset=damage.start_offset,
+        next_offset=damage.end_offset,
+    )

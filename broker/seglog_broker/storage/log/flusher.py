@@ -7,7 +7,10 @@ from seglog_broker.storage.io.filesystem import File
 from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError
 from seglog_broker.storage.io.handle_pool import Lease
 from seglog_broker.storage.io.os_errors import NO_RESOURCES, storage_error, why
-from seglog_broker.storage.log.state import LogWithState
+from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
 from seglog_broker.storage.segment.segment import DerivedFile, Segment
 from seglog_protocol.errors import OutOfResourcesError, StorageError
 
@@ -15,8 +18,47 @@ SEGMENTS_PER_FLUSH_MAX: Final = 32
 """Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
 
 
-class LogFlushing(LogWithState):
-    """A log that knows how far it survives a power cut."""
+class LogFlusher:
+    """Brings one log to the disk and knows what of it is not there yet.
+
+    ``directory_is_dirty``: names in the directory have changed since it was last synced.
+    """
+
+    __slots__ = (
+        "_files",
+        "_indexes_unsaved",
+        "_is_flushing",
+        "_offsets",
+        "_segments",
+        "_snapshots",
+        "_state_file",
+        "directory_is_dirty",
+    )
+
+    def __init__(
+        self,
+        files: LogFiles,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        state_file: StateFile,
+        snapshots: ProducerSnapshots,
+    ) -> None:
+        self.directory_is_dirty = False
+        self._files = files
+        self._offsets = offsets
+        self._segments = segments
+        self._state_file = state_file
+        self._snapshots = snapshots
+        self._is_flushing = False
+        self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
+
+    def mark_directory_dirty(self) -> None:
+        """Names have changed: the next flush syncs the directory."""
+        self.directory_is_dirty = True
+
+    def mark_indexes_unsaved(self) -> None:
+        """An index or a checksum of a closed segment could not be written: the next checkpoint tries again."""
+        self._indexes_unsaved = True
 
     def prepare_flush(self) -> Flush:
         """What must be synced so that everything appended so far survives a power cut.
@@ -29,11 +71,11 @@ class LogFlushing(LogWithState):
         for segment in reversed(self._segments):
             if segment.is_dirty:
                 dirty.append(segment)
-            elif segment.base_offset <= self.durable_end_offset:
+            elif segment.base_offset <= self._offsets.durable_end:
                 break
         dirty.reverse()
         return _with_what_can_be_opened(
-            lambda segments_max: self._flush_of(*_first_of(dirty, self.log_end_offset, segments_max))
+            lambda segments_max: self._flush_of(*_first_of(dirty, self._offsets.end, segments_max))
         )
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
@@ -42,25 +84,27 @@ class LogFlushing(LogWithState):
         self._is_flushing = False
         if error is not None and flush.files_are_synced and error.errno in NO_RESOURCES:
             # Only opening the directory takes a descriptor. That is tried again.
-            self._directory_is_dirty = self._directory_is_dirty or flush.directory is not None
+            self.directory_is_dirty = self.directory_is_dirty or flush.directory is not None
         elif error is not None:
             # The file of the mark would go to whoever is in the directory's place now.
-            self.mark_read_only(f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError))
-        elif self.state.read_only is None:  # after a failure a success proves nothing
-            self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
-            self.active.rest()
+            self._state_file.mark_read_only(
+                f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError)
+            )
+        elif self._state_file.state.read_only is None:  # after a failure a success proves nothing
+            self._offsets.durable_end = max(self._offsets.durable_end, min(flush.end_offset, self._offsets.end))
+            self._segments.active.rest()
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
-        while self._run_flush(self.prepare_flush()) < self.log_end_offset:
+        while self._run(self.prepare_flush()) < self._offsets.end:
             pass
 
-    def _run_flush(self, flush: Flush) -> int:
+    def _run(self, flush: Flush) -> int:
         try:
             flush.run()
         except OSError as error:
             self.finish_flush(flush, error)
-            raise StorageError(f"{self.directory} could not be synced: {why(error)}") from error
+            raise StorageError(f"{self._files.directory} could not be synced: {why(error)}") from error
         self.finish_flush(flush, None)
         return flush.end_offset
 
@@ -70,14 +114,20 @@ class LogFlushing(LogWithState):
         That is closed segments with their indexes, up to the base of the active one. For the caller the same rules hold
         as for ``prepare_flush``.
         """
-        closed = [segment for segment in self._segments.known() if segment is not self.active]
-        return self._prepare_deep_flush(closed, self.active.base_offset)
+        closed = [segment for segment in self._segments.known() if segment is not self._segments.active]
+        return self._prepare_deep_flush(closed, self._segments.active.base_offset)
+
+    def flush_deep(self) -> None:
+        """Sync everything now, indexes and producer snapshots included. Raises OSError or StorageError."""
+        end = self._offsets.end
+        while self._run(self._prepare_deep_flush([*self._segments.known()], end)) < end:
+            pass
 
     def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
         if self._indexes_unsaved:
             for segment in segments:
                 segment.save_indexes()
-                if segment is not self.active:
+                if segment is not self._segments.active:
                     segment.checksum.save()
             self._indexes_unsaved = False
         return _with_what_can_be_opened(
@@ -94,7 +144,7 @@ class LogFlushing(LogWithState):
         paths = self._snapshots.paths(snapshots)
         flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
         for path in paths:
-            self._handles.forget(path)  # nobody else opens it, and it may be removed
+            self._files.handles.forget(path)  # nobody else opens it, and it may be removed
         self._snapshots.note_synced(snapshots)
         return flush
 
@@ -114,27 +164,22 @@ class LogFlushing(LogWithState):
         leases: list[Lease[File]] = []
         try:
             for path in (*(segment.log_path for segment in segments), *(file.path for file in derived), *others):
-                leases.append(self._handles.lease(path))  # noqa: PERF401 - those before a failure are given back
+                leases.append(self._files.handles.lease(path))  # noqa: PERF401 - those before a failure are given back
         except OSError as error:
             for lease in leases:
                 lease.release()
-            raise storage_error(f"{self.directory} could not be synced: {why(error)}", error) from error
+            raise storage_error(f"{self._files.directory} could not be synced: {why(error)}", error) from error
         for segment in segments:
             segment.is_dirty = False
         for file in derived:
             file.is_dirty = False
         self._is_flushing = True
-        return Flush(self._fs, leases, self._take_dirty_directory(), end_offset)
+        return Flush(self._files.fs, leases, self._take_dirty_directory(), end_offset)
 
     def _take_dirty_directory(self) -> str | None:
-        directory = self.directory if self._directory_is_dirty else None
-        self._directory_is_dirty = False
+        directory = self._files.directory if self.directory_is_dirty else None
+        self.directory_is_dirty = False
         return directory
-
-    def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
-        """``Segment.replace_indexes``, with their names to be synced by the next checkpoint."""
-        self._directory_is_dirty = True
-        segment.replace_indexes(suffixes)
 
 
 def _first_of(segments: list[Segment], end_offset: int, segments_max: int) -> tuple[list[Segment], int]:

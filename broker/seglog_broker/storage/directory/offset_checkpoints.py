@@ -1,0 +1,132 @@
+"""The checkpoint files of a log directory: what a start finds in them, and what they are to say now."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.partition_log import PartitionLog
+
+TopicPartition = tuple[str, int]
+
+
+class OffsetCheckpoints:
+    """Recovery points, log starts and the cleaner's offsets of all partitions, with or without a log here.
+
+    ``is_stale``: the files still speak of topics that are gone, and are to be written before one of such a name is
+    created.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        """``path`` is the log directory; nothing is read yet."""
+        self.is_stale = False
+        self._fs = fs
+        self._path = path
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}  # after ``settle`` of partitions that have no log here
+        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
+        self._high_watermarks: dict[TopicPartition, int] = {}  # of the last clean stop; see ``LogMarks``
+        self._clean_ends: dict[TopicPartition, int] = {}  # of partitions closed in order while others were not
+        self._has_cleaned = False  # there is such a file, so it must be kept true
+
+    # --- At a start ---------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
+        """What one file says; one that makes no sense is taken as empty and named in ``problems``."""
+        try:
+            return checkpoints.read_offsets(self._fs, self._file(name))
+        except checkpoints.MalformedCheckpointError as error:
+            problems.append(f"{name} is taken as empty: {error}")
+            return {}
+
+    def load(self, found: Collection[str], problems: list[str], *, is_clean: bool) -> None:
+        """Read all files; ``found`` are the names in the directory."""
+        self._recovery_points = self.read(checkpoints.RECOVERY_POINT_CHECKPOINT, problems)
+        self._log_starts = self.read(checkpoints.LOG_START_CHECKPOINT, problems)
+        self._cleaned = self.read(checkpoints.CLEANER_CHECKPOINT, problems)
+        if is_clean:  # of an unclean stop it may be of any earlier time
+            self._high_watermarks = self.read(checkpoints.HIGH_WATERMARK_CHECKPOINT, problems)
+        self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
+
+    def load_clean_ends(self, problems: list[str]) -> None:
+        """Read which partitions were closed in order when others were not."""
+        self._clean_ends = self.read(filenames.CLEAN_PARTITIONS_FILE, problems)
+
+    def settle(self, logs: Iterable[TopicPartition], without_log: Collection[TopicPartition]) -> None:
+        """All partitions are loaded but those ``without_log``; what is said of others ``is_stale``."""
+        named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
+        self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
+        self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
+        there = {*logs, *without_log}
+        if not there >= named:
+            # What is said there of a topic that is gone must not be read as said of a later one of that name.
+            self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
+            self.is_stale = True
+
+    # --- Of one partition ---------------------------------------------------------------------------------------------
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """Everything below it is on the disk, indexes included; 0 where nothing is known."""
+        return self._recovery_points.get(key, 0)
+
+    def log_start(self, key: TopicPartition) -> int:
+        """Where the log starts, as the file says; 0 where it says nothing."""
+        return self._log_starts.get(key, 0)
+
+    def first_dirty(self, key: TopicPartition) -> int | None:
+        """Where the last round of compaction ended, None before the first."""
+        return self._cleaned.get(key)
+
+    def high_watermark(self, key: TopicPartition) -> int | None:
+        """Where the log ended at the last clean stop, as the file says."""
+        return self._high_watermarks.get(key)
+
+    def stopped_clean(self, key: TopicPartition) -> bool:
+        """Whether it was closed in order when others were not, and nothing has moved its end since."""
+        end = self._clean_ends.get(key)
+        return end is not None and end == self.recovery_point(key)
+
+    def begin_without_records(self, key: TopicPartition) -> None:
+        """Its files are lost: it begins where it had come to at least, so that no offset is given twice."""
+        self._log_starts[key] = max(self.log_start(key), self.recovery_point(key))
+        self._recovery_points.pop(key, None)
+
+    def limit_recovery_point(self, key: TopicPartition, log_end: int) -> None:
+        """The log ends at ``log_end``: nothing above that can be on the disk."""
+        self._recovery_points[key] = min(self.recovery_point(key), log_end)
+
+    def note_recovery_point(self, key: TopicPartition, offset: int, log_end: int) -> None:
+        """Everything below ``offset`` is on the disk; what was known to be there before stays known."""
+        self._recovery_points[key] = max(min(self.recovery_point(key), log_end), offset)
+
+    def note_log(self, key: TopicPartition) -> None:
+        """It has a log here from now on, which says itself where it starts."""
+        self._log_starts.pop(key, None)
+        self._cleaned.pop(key, None)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Its topic is deleted."""
+        self._recovery_points.pop(key, None)
+        self.note_log(key)
+
+    # --- To be written ------------------------------------------------------------------------------------------------
+
+    def offsets(
+        self, logs: Mapping[TopicPartition, PartitionLog], without_log: Collection[TopicPartition]
+    ) -> list[tuple[str, dict[TopicPartition, int]]]:
+        """(path, offsets) of each file as it should be now."""
+        points = {key: at for key, at in self._recovery_points.items() if key in logs or key in without_log}
+        starts = dict(self._log_starts)
+        for key, log in logs.items():
+            start = min(log.log_start_offset, log.proven_start_offset)  # a start believes no other
+            if start > log.first_base_on_disk:  # the others follow from the files
+                starts[key] = start
+        cleaned = dict(self._cleaned)
+        cleaned |= {k: log.first_dirty_offset for k, log in logs.items() if log.first_dirty_offset is not None}
+        wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
+        if cleaned or self._has_cleaned:
+            self._has_cleaned = True
+            wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
+        return [(self._file(name), offsets) for name, offsets in wanted]
+
+    def _file(self, name: str) -> str:
+        return f"{self._path}/{name}"

@@ -1,0 +1,63 @@
+"""What a start or a truncation restores of a log's active segment: its checksum so far, and its append times."""
+
+from typing import Final
+
+from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
+from seglog_broker.storage.log.log_files import LogFiles
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum
+
+CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
+"""Read at a clean start where the active segment's checksum is not known; a larger one is covered by the scrub."""
+
+
+def restore_checksum(
+    files: LogFiles,
+    segments: SegmentList,
+    state_file: StateFile,
+    *,
+    bytes_max: int = CHECKSUM_CATCH_UP_BYTES,
+    is_sound: bool = True,
+) -> None:
+    """Go on with the active segment's checksum from where it is known, if at most ``bytes_max`` must be read.
+
+    Unless the bytes are what was counted (``is_sound``) it begins anew. What is known of bytes that were cut off, or
+    have changed, is forgotten for good before any is appended.
+    """
+    active, known = segments.active, state_file.state.checksum
+    if active.checksum.running is not None:
+        return  # it was just made
+    if known is not None and known.segment != active.base_offset:
+        known = None
+    so_far = NO_BYTES
+    for found in (active.checksum.read(), known and SegmentChecksum(known.size, known.crc)):
+        if found is not None and is_sound and so_far.size < found.size <= active.size:
+            so_far = found
+    if active.checksum.drop():
+        files.fs.sync_directory(files.directory)
+    if active.size - so_far.size <= bytes_max:
+        active.checksum.begin(active.measure(so_far))
+    if known is not None and so_far.size < known.size:
+        state_file.state.checksum = None
+        state_file.save()
+
+
+def restore_append_times(files: LogFiles, segments: SegmentList, state_file: StateFile, *, clean: bool) -> None:
+    """Restore when the active segment was written to first and last; after a crash the first is an estimate.
+
+    Its first timestamp is a good one if it can be true: not before the segment existed, not after its last write.
+    """
+    state, active = state_file.state, segments.active
+    closed = set(segments.bases[:-1])
+    state.rolls = {base: roll for base, roll in state.rolls.items() if base in closed}
+    if not clean:
+        state.last_append_ms = None  # the file's modification time knows better
+    if not active.size:
+        state.first_append_ms = None  # what had been appended is gone
+    elif state.active_segment != active.base_offset or state.first_append_ms is None:
+        begun = f"{files.directory}/{PARTITION_METADATA_FILE}"
+        not_before = segments[-2].modified_ms if len(segments) > 1 else files.fs.stat(begun).mtime_ms
+        state.first_append_ms = min(max(not_before, active.first_timestamp), active.modified_ms)
+        state.active_segment = active.base_offset
+        state_file.mark_dirty()

@@ -1,0 +1,509 @@
+"""Loading a partition's log from its directory: what is there, what of it is believed, what has to be read again.
+
+Order matters throughout: what tells of a loss is remembered on the disk before the file that told it goes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Final
+
+from seglog_broker.config import TopicConfig
+from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.active_segment import (
+    CHECKSUM_CATCH_UP_BYTES,
+    restore_append_times,
+    restore_checksum,
+)
+from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
+from seglog_broker.storage.log.end_marks import LogMarks
+from seglog_broker.storage.log.flusher import LogFlusher
+from seglog_broker.storage.log.leader_epochs import EPOCH_MAX, EpochEntry, LeaderEpochs
+from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
+from seglog_broker.storage.log.log_start import believed_start, records_gone
+from seglog_broker.storage.log.partition_state import (
+    PARTITION_STATE_FILE,
+    MalformedStateError,
+    PartitionState,
+    StoppedAt,
+)
+from seglog_broker.storage.log.recovery import (
+    LogRecovery,
+    Progress,
+    RecoveryReport,
+    TailUnreadError,
+    remove_without_log,
+    settle_checksum,
+    tidy_directory,
+)
+from seglog_broker.storage.log.roll_policy import RollPolicy
+from seglog_broker.storage.log.roller import SegmentRoller
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.log.truncation import discard
+from seglog_broker.storage.producers.producer_snapshots import LoadReport, ProducerSnapshots, Replaying
+from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_broker.storage.producers.replay import replay, replayed
+from seglog_broker.storage.segment.segment import Segment
+from seglog_protocol.errors import CorruptRecordError, StorageError
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""The default of ``producer.id.expiration.ms``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReport:
+    """What loading a partition found, for the log of the broker."""
+
+    recovery: RecoveryReport | None
+    rebuilt_indexes: int
+    problems: Sequence[str]  # small files that were not taken as they stood
+    producers: LoadReport
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """A log that is ready to be served: the parts that loading needed too, and what it found."""
+
+    files: LogFiles
+    clock: Clock
+    settings: LogSettings
+    offsets: LogOffsets
+    segments: SegmentList
+    state_file: StateFile
+    damage: DamageMap
+    finder: DamageFinder
+    epochs: LeaderEpochs
+    leader_epoch: int
+    producers: ProducerState
+    snapshots: ProducerSnapshots
+    flusher: LogFlusher
+    roller: SegmentRoller
+    first_dirty_offset: int | None
+    report: OpenReport
+
+
+def load(
+    fs: FileSystem,
+    handles: HandlePool,
+    clock: Clock,
+    directory: str,
+    config: TopicConfig,
+    *,
+    clean: bool,
+    recovery_point: int = 0,
+    high_watermark: int | None = None,
+    saved_end: int | None = None,
+    log_start: int = 0,
+    first_dirty_offset: int | None = None,
+    may_recover: bool = True,
+    progress: Progress | None = None,
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+    random: Random | None = None,
+) -> LoadedLog:
+    """Load what is in ``directory``; ``first_dirty_offset`` is what the cleaner's checkpoint says, if anything.
+
+    After a ``clean`` stop only the active segment is opened, if it ends where the log ended then: at ``saved_end``
+    if that is given, else as ``LogMarks`` finds it, the ``high_watermark`` of that stop among them. After any other,
+    everything from the segment that holds ``recovery_point`` on is read and checked; below it the bytes are known to be
+    on the disk, so a log that ends right there is not read either.
+
+    Raises TailUnreadError where it ``may_recover`` not and would have to, OSError or StorageError where the disk does
+    not let it: every file is closed then.
+    """
+    files = LogFiles(fs, handles, directory)
+    found = tidy_directory(fs, directory, clean=clean)
+    loader = _Loader(
+        files,
+        clock,
+        LogSettings(config),
+        found,
+        clean=clean,
+        compacted_before=first_dirty_offset or 0,
+        producer_expiration_ms=producer_expiration_ms,
+        random=random or Random(),  # noqa: S311 - spreads rolls, protects nothing
+    )
+    try:
+        report = loader.load(
+            recovery_point=recovery_point,
+            high_watermark=high_watermark,
+            saved_end=saved_end,
+            log_start=log_start,
+            may_recover=may_recover,
+            progress=progress,
+        )
+    except BaseException:
+        loader.release()
+        raise
+    return loader.loaded(report, first_dirty_offset)
+
+
+class _Loader:
+    """The parts of a log while it is loaded, and the steps of that."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        clock: Clock,
+        settings: LogSettings,
+        found: Sequence[str],
+        *,
+        clean: bool,
+        compacted_before: int,
+        producer_expiration_ms: int,
+        random: Random,
+    ) -> None:
+        """``found`` are the names in the directory, which has been tidied."""
+        self._files = files
+        self._clock = clock
+        self._settings = settings
+        self._found = found
+        self._clean = clean
+        self._problems: list[str] = []
+        state, problem = _read_state(files)
+        self._damage = DamageMap(state.damaged)
+        self._segments = SegmentList(files.fs, files.directory, self._make_segment)
+        self._offsets = LogOffsets()
+        self._epochs = LeaderEpochs(files.fs, files.directory)
+        self._state_file = StateFile(files, state, self._offsets, self._epochs, self._segments)
+        self._state = state
+        self._stopped = state.stopped  # what is known of the last stop in order
+        self._epoch_before = self._take_epochs(compacted_before)
+        if self._epochs.problem is not None:
+            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is not taken: {self._epochs.problem}")
+        if problem is not None:
+            self._problems.append(problem)
+        self._producers = ProducerState(expiration_ms=producer_expiration_ms)
+        self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
+        self._flusher = LogFlusher(files, self._offsets, self._segments, self._state_file, self._snapshots)
+        self._finder = DamageFinder(
+            self._segments, self._offsets, self._damage, self._state_file, files.handles.only_warm
+        )
+        self._roller = SegmentRoller(
+            files.directory,
+            clock,
+            self._offsets,
+            self._segments,
+            RollPolicy(settings, random),
+            self._state_file,
+            self._snapshots,
+            self._flusher,
+        )
+        self._leader_epoch = 0
+
+    def loaded(self, report: OpenReport, first_dirty_offset: int | None) -> LoadedLog:
+        """What was loaded, for ``PartitionLog``."""
+        return LoadedLog(
+            self._files,
+            self._clock,
+            self._settings,
+            self._offsets,
+            self._segments,
+            self._state_file,
+            self._damage,
+            self._finder,
+            self._epochs,
+            self._leader_epoch,
+            self._producers,
+            self._snapshots,
+            self._flusher,
+            self._roller,
+            first_dirty_offset,
+            report,
+        )
+
+    def release(self) -> None:
+        """Close every file without writing anything."""
+        for segment in self._segments.known():
+            segment.release()
+        self._files.handles.forget_in(self._files.directory)
+
+    def _make_segment(self, base_offset: int, existing: Sequence[str]) -> Segment:
+        config = self._settings.config
+        return Segment(
+            self._files.fs,
+            self._files.handles,
+            self._files.directory,
+            base_offset,
+            index_bytes_max=config.segment_index_bytes,
+            index_interval=config.index_interval_bytes,
+            existing=existing,
+            damaged=self._damage.list_for(base_offset),
+        )
+
+    def _take_epochs(self, compacted_before: int) -> int:
+        """Read the leader epochs; return the highest epoch that was ever given, -1 for none.
+
+        Kafka's file of epochs has no checksum, the state has. So what our own stop in order has left there is believed
+        where the file says something else, unless that has a higher epoch.
+        """
+        state, epochs = self._state, self._epochs
+        is_own_stop = self._clean and state.stopped is not None  # no Kafka had the log since
+        if self._clean and state.stopped is not None:
+            state.log_start = state.stopped.log_start
+        state.stopped = None
+        state.compacted_before = max(state.compacted_before, compacted_before)
+        epochs.load()
+        # One of our stops that did not remember its epochs did not bring them to the disk after retention, either.
+        is_current = bool(state.epochs) or not self._files.fs.exists(f"{self._files.directory}/{PARTITION_STATE_FILE}")
+        self._epochs_of_stop = list(epochs.entries) if is_current else []  # Kafka's file, as a clean stop wrote it
+        remembered = [EpochEntry(*entry) for entry in state.epochs]
+        highest = max(remembered, default=None)
+        if highest is None:
+            return epochs.latest
+        if is_own_stop and epochs.entries != remembered and epochs.latest <= highest.epoch:
+            if epochs.entries != remembered[: len(epochs.entries)]:  # Kafka drops epochs without records
+                epochs.problem = epochs.problem or "it is not what the last stop left there"
+            epochs.entries = remembered
+        return max(epochs.latest, highest.epoch)
+
+    def load(
+        self,
+        *,
+        recovery_point: int,
+        high_watermark: int | None,
+        saved_end: int | None,
+        log_start: int,
+        may_recover: bool,
+        progress: Progress | None,
+    ) -> OpenReport:
+        """Load segments, offsets, epochs and producers; the arguments are those of the function ``load``."""
+        clean, state, segments, offsets = self._clean, self._state, self._segments, self._offsets
+        segments.load(self._found)
+        is_bare = not segments
+        if is_bare:
+            self._roller.begin(self._base_without_segments(log_start))
+            self._problems.append(
+                "it had no .log file, and its records are gone: restore them from a backup, if you have one"
+            )
+        stopped = self._stopped if clean and saved_end is None else None  # of a recovery the checkpoint knows nothing
+        log_start = self._find_start(log_start, stopped)
+        recovery = None
+        replaying = None
+        end = 0
+        marks = LogMarks.find(
+            self._found, segments.bases, recovery_point, high_watermark if clean else None, state.held_end
+        )
+        expected = (marks.end_at_clean_stop() if saved_end is None else saved_end) if clean else None
+        is_known = clean or (marks.held_end() <= recovery_point and segments.active.ends_at(recovery_point))
+        if is_known:
+            try:
+                end = segments.active.activate()
+                # Records that went since a clean stop have offsets that would be given out again, under the old epoch;
+                # and an end that lies behind the one then comes from an offset that its checksum does not cover.
+                is_known = expected is None or end == expected or (saved_end is None and marks.agree_on(end))
+                is_known = is_known and (saved_end is not None or segments.active.ends_sound())
+            except CorruptRecordError:
+                is_known = False  # the marker lied about this one
+            if clean and not is_known:
+                recovery_point = min(recovery_point, segments.active.base_offset)
+        clean = clean and is_known
+        if not is_known:
+            if not may_recover:
+                raise TailUnreadError(self._files.directory)
+            held_end = marks.held_end() if expected is None else expected
+            recovery, replaying = self._recover(
+                recovery_point,
+                log_start,
+                progress,
+                held_end=held_end,
+                is_exact=expected is not None and expected >= segments.active.base_offset,
+            )
+            end = segments.active.activate()
+        if marks.without_log:  # only now: what they tell has been remembered
+            remove_without_log(self._files.fs, self._files.directory, self._found, set(segments.bases))
+        rebuilt = self._rebuild_missing_indexes()
+        if recovery is None:
+            restore_checksum(self._files, segments, self._state_file, bytes_max=CHECKSUM_CATCH_UP_BYTES)
+        else:  # which has just read all of it
+            active = segments.active
+            restore_checksum(
+                self._files, segments, self._state_file, bytes_max=active.size, is_sound=not active.damaged
+            )
+        offsets.end = offsets.durable_end = max(end, segments.active.base_offset)
+        if state.read_only is not None:  # pages that a failed fsync dropped look clean: reading proves nothing
+            offsets.durable_end = min(recovery_point, offsets.end)
+        if offsets.end < log_start:
+            self._epoch_before = max(self._epoch_before, self._epochs.latest, segments.active.last_leader_epoch)
+            self._restart_at(log_start)
+            replaying = None  # what was counted is gone
+        if recovery is not None and state.read_only is None:  # which has synced what it kept
+            state.held_end = offsets.end
+            self._state_file.mark_dirty()
+        offsets.start = max(log_start, segments.bases[0])
+        state.compacted_before = min(state.compacted_before, offsets.end)
+        self._damage.forget_before(segments.bases[0])
+        self._begin_epoch(clean=clean)
+        restore_append_times(self._files, segments, self._state_file, clean=clean)
+        self._state_file.begin()
+        if replaying is not None:
+            producers = self._snapshots.finish(replaying, offsets.end)
+        else:
+            producers = self._snapshots.load(
+                self._found,
+                segments.bases,
+                log_start=offsets.start,
+                log_end=offsets.end,
+                recovered_from=None if clean else offsets.end if recovery is None else recovery.first_base,
+                now_ms=self._clock.now_ms(),
+                replay=partial(replay, segments),
+            )
+        self._problems += marks.problems(offsets.end)
+        return OpenReport(recovery, rebuilt, self._problems, producers)
+
+    def _base_without_segments(self, log_start: int) -> int:
+        """Where a log begins whose segments are gone: as far on as is known, so that few offsets are given again."""
+        epochs = [entry.start_offset for entry in self._epochs.entries]
+        return max(log_start, self._state.log_start or 0, self._state.deleted_before, *epochs[-1:])
+
+    def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
+        """Where the log starts, of which the checkpoint says ``claimed``; what contradicts that is a problem.
+
+        ``stopped`` is where the last stop left it, if that is known and nothing was to change since. Records that are
+        gone from the beginning are remembered as such, for readers who ask for them.
+        """
+        first = self._segments.bases[0]
+        is_empty = len(self._segments) == 1 and not self._segments.active.size
+        believed = believed_start(claimed, self._state, self._epochs.entries, first, is_empty=is_empty)
+        if believed.problem is not None:
+            self._problems.append(believed.problem)
+        elif stopped is not None and first <= stopped.log_start != max(claimed, first):
+            self._problems.append(
+                f"{LOG_START_CHECKPOINT} says {claimed}, where the last stop had {stopped.log_start}: it is not "
+                "believed"
+            )
+        gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
+        if gone is not None:
+            self._problems.append(
+                f"the records {gone.start} to {gone.end - 1} are gone, with which the log began (by {gone.source}): "
+                "restore their segments from a backup, if you have one, before the next start"
+            )
+            self._state.log_start_reason = "missing"
+            self._state_file.mark_dirty()
+        self._offsets.start = max(believed.offset, first)
+        return believed.offset
+
+    def _recover(
+        self,
+        recovery_point: int,
+        log_start: int,
+        progress: Progress | None,
+        *,
+        held_end: int,
+        is_exact: bool,
+    ) -> tuple[RecoveryReport, Replaying]:
+        """Read the segments from ``recovery_point`` on, once: for the log, its indexes and its producers.
+
+        ``held_end`` and ``is_exact`` are those of ``LogRecovery``. Also returns the count of what its producers did, up
+        to the end of what was read.
+        """
+        state, segments = self._state, self._segments
+        first = max(0, segments.floor(recovery_point))
+        scanned_from = segments.bases[first]
+        if held_end > max(scanned_from, state.held_end):
+            state.held_end = held_end  # the snapshot that tells of it is about to go
+            self._state_file.save()
+        replaying = self._snapshots.begin(
+            self._found,
+            segments.bases,
+            log_start=max(log_start, segments.bases[0]),
+            recovered_from=scanned_from,
+            now_ms=self._clock.now_ms(),
+        )
+        for batch in replay(segments, self._producers.end_offset, scanned_from):
+            replaying.note(batch)
+        known = list(self._damage.ranges)
+        recovery = LogRecovery(
+            self._epochs,
+            compacted_before=state.compacted_before,
+            held_end=held_end,
+            is_exact=is_exact,
+            known=known,
+            on_batch=lambda segment, located: replaying.note(replayed(segment, located)),
+            progress=progress,
+        )
+        report = recovery.run(segments[first:])
+        if first and (report.next_offset or 0) < recovery_point:
+            # Nothing else knows of such an end: the recovery point was of an earlier log of that name, or is damaged.
+            complete, replaying = self._recover(0, log_start, progress, held_end=held_end, is_exact=is_exact)
+            complete.cut_bytes += report.cut_bytes
+            return complete, replaying
+        below = state.compacted_before
+        # A hole is told of the segment behind it: one that ends where the reading began is not met again.
+        kept = [d for d in known if d.segment < scanned_from or d.end_offset <= scanned_from]
+        # Where compaction has been at work it cannot be told that something is missing, unless it is remembered.
+        kept += [
+            replace(damage, end_offset=min(damage.end_offset, below))
+            for damage in known
+            if damage not in kept and damage.reason == "missing" and damage.start_offset < below
+        ]
+        self._damage.replace([*kept, *report.damaged])
+        if report.damaged or kept != known:
+            self._state_file.save()
+        if report.sync_error is not None:
+            self._state_file.mark_read_only(f"an fsync failed: {report.sync_error}")
+        if report.fresh_base is not None:  # appends keep clear of damage, and the new base says where the log goes on
+            self._roller.begin(report.fresh_base)
+        for segment in segments[first:-1]:
+            settle_checksum(segment)
+        self._files.fs.sync_directory(self._files.directory)
+        return report, replaying
+
+    def _rebuild_missing_indexes(self) -> int:
+        """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
+        rebuilt = 0
+        for segment in self._segments.closed_without_index():
+            number = self._segments.first_from(segment.base_offset)
+            while not (segment.offset_index.exists and segment.time_index.exists):
+                try:
+                    segment.rebuild_indexes()
+                    rebuilt += 1
+                    break
+                except CorruptRecordError as error:
+                    self._finder.measure(number, error)
+        return rebuilt
+
+    def _restart_at(self, offset: int) -> None:
+        """The log ends below where it starts, as is proven: all in it has been deleted, and it begins anew there."""
+        former = self._segments[:]
+        self._roller.begin(offset)
+        self._files.fs.sync_directory(self._files.directory)  # first, or a crash in between leaves it without a segment
+        discard(self._files, former)
+        self._segments.drop_oldest(len(former))
+        self._epochs.entries = []
+        self._state.checksum = None
+        self._damage.replace(())
+        self._offsets.start = self._offsets.end = self._offsets.durable_end = offset
+        self._state_file.save()
+
+    def _begin_epoch(self, *, clean: bool) -> None:
+        """Decide under which epoch this start appends, and have it on disk before it can."""
+        epochs, end = self._epochs, self._offsets.end
+        current = max(
+            self._epoch_before, epochs.latest, self._segments.active.last_leader_epoch
+        )  # the highest ever handed out, before anything is trimmed
+        if not clean or current < 0:
+            current += 1
+        if current > EPOCH_MAX:
+            raise StorageError(f"{self._files.directory} has reached leader epoch {current}, which no batch can carry")
+        newest = epochs.entries[-1] if epochs.entries else None
+        epochs.truncate_from_end(end)
+        if newest is not None and newest.epoch == current and newest.start_offset <= end:
+            epochs.assign(*newest)
+        else:
+            epochs.assign(current, end)
+        epochs.truncate_from_start(self._offsets.start)
+        self._leader_epoch = current
+        epochs.save()
+
+
+def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:
+    """The state of the directory, and why its file was not taken, if so."""
+    try:
+        return PartitionState.read(files.fs, files.directory), None
+    except MalformedStateError as error:
+        return PartitionState(), f"{PARTITION_STATE_FILE} is taken for absent: {error}"

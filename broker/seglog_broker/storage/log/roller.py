@@ -1,0 +1,124 @@
+"""Closing the active segment of a log and beginning another."""
+
+from contextlib import suppress
+
+from seglog_broker.config.values import LONG_MAX
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.os_errors import storage_error, why
+from seglog_broker.storage.log.flusher import LogFlusher
+from seglog_broker.storage.log.log_files import LogOffsets
+from seglog_broker.storage.log.roll_policy import RollPolicy, RollReason
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.state_file import StateFile
+from seglog_broker.storage.producers.producer_snapshots import ProducerSnapshots
+
+
+class SegmentRoller:
+    """Begins new segments of one log; ``policy`` decides when a batch needs one."""
+
+    __slots__ = ("_clock", "_directory", "_flusher", "_offsets", "_segments", "_snapshots", "_state_file", "policy")
+
+    def __init__(
+        self,
+        directory: str,
+        clock: Clock,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        policy: RollPolicy,
+        state_file: StateFile,
+        snapshots: ProducerSnapshots,
+        flusher: LogFlusher,
+    ) -> None:
+        self.policy = policy
+        self._directory = directory
+        self._clock = clock
+        self._offsets = offsets
+        self._segments = segments
+        self._state_file = state_file
+        self._snapshots = snapshots
+        self._flusher = flusher
+
+    def begin(self, base_offset: int) -> None:
+        """Begin a segment behind what there is, which is left as it is. OSError: nothing was added."""
+        new = self._segments.make(base_offset, ())
+        try:
+            new.create()
+        except OSError:
+            new.release()
+            raise
+        self._segments.append(new)
+        self._flusher.mark_directory_dirty()
+        self.policy.draw_age()
+
+    def roll(self, base_offset: int, reason: RollReason) -> bool:
+        """Close the active segment and begin one at ``base_offset``; False when there is nothing to close.
+
+        OSError leaves the old segment active and the log as it was.
+        """
+        old = self._segments.active
+        if old.size == 0 and old.base_offset == base_offset:
+            return False  # its index is too small to hold anything: another segment at the same place would not help
+        new = self._segments.make(base_offset, ())
+        try:
+            new.create()  # first, so that with no room for it the old one goes on
+        except OSError:
+            new.release()
+            raise
+        try:
+            old.close()
+        except OSError:
+            self._flusher.mark_indexes_unsaved()  # derived data: what is in memory serves until they are saved
+        try:
+            old.checksum.save()
+        except OSError:
+            self._flusher.mark_indexes_unsaved()
+        self._segments.append(new)
+        self._flusher.mark_directory_dirty()
+        self.policy.draw_age()
+        with suppress(OSError):  # a start then has more to read
+            self._snapshots.take(base_offset, sync=False)
+        self.policy.unfinished = None
+        state = self._state_file.state
+        state.note_roll(old.base_offset, reason, self._clock.now_ms())
+        state.first_append_ms = None
+        self._state_file.mark_dirty()
+        return True
+
+    def roll_or_note(self, base_offset: int, reason: RollReason) -> bool:
+        """As ``roll``; StorageError when the new segment could not be begun, which the next append then tries again.
+
+        What was begun may already be there, and a start would append to it: so must we, sooner or later.
+        """
+        try:
+            return self.roll(base_offset, reason)
+        except OSError as error:
+            self.policy.unfinished = reason
+            raise storage_error(
+                f"a new segment could not be begun in {self._directory}: {why(error)}", error
+            ) from error
+
+    def roll_if_idle(self) -> bool:
+        """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
+
+        Raises StorageError when the new one could not be begun; it is tried again, at the latest by the next append.
+        """
+        active, state = self._segments.active, self._state_file.state
+        if not active.size:
+            return False
+        now = self._clock.now_ms()
+        first = state.first_append_ms
+        if first is None or first > now:  # not known, or the clock was set back: counted from now on
+            state.first_append_ms, state.active_segment = now, active.base_offset
+            self._state_file.mark_dirty()
+            return False
+        if state.read_only is not None or now - first <= self.policy.segment_ms_max:
+            return False
+        return self.roll_or_note(self._offsets.end, RollReason.IDLE)
+
+    @property
+    def idle_roll_ms(self) -> int | None:
+        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
+        first = self._state_file.state.first_append_ms
+        if first is None or not self._segments.active.size or first + self.policy.segment_ms_max > LONG_MAX:
+            return None
+        return first + self.policy.segment_ms_max
