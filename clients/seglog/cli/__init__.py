@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from seglog.cli.complaints import complain
+
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C; the others are in ``exits``."""
 
@@ -22,9 +24,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         complain("interrupted", *getattr(interrupt, "__notes__", ()))
         return INTERRUPTED
-
-
-def complain(*lines: str) -> None:
-    """Say so on stderr, with the name of the command in front of each line."""
-    for line in lines:
-        print(f"seglog: {line.removeprefix('seglog: ')}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""From what was typed to what a command is asked to do."""
+"""What a command is asked to do: the options of a parsed command line, and where the broker is."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,19 +32,6 @@ class Options:
             return self.values[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-def parse(arguments: Sequence[str]) -> Options:
-    """The options of the command that was typed.
-
-    Raises click.UsageError for what cannot be parsed, and click.exceptions.Exit when --help or --version was printed.
-    """
-    from seglog.cli.grammar.root import ROOT  # noqa: PLC0415 - which knows all commands, and they this module
-
-    with ROOT.make_context("seglog", list(arguments)) as context:
-        options = ROOT.invoke(context)
-    assert isinstance(options, Options)
-    return options
 
 
 def server_of(typed: str | None, environ: Mapping[str, str] = os.environ) -> str:

@@ -10,9 +10,10 @@ from importlib import import_module
 
 import click
 
-from seglog.cli import complain
-from seglog.cli.arguments import COMPLETE_VARIABLE, Options, parse
+from seglog.cli.arguments import COMPLETE_VARIABLE, Options
+from seglog.cli.complaints import complain
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
+from seglog.cli.parsing import parse
 from seglog_protocol.errors import SeglogError
 
 

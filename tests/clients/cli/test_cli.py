@@ -15,8 +15,9 @@ import click
 import pytest
 
 from seglog.cli import main
-from seglog.cli.arguments import Options, parse
+from seglog.cli.arguments import Options
 from seglog.cli.consume import GapNotes
+from seglog.cli.parsing import parse
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import (

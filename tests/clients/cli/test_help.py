@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from seglog.cli.arguments import parse
 from seglog.cli.commands import Command, LazyCommand
 from seglog.cli.grammar.root import ROOT
+from seglog.cli.parsing import parse
 
 WIDTH = 80
 
