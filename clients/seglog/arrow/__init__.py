@@ -14,8 +14,8 @@ Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.
 
 from seglog_protocol.extras import missing
 
-if (error := missing("seglog.arrow", "arrow")) is not None:
-    raise error
+if (_error := missing("seglog.arrow", "arrow")) is not None:
+    raise _error
 
 from seglog.arrow.reading import ArrowReader, read_arrow
 from seglog.arrow.schema import HEADERS, SCHEMA

@@ -18,8 +18,8 @@ Needs trio: ``pip install 'seglog[trio]'``.
 
 from seglog_protocol.extras import missing
 
-if (error := missing("seglog.trio", "trio")) is not None:
-    raise error
+if (_error := missing("seglog.trio", "trio")) is not None:
+    raise _error
 
 from seglog.trio.client import Client, connect
 from seglog.trio.consumer import Consumer
