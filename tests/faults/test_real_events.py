@@ -168,6 +168,7 @@ def test_everything_is_there_after_a_stop_and_a_start(loaded: Loaded) -> None:
     _check_everything(loaded)
 
 
+@pytest.mark.slow
 def test_index_files_deleted_while_stopped_come_back_byte_identical(loaded: Loaded) -> None:
     def indexes() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in loaded.daemon.directory.glob("*/*index")}

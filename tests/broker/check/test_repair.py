@@ -109,8 +109,11 @@ def test_everything_at_once_is_repaired_and_a_second_check_is_sound() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [PROCESS_KILL, POWER_LOSS, *(RANDOM(seed) for seed in range(3))],
-    ids=["process kill", "power loss", *(f"random {seed}" for seed in range(3))],
+    [
+        pytest.param(PROCESS_KILL, id="process kill"),
+        pytest.param(POWER_LOSS, id="power loss"),
+        *(pytest.param(RANDOM(seed), id=f"random {seed}", marks=pytest.mark.slow) for seed in range(3)),
+    ],
 )
 def test_a_crash_before_any_step_is_made_good_by_the_next_repair(policy: CrashPolicy) -> None:
     fs = _damage_everything()
