@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from seglog_broker.config import BrokerConfig, TopicConfig, load_config
-from seglog_broker.inspect.check.directory import Wish, check_directory
+from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.check.findings import Finding, Severity
 from seglog_broker.inspect.check.partition import check_partition
 from seglog_broker.inspect.check.plan import Circumstances
@@ -15,7 +15,7 @@ from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 def assert_directory_sound(fs: FileSystem, path: str, config: BrokerConfig | None = None) -> None:
     """Check a log directory that no broker has open."""
     config = config or load_config(None, "", {}, [f"log.dir={path}"])[0]
-    told = check_directory(fs, path, config, Wish())
+    told = check_directory(fs, path, config, CheckOptions())
     faults = [one for one in told if isinstance(one, Finding) and one.severity != Severity.NOTE]
     assert faults == [], f"{path} was stopped in order, and a check finds {faults}"
 

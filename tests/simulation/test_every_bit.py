@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from seglog.fetching import Fetcher, PartitionState
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.inspect.check.directory import RefusedError, Wish, check_directory
+from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
 from seglog_broker.inspect.check.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory.topic_creation import UnderWay
@@ -216,7 +216,7 @@ class CheckSays(NamedTuple):
 
 def _checked(fs: ForgetfulFileSystem) -> CheckSays:
     try:
-        told = list(check_directory(fs, "/data", _broker_config(), Wish()))
+        told = list(check_directory(fs, "/data", _broker_config(), CheckOptions()))
     except RefusedError:
         return CheckSays(is_sound=False, lost=frozenset(range(3 * _BATCHES * 2)))
     [totals] = [one for one in told if isinstance(one, Totals)]

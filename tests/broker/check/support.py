@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.inspect.check.directory import Wish, check_directory
-from seglog_broker.inspect.check.findings import Code, Finding, Left, Repaired, Severity, Told, Totals
+from seglog_broker.inspect.check.directory import CheckOptions, check_directory
+from seglog_broker.inspect.check.findings import Code, Finding, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
@@ -64,32 +64,32 @@ def path_of(base: int, suffix: str = ".log") -> str:
 
 def check(
     fs: FileSystem, *, repair: bool = False, deep: bool = False, keys: Mapping[str, str] = MappingProxyType({})
-) -> list[Told]:
-    return list(check_directory(fs, DATA, configured(keys), Wish(deep=deep, repair=repair)))
+) -> list[Report]:
+    return list(check_directory(fs, DATA, configured(keys), CheckOptions(deep=deep, repair=repair)))
 
 
-def findings(told: list[Told]) -> list[Finding]:
+def findings(told: list[Report]) -> list[Finding]:
     return [one for one in told if isinstance(one, Finding)]
 
 
-def codes(told: list[Told]) -> list[tuple[Severity, Code]]:
+def codes(told: list[Report]) -> list[tuple[Severity, Code]]:
     return [(finding.severity, finding.code) for finding in findings(told)]
 
 
-def faults(told: list[Told]) -> list[Finding]:
+def faults(told: list[Report]) -> list[Finding]:
     """Findings that make a directory unsound."""
     return [finding for finding in findings(told) if finding.severity != Severity.NOTE]
 
 
-def left(told: list[Told]) -> list[Finding]:
-    return [one.finding for one in told if isinstance(one, Left)]
+def left(told: list[Report]) -> list[Finding]:
+    return [one.finding for one in told if isinstance(one, Remaining)]
 
 
-def repairs(told: list[Told]) -> list[Repaired]:
+def repairs(told: list[Report]) -> list[Repaired]:
     return [one for one in told if isinstance(one, Repaired)]
 
 
-def totals(told: list[Told]) -> Totals:
+def totals(told: list[Report]) -> Totals:
     last = told[-1]
     assert isinstance(last, Totals)
     return last

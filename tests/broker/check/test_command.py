@@ -122,5 +122,5 @@ def test_usage_and_refusals_have_codes_of_their_own(tmp_path: Path) -> None:
     assert check().returncode == 2
     assert check(tmp_path, "--set", "no.such.key=1").returncode == 2
     done = check(tmp_path / "nowhere")
-    assert (done.returncode, done.stderr) == (4, f"seglogd check: there is nothing at {tmp_path / 'nowhere'}\n")
+    assert (done.returncode, done.stderr) == (4, f"seglogd check: {tmp_path / 'nowhere'} does not exist\n")
     assert check(tmp_path).returncode == 4

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.inspect.check.directory import RefusedError
-from seglog_broker.inspect.check.findings import REMEDIES, Code, Left, PartitionCounts, Severity
+from seglog_broker.inspect.check.findings import REMEDIES, Code, PartitionCounts, Remaining, Severity
 from seglog_broker.inspect.check.json_lines import json_lines
 from seglog_broker.inspect.check.readable import readable
 from seglog_broker.storage.directory.topic_creation import UnderWay
@@ -119,7 +119,7 @@ def test_a_directory_in_use_is_refused_and_one_that_was_left_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("/nowhere", "there is nothing at /nowhere"), (PARTITION, "is one partition"), (path_of(0), "is a file")],
+    [("/nowhere", "/nowhere does not exist"), (PARTITION, "is one partition"), (path_of(0), "is a file")],
 )
 def test_what_is_no_log_directory_is_refused(path: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = written()
@@ -131,7 +131,7 @@ def test_what_is_no_log_directory_is_refused(path: str, why: str, monkeypatch: p
 def test_a_directory_of_somebody_else_and_one_of_the_future_are_refused() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data/photos/cat.jpg": b"?"})
-    with pytest.raises(RefusedError, match="is no log directory"):
+    with pytest.raises(RefusedError, match="is not a log directory"):
         check(fs)
     fs = written()
     create(fs, f"{DATA}/seglog-format", b"2\n")
@@ -354,7 +354,7 @@ def test_lines_say_where_what_and_what_now() -> None:
         "/data/commits-0: offsets 0 to 22, 22 batches in 3 segments, 2.2 KiB, checksums for 2 of 2 closed",
         "",
         "1 partition, 3 segments, 22 batches, 22 records, 2.2 KiB read",
-        "/data is not sound: damaged in 1 place, 1 file to be made anew.",
+        "/data is not sound: damaged in 1 place, 1 file to rebuild.",
     ]
     assert list(json_lines(told))[1] == (
         f'{{"kind": "finding", "severity": "damage", "code": "batch-damaged", "path": "{path_of(10)}", '
@@ -370,7 +370,7 @@ def test_what_a_repair_could_not_help_is_said_again() -> None:
     fs = written()
     overwrite(fs, path_of(10), 115, b"\x07")
     told = check(fs, repair=True)
-    assert len([one for one in told if isinstance(one, Left)]) == 1
+    assert len([one for one in told if isinstance(one, Remaining)]) == 1
     lines = list(readable(told))
     assert lines[2].startswith("repaired: ")
     assert sum(line.startswith("STILL DAMAGED: ") for line in lines) == 1

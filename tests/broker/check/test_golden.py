@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.inspect.check.directory import Wish, check_directory
-from seglog_broker.inspect.check.findings import Code, Finding, Severity, Told, Totals
+from seglog_broker.inspect.check.directory import CheckOptions, check_directory
+from seglog_broker.inspect.check.findings import Code, Finding, Report, Severity, Totals
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.interop.golden import CASES, adopted, load_case, log_of, read_everything, unpack
 from tests.interop.test_kafka_golden import STOPPED
@@ -98,12 +98,12 @@ _EXPECTED_NOTES = {
 }
 
 
-def checked(directory: Path, *, repair: bool = False, interval: int = 512) -> list[Told]:
+def checked(directory: Path, *, repair: bool = False, interval: int = 512) -> list[Report]:
     config, _ = load_config(None, "", {}, [f"log.index.interval.bytes={interval}"])
-    return list(check_directory(PosixFileSystem(), str(directory), config, Wish(deep=True, repair=repair)))
+    return list(check_directory(PosixFileSystem(), str(directory), config, CheckOptions(deep=True, repair=repair)))
 
 
-def rows(told: list[Told], directory: Path) -> dict[Row, Severity]:
+def rows(told: list[Report], directory: Path) -> dict[Row, Severity]:
     """What is neither an expected note."""
     found = {}
     for finding in told:

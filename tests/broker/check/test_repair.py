@@ -239,7 +239,7 @@ def test_the_mark_goes_after_every_batch_was_proven_and_brought_to_the_disk() ->
     assert [finding.code for finding in faults(check(fs))] == [Code.READ_ONLY]
     told = check(fs, repair=True)
     said = [done.what for done in repairs(told)]
-    assert "the read-only mark is lifted: all 23 batches have been proven, and are on the disk" in said
+    assert "the read-only mark is lifted: all 23 batches are valid and on the disk" in said
     assert PartitionState.load(fs, PARTITION).read_only is None
     assert totals(told).is_sound
     assert _offsets(fs.found_after(POWER_LOSS)) == list(range(23)), "also what no fsync had reached"

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.dump.facts import Damage, Fact, Note
-from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_all
 from tests.logs import DIRECTORY, LogOnDisk, batch_of_size
 
@@ -25,8 +25,8 @@ def small_log(batches: int = 10, **config: int) -> LogOnDisk:
     return disk
 
 
-def facts(fs: FileSystem, path: str, **wish: bool) -> list[Fact]:
-    return list(facts_of(fs, path, Wish(**wish)))
+def facts(fs: FileSystem, path: str, **options: bool) -> list[Fact]:
+    return list(facts_of(fs, path, DumpOptions(**options)))
 
 
 def only(found: Sequence[Fact], kind: type[FactT]) -> list[FactT]:

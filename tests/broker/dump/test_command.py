@@ -49,7 +49,7 @@ def test_damage_ends_with_1(data: Path) -> None:
 def test_nothing_there_ends_with_2_and_the_other_paths_are_told(data: Path) -> None:
     done = run(data / "nowhere", data / "seglog-format")
     assert done.returncode == 2
-    assert done.stderr == f"seglogd dump: there is nothing at {data / 'nowhere'}\n"
+    assert done.stderr == f"seglogd dump: {data / 'nowhere'} does not exist\n"
     assert done.stdout.startswith(f"{data / 'seglog-format'}: format of the log directory, 2 B\n")
 
 

@@ -13,7 +13,7 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TopicFound,
 )
-from seglog_broker.inspect.dump.kinds import NothingToTellError, Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -189,7 +189,7 @@ def test_segments_that_overlap_are_damage() -> None:
 def test_a_partition_that_goes_while_one_looks_is_a_note() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
-    walk = facts_of(fs, "/data", Wish())
+    walk = facts_of(fs, "/data", DumpOptions())
     found: list[Fact] = [next(walk)]
     fs.remove_tree("/data/commits-1")
     found += walk
@@ -199,7 +199,7 @@ def test_a_partition_that_goes_while_one_looks_is_a_note() -> None:
 
 def test_a_segment_that_goes_while_one_looks_is_a_note() -> None:
     disk = small_log(30, segment_bytes=1000)
-    walk = facts_of(disk.fs, DIRECTORY, Wish())
+    walk = facts_of(disk.fs, DIRECTORY, DumpOptions())
     found: list[Fact] = [next(walk)]
     disk.fs.unlink(LOG)
     found += walk
@@ -240,13 +240,13 @@ def test_a_segment_that_cannot_be_read_does_not_hide_the_others() -> None:
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("/nowhere", "there is nothing at /nowhere"),
+        ("/nowhere", "/nowhere does not exist"),
         ("/empty/", "/empty is an empty directory"),
         ("/else", "/else is neither a log directory nor a partition"),
-        ("/else/notes.txt", "/else/notes.txt has no name that seglog or Kafka gives to a file"),
+        ("/else/notes.txt", "/else/notes.txt is not a file of seglog or Kafka"),
         ("/else/00000000000000000000.checksum", "ends in .checksum, which seglog does not know"),
         ("/else/.lock", "/else/.lock is the lock of a log directory"),
-        ("/else/meta.properties.tmp", "is a half-written identity of the log directory"),
+        ("/else/meta.properties.tmp", "is an unfinished replacement of the identity of the log directory"),
     ],
 )
 def test_where_there_is_nothing_to_tell_one_sentence_says_so(path: str, sentence: str) -> None:
@@ -254,8 +254,8 @@ def test_where_there_is_nothing_to_tell_one_sentence_says_so(path: str, sentence
     fs.load({"/empty/": b"", "/else/notes.txt": b"", "/else/.lock": b""})
     if path.endswith((".checksum", ".tmp")):
         create(fs, path)
-    with pytest.raises(NothingToTellError) as caught:
-        facts_of(fs, path, Wish())
+    with pytest.raises(NothingToDumpError) as caught:
+        facts_of(fs, path, DumpOptions())
     assert sentence in str(caught.value)
 
 

@@ -20,7 +20,7 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TimeEntryFound,
 )
-from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.broker.dump.support import damage, only
 from tests.interop.golden import load_case, unpack
@@ -50,8 +50,8 @@ SPOILT = {
 }
 
 
-def told(path: Path, **wish: bool) -> list[Fact]:
-    return list(facts_of(PosixFileSystem(), str(path), Wish(**wish)))
+def told(path: Path, **options: bool) -> list[Fact]:
+    return list(facts_of(PosixFileSystem(), str(path), DumpOptions(**options)))
 
 
 def segment_files(directory: Path, suffix: str) -> list[Path]:

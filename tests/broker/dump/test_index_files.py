@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from seglog_broker.inspect.dump.facts import FileFound, IndexTotals, OffsetEntryFound, TimeEntryFound
-from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.segment_files import encode_offset_entry, encode_time_entry
 from tests.broker.dump.support import (
@@ -174,7 +174,7 @@ def test_entries_of_batches_that_were_appended_meanwhile_are_no_damage(path: str
     encode: Callable[[int, int], bytes] = encode_offset_entry if path == OFFSET_INDEX else encode_time_entry
     cut(disk.fs, LOG, 900)
     append(disk.fs, path, encode(*entry))
-    walk = facts_of(disk.fs, path, Wish(verify=True))
+    walk = facts_of(disk.fs, path, DumpOptions(verify=True))
     found = [next(walk), next(walk)]  # the log is open, its size is known
     append(disk.fs, LOG, b"more")
     found += walk

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.inspect.dump.facts import Batch, FileFound, LogTotals, RecordFound
-from seglog_broker.inspect.dump.kinds import Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, facts_of
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.compression import Codec
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_batch_are_named_and_stepped_over() -> None:
     ("size", "reason"),
     [
         (920, "20 bytes, fewer than the 61 of a batch header; no valid batch follows"),
-        (999, "a batch of 100 bytes is announced, only 99 are there; no valid batch follows"),
+        (999, "the header announces a batch of 100 bytes, only 99 are there; no valid batch follows"),
     ],
 )
 def test_a_torn_tail_is_damage(size: int, reason: str) -> None:
@@ -112,7 +112,7 @@ def test_a_log_that_grows_meanwhile_is_no_damage() -> None:
     on_its_way = bytearray(batch_of_size(100))
     rewrite_offset_and_epoch(on_its_way, 0, 3, 0)
     append(disk.fs, LOG, bytes(on_its_way[:80]))
-    walk = facts_of(disk.fs, LOG, Wish())
+    walk = facts_of(disk.fs, LOG, DumpOptions())
     found = [next(walk)]
     append(disk.fs, LOG, bytes(on_its_way[80:]))
     found += walk

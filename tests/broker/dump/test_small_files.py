@@ -94,7 +94,7 @@ def test_the_small_texts_are_told() -> None:
     assert marker[:2] == [Property("version", "0"), Property("brokerEpoch", "13")]
     assert damage(told(".kafka_cleanshutdown", b"anything")) == []
     assert told("seglog-format", b"1\n") == [Property("format", "1")]
-    assert notes(told("seglog-format", b"9\n")) == ["format 9 is newer than the 1 this seglog knows, which refuses it"]
+    assert notes(told("seglog-format", b"9\n")) == ["format 9 is newer than 1; this version of seglog refuses it"]
     assert len(damage(told("seglog-format", b"one\n"))) == 1
 
 
@@ -117,7 +117,7 @@ def test_what_a_partition_remembers_is_told_and_its_damage_is_damage() -> None:
     found = facts(fs, "/p-0/seglog-partition.json")
     assert only(found, StateFound) == [StateFound(None, None, 5, None, 0)]
     assert only(found, DamagedOffsets) == [DamagedOffsets(3, 7, 0, 300, 700, "damaged")]
-    assert damage(found) == [(None, None, "offsets 3 to 6 are known to be damaged, at 300 in segment 0")]
+    assert damage(found) == [(None, None, "offsets 3 to 6 are recorded as damaged, at 300 in segment 0")]
     PartitionState(read_only="a failed fsync").save(fs, "/p-0")
     assert [reason for _, _, reason in damage(facts(fs, "/p-0/seglog-partition.json"))] == [
         "the partition is marked read-only: a failed fsync"

@@ -1,7 +1,7 @@
-"""``seglogd check``: whether a log directory is sound, byte for byte, and with ``--repair`` what can be done about it.
+"""``seglogd check``: a check of every byte of a log directory, and with ``--repair`` its repair.
 
-``directory`` takes the lock and looks at what belongs to the whole; ``partition`` looks at one partition, with
-``log_walk``, ``indexes`` and ``small_files``; each finding is one of ``findings``. What is found comes with a ``plan``
-of repairs, decided while looking and done afterwards by ``repair``, so that a check that may not change anything and
-one that may see the same. ``readable`` and ``json_lines`` make lines; ``command`` is what an operator calls.
+``directory`` takes the lock and checks the files of the whole directory; ``partition`` checks one partition, with
+``log_walk``, ``indexes`` and ``small_files``; the kinds of finding are in ``findings``. Findings come with a ``plan``
+of repairs, which ``repair`` carries out after the check, so that checks with and without repair find the same.
+``readable`` and ``json_lines`` format the output; ``command`` is the command line.
 """

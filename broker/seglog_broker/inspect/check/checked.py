@@ -1,18 +1,18 @@
-"""What came of checking a partition: counts, findings, and the plan of repairs."""
+"""The result of checking a partition: counts, findings, and the plan of repairs."""
 
 from dataclasses import dataclass, field
 
 from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Severity
-from seglog_broker.inspect.check.plan import Plan
+from seglog_broker.inspect.check.plan import RepairPlan
 
 
 @dataclass(slots=True)
 class Checked:
-    """What came of a partition."""
+    """The result of a partition's check."""
 
     counts: PartitionCounts
     findings: list[Finding] = field(default_factory=list)
-    plan: Plan = field(default_factory=Plan)
+    plan: RepairPlan = field(default_factory=RepairPlan)
 
     @property
     def faults(self) -> list[Finding]:

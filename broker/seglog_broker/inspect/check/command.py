@@ -1,7 +1,7 @@
 """``seglogd check DIRECTORY``: arguments, output, progress and exit codes.
 
-0: sound, 1: damage or wrong derived files, after the repairs if there were any, 2: usage or configuration, 4: refused,
-because the directory is in use or is none, 130: interrupted.
+0: sound, 1: damage or wrong derived files (with --repair: those that remain), 2: usage or configuration, 4: refused,
+because the directory is in use or is not a log directory, 130: interrupted.
 """
 
 import argparse
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from seglog_broker.config import ConfigSources
-from seglog_broker.inspect.check.directory import RefusedError, Wish, check_directory
-from seglog_broker.inspect.check.findings import Told, Totals
+from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
+from seglog_broker.inspect.check.findings import Report, Totals
 from seglog_broker.inspect.check.json_lines import json_lines
 from seglog_broker.inspect.check.readable import readable
 from seglog_broker.inspect.dump.kinds import plain_path
@@ -32,20 +32,20 @@ _CLEAR_LINE: Final = "\r\x1b[K"
 
 def main(argv: Sequence[str]) -> int:
     """Check a directory and print what was found; return the exit code. argparse leaves with SystemExit(2)."""
-    options = make_parser().parse_args(argv)
-    file_name = options.config or os.environ.get("SEGLOG_CONFIG") or ""
+    arguments = make_parser().parse_args(argv)
+    file_name = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
     try:
-        config, _ = ConfigSources(file_name, os.environ, options.set).load()
+        config, _ = ConfigSources(file_name, os.environ, arguments.set).load()
     except InvalidConfigError as error:
         return _refuse(error.message, EXIT_USAGE)
     progress = _Progress(is_shown=sys.stderr.isatty())
-    path = plain_path(options.directory)
+    path = plain_path(arguments.directory)
     ending = _Ending()
 
     def check() -> int:
-        wish = Wish(deep=options.deep, repair=options.repair)
-        told = ending.watch(check_directory(PosixFileSystem(), path, config, wish, progress.segment))
-        for line in (json_lines if options.json else readable)(told):
+        options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
+        reports = ending.watch(check_directory(PosixFileSystem(), path, config, options, progress.segment))
+        for line in (json_lines if arguments.json else readable)(reports):
             progress.clear()
             print_line(line)
         progress.clear()
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(str(error), EXIT_REFUSED)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        return _refuse(f"stopped half way: {error.strerror or error}{where}", EXIT_UNSOUND)
+        return _refuse(f"the check was ended by an error: {error.strerror or error}{where}", EXIT_UNSOUND)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="seglogd check",
         description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
         "Changes nothing without --repair.",
-        epilog="Exit codes: 0 sound, 1 not sound, 2 usage, 4 refused: in use, or no log directory. "
+        epilog="Exit codes: 0 sound, 1 not sound, 2 usage, 4 refused: in use, or not a log directory. "
         "See docs/OPERATIONS.md.",
         allow_abbrev=False,
     )
@@ -78,8 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="make wrong indexes anew, set damaged bytes aside, remove left-overs, write missing checksums, and lift "
-        "read-only marks of partitions that are proven; no record is dropped",
+        help="rebuild wrong indexes, copy damaged bytes aside, remove left-over files, write missing checksums, and "
+        "lift read-only marks of partitions whose batches are all valid; no record is dropped",
     )
     parser.add_argument("--config", metavar="FILE", help="the broker's configuration file (or SEGLOG_CONFIG)")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
@@ -92,20 +92,20 @@ def _refuse(sentence: str, code: int) -> int:
 
 
 class _Ending:
-    """Passes on what is told and remembers how it ends."""
+    """Passes reports on and keeps the verdict for the exit code."""
 
     def __init__(self) -> None:
         self.is_sound = False
 
-    def watch(self, told: Iterable[Told]) -> Iterator[Told]:
-        for one in told:
+    def watch(self, reports: Iterable[Report]) -> Iterator[Report]:
+        for one in reports:
             if isinstance(one, Totals):
                 self.is_sound = one.is_sound
             yield one
 
 
 class _Progress:
-    """One line on standard error, written over, if that is a terminal."""
+    """One progress line on standard error, overwritten each time, if that is a terminal."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self._is_shown = is_shown

@@ -1,7 +1,7 @@
-"""A whole log directory: what belongs to all of it, then partition by partition; with repairs, if they are wanted.
+"""The check of a whole log directory: its own files, then each partition, with repairs if they are asked for.
 
-The lock is held all the while, so that no broker changes what is read. A broker that was stopped or killed leaves a
-directory that is sound, apart from notes.
+The directory's lock is held meanwhile, so that no broker changes what is read. A broker that was stopped or killed
+leaves a directory that is sound, apart from notes.
 """
 
 import contextlib
@@ -11,7 +11,16 @@ from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.inspect.check.checked import Checked
-from seglog_broker.inspect.check.findings import Code, Finding, Left, PartitionCounts, Repaired, Severity, Told, Totals
+from seglog_broker.inspect.check.findings import (
+    Code,
+    Finding,
+    PartitionCounts,
+    Remaining,
+    Repaired,
+    Report,
+    Severity,
+    Totals,
+)
 from seglog_broker.inspect.check.partition import Progress, check_partition
 from seglog_broker.inspect.check.plan import Circumstances
 from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
@@ -39,7 +48,7 @@ _OFFSET_CHECKPOINTS: Final = (
     checkpoints.CLEANER_CHECKPOINT,
 )
 _OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
-"""That may be there and say nothing."""
+"""Files whose contents are not checked."""
 
 _REPLACED_FILES: Final = frozenset(
     {
@@ -58,20 +67,24 @@ Key = tuple[str, int]
 
 
 class RefusedError(Exception):
-    """The directory cannot be checked; the message is the sentence to say."""
+    """The directory cannot be checked; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How far to go: ``deep`` opens every batch, ``repair`` does what can be done."""
+class CheckOptions:
+    """``deep`` opens every batch and reads its records; ``repair`` repairs what can be repaired."""
 
     deep: bool = False
     repair: bool = False
 
 
 def check_directory(
-    fs: FileSystem, path: str, config: BrokerConfig, wish: Wish, progress: Progress = lambda _path, _size: None
-) -> Iterator[Told]:
+    fs: FileSystem,
+    path: str,
+    config: BrokerConfig,
+    options: CheckOptions,
+    progress: Progress = lambda _path, _size: None,
+) -> Iterator[Report]:
     """Check the log directory ``path``; ``config`` is what its broker is started with.
 
     Raises RefusedError, before anything is yielded, when it is no log directory or somebody has it in use.
@@ -83,10 +96,10 @@ def check_directory(
         raise RefusedError(f"{path} is in use (its {filenames.LOCK_FILE} is held): stop the broker first") from error
     except OSError as error:
         raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
-    return _locked(_DirectoryCheck(fs, path, config, wish, progress), lock.release)
+    return _locked(_DirectoryCheck(fs, path, config, options, progress), lock.release)
 
 
-def _locked(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Told]:
+def _locked(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Report]:
     try:
         yield from check.run()
     finally:
@@ -96,12 +109,12 @@ def _locked(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[T
 def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
     try:
         if not fs.stat(path).is_directory:
-            raise RefusedError(f"{path} is a file: name a log directory, seglogd dump looks into files")
+            raise RefusedError(f"{path} is a file: name a log directory, or use seglogd dump for files")
         found = fs.list_directory(path)
         if is_partition_directory(found):
             raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
         if not is_log_directory(fs, path, found):
-            raise RefusedError(f"{path} is no log directory: nothing in it has a name that seglog or Kafka gives")
+            raise RefusedError(f"{path} is not a log directory: it holds no file of seglog or Kafka")
         if filenames.FORMAT_FILE in found:
             text = read_file(fs, f"{path}/{filenames.FORMAT_FILE}").decode(errors="replace").strip()
             if not text.isdigit() or int(text) > FORMAT_VERSION:
@@ -110,51 +123,53 @@ def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
                     "use the version that wrote it"
                 )
     except FileNotFoundError:
-        raise RefusedError(f"there is nothing at {path}") from None
+        raise RefusedError(f"{path} does not exist") from None
     except OSError as error:
-        raise RefusedError(f"{path} cannot be looked at: {error.strerror or error}") from error
+        raise RefusedError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _is_as_written(content: bytes, offsets: Mapping[Key, int]) -> bool:
-    """Whether a checkpoint is what a broker writes, in whatever order; an empty one is, too."""
+    """Whether a checkpoint has the form that a broker writes, in any order; an empty one has."""
     lines = checkpoints.encode_offsets(offsets).split(b"\n")
     return not content or content == b"0\n" or sorted(content.split(b"\n")[2:]) == sorted(lines[2:])
 
 
 class _DirectoryCheck:
-    def __init__(self, fs: FileSystem, path: str, config: BrokerConfig, wish: Wish, progress: Progress) -> None:
+    def __init__(
+        self, fs: FileSystem, path: str, config: BrokerConfig, options: CheckOptions, progress: Progress
+    ) -> None:
         self._fs = fs
         self._path = path
         self._config = config
-        self._wish = wish
+        self._options = options
         self._progress = progress
         self._totals = Totals(path)
         self._topics: dict[str, Topic] = {}
         self._deleting: Sequence[str] = ()
-        self._telling: Sequence[str] = ()  # directories whose names tell of deletions that the registry does not
+        self._deleted_by_name: Sequence[str] = ()  # directories of deletions that the registry does not have yet
         self._is_registered = False
         self._offsets: dict[str, dict[Key, int]] = {}
         self._is_clean = False
         self._is_own_stop = False
         self._is_from_kafka = False
-        self._aside: set[Key] = set()  # partitions that were set aside as -stray
+        self._aside: set[Key] = set()  # partitions set aside as -stray
         self._partitions: dict[str, Key] = {}  # directories that are partitions of live topics, or may be
-        self._open: list[Finding] = []  # findings about the whole that no repair has settled
+        self._open: list[Finding] = []  # findings about the directory's own files that are not repaired
 
-    def run(self) -> Iterator[Told]:
+    def run(self) -> Iterator[Report]:
         found = self._fs.list_directory(self._path)
         directories = [name for name in found if self._fs.stat(self._file(name)).is_directory]
         self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in found
         yield from self._of_the_whole(found, directories)
-        if self._wish.repair:
-            yield from (Left(finding) for finding in self._open if finding.severity != Severity.NOTE)
+        if self._options.repair:
+            yield from (Remaining(finding) for finding in self._open if finding.severity != Severity.NOTE)
         for name, key in self._partitions.items():
             yield from self._partition(name, key)
         yield self._totals
 
     # --- The whole ----------------------------------------------------------------------------------------------------
 
-    def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+    def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         for name in found:
             if name in directories or name in _REPLACED_FILES or name in _OTHER_FILES:
                 continue
@@ -162,7 +177,7 @@ class _DirectoryCheck:
                 # Before anything is replaced, which goes by way of such a file.
                 yield from self._left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
             else:
-                yield self._note(Code.UNKNOWN_FILE, name, "has no name that seglog or Kafka gives")
+                yield self._note(Code.UNKNOWN_FILE, name, "is not a file of seglog or Kafka")
         yield from self._identity(found, directories)
         yield from self._registry(found, directories)
         yield from self._kafka(found, directories)
@@ -174,7 +189,7 @@ class _DirectoryCheck:
                 if filenames.partition_directory_name(topic.name, partition) not in directories:
                     yield from self._absent((topic.name, partition))
 
-    def _identity(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+    def _identity(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         name = filenames.META_PROPERTIES_FILE
         if name in found:
             version = decode_properties(read_file(self._fs, self._file(name))).get("version", "0")
@@ -187,7 +202,7 @@ class _DirectoryCheck:
         if name in found and read_file(self._fs, self._file(name)) != FORMAT_CONTENT:
             finding = self._finding(Severity.DERIVED, Code.FORMAT_WRONG, name, "is not written as seglog writes it")
             yield finding
-            if self._wish.repair:
+            if self._options.repair:
                 write_file_atomically(self._fs, self._file(name), FORMAT_CONTENT)
                 yield self._repaired(Repaired(self._file(name), f"has format {FORMAT_VERSION}"), finding)
         name = filenames.PRODUCER_IDS_FILE
@@ -197,7 +212,7 @@ class _DirectoryCheck:
             except LogDirectoryError as error:
                 yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
 
-    def _registry(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+    def _registry(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         name = filenames.REGISTRY_FILE
         if name in found:
             registry = TopicRegistry(self._fs, self._file(name))
@@ -207,14 +222,14 @@ class _DirectoryCheck:
                 yield self._finding(Severity.DAMAGE, Code.REGISTRY_MALFORMED, name, error.message)
                 return
             self._is_registered = True
-            self._telling = registry.take_out_deleted(directories)
+            self._deleted_by_name = registry.take_out_deleted(directories)
             self._topics, self._deleting = registry.topics, registry.deleting
             signs = signs_of_kafka(self._fs, self._path, found, registry)
             if signs:
                 self._is_from_kafka = True
-                yield self._note(Code.KAFKA_WAS_HERE, "", f"was in the hands of Kafka since: {'; '.join(signs)}")
+                yield self._note(Code.KAFKA_WAS_HERE, "", f"was used by Kafka after seglog: {'; '.join(signs)}")
 
-    def _kafka(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Told]:
+    def _kafka(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         """Directories that Kafka wrote, or had in between: what a start makes of them, or refuses to."""
         marker = filenames.CLEAN_SHUTDOWN_FILE
         is_ours = marker in found and read_file(self._fs, self._file(marker)) == CLEAN_MARKER
@@ -239,7 +254,7 @@ class _DirectoryCheck:
             name = filenames.partition_directory_name(*key)
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
 
-    def _checkpoints(self, found: Sequence[str]) -> Iterator[Told]:
+    def _checkpoints(self, found: Sequence[str]) -> Iterator[Report]:
         for name in _OFFSET_CHECKPOINTS:
             self._offsets[name] = {}
             if name not in found:
@@ -255,12 +270,12 @@ class _DirectoryCheck:
             if problem:
                 finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_MALFORMED, name, problem)
                 yield finding
-                if self._wish.repair:
+                if self._options.repair:
                     content = checkpoints.encode_offsets(self._offsets[name])
                     write_file_atomically(self._fs, self._file(name), content)
                     yield self._repaired(Repaired(self._file(name), done), finding)
 
-    def _directory(self, name: str) -> Iterator[Told]:
+    def _directory(self, name: str) -> Iterator[Report]:
         if name in filenames.SKIPPED_DIRECTORIES:
             return
         try:
@@ -269,13 +284,11 @@ class _DirectoryCheck:
         except ValueError as error:
             topic, partition, marker, problem = "", 0, "", str(error)
         if problem is not None:
-            yield self._finding(Severity.DAMAGE, Code.FOREIGN_DIRECTORY, name, f"is no partition: {problem}")
-        elif name in self._telling:
-            what = (
-                f"tells that topic {topic} was deleted, and {filenames.REGISTRY_FILE} does not yet: a start removes it"
-            )
+            yield self._finding(Severity.DAMAGE, Code.FOREIGN_DIRECTORY, name, f"is not a partition: {problem}")
+        elif name in self._deleted_by_name:
+            what = f"is of topic {topic}, deleted although {filenames.REGISTRY_FILE} still has it: a start removes it"
             yield self._note(Code.LEFT_OVER, name, what)
-        elif marker == filenames.DELETE_MARKER or (not marker and self._is_doomed(name)):
+        elif marker == filenames.DELETE_MARKER or (not marker and self._is_of_deleted_topic(name)):
             yield from self._left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
             self._aside.add((topic, partition))
@@ -286,8 +299,8 @@ class _DirectoryCheck:
                 now = "; Kafka made it, and a start takes it over" if self._is_from_kafka else ""
                 yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{now}")
 
-    def _is_doomed(self, name: str) -> bool:
-        """Whether its topic has been deleted, and it is left only because of a crash."""
+    def _is_of_deleted_topic(self, name: str) -> bool:
+        """Whether the directory belongs to a deleted topic, and a crash has left it behind."""
         path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
         try:
             return (
@@ -305,7 +318,7 @@ class _DirectoryCheck:
         under_way = UnderWay.read(self._fs, self._path)
         return under_way is not None and self._is_known(key) and under_way.has(self._topics[key[0]].id, key[1])
 
-    def _absent(self, key: Key) -> Iterator[Told]:
+    def _absent(self, key: Key) -> Iterator[Report]:
         name = filenames.partition_directory_name(*key)
         point = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0)
         if self._is_being_made(key):
@@ -318,10 +331,10 @@ class _DirectoryCheck:
             had = f", and had records up to offset {point - 1}" if point else ", and had been made"
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, f"is not there{had}")
 
-    def _left_over(self, name: str, what: str) -> Iterator[Told]:
+    def _left_over(self, name: str, what: str) -> Iterator[Report]:
         finding = self._note(Code.LEFT_OVER, name, what)
         yield finding
-        if self._wish.repair:
+        if self._options.repair:
             path = self._file(name)
             if self._fs.stat(path).is_directory:
                 self._fs.remove_tree(path)
@@ -332,10 +345,10 @@ class _DirectoryCheck:
 
     # --- A partition --------------------------------------------------------------------------------------------------
 
-    def _partition(self, name: str, key: Key) -> Iterator[Told]:
+    def _partition(self, name: str, key: Key) -> Iterator[Report]:
         path = self._file(name)
         known = self._circumstances(key)
-        if self._wish.repair:
+        if self._options.repair:
             for done in tidy(self._fs, path, is_clean=known.is_clean):
                 yield self._repaired(done)
         checked = check_partition(self._fs, path, known, self._progress)
@@ -346,7 +359,7 @@ class _DirectoryCheck:
             yield from self._beyond_end(key, checked.counts)
         else:
             yield from self._checkpoints_of_a_stop(key, stopped)
-        if self._wish.repair:
+        if self._options.repair:
             checked = yield from self._repair(path, key, known, checked)
         self._totals.add(checked.counts)
         yield checked.counts
@@ -369,7 +382,7 @@ class _DirectoryCheck:
             log_start=self._offsets[starts].get(key, 0) if stopped is None else stopped.log_start,
             index_interval=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
-            deep=self._wish.deep,
+            deep=self._options.deep,
         )
 
     def _stopped(self, key: Key) -> StoppedAt | None:
@@ -384,8 +397,8 @@ class _DirectoryCheck:
         except InvalidConfigError:
             return self._config.topic_config({})  # as a start does
 
-    def _beyond_end(self, key: Key, counts: PartitionCounts) -> Iterator[Told]:
-        """Checkpoints that no start goes by, and that say more than there is."""
+    def _beyond_end(self, key: Key, counts: PartitionCounts) -> Iterator[Report]:
+        """Checkpoints above the end of the log, of those that a start does not rely on."""
         for name in (checkpoints.HIGH_WATERMARK_CHECKPOINT, checkpoints.CLEANER_CHECKPOINT):
             offset = self._offsets[name].get(key, 0)
             if offset > counts.end_offset:
@@ -393,8 +406,8 @@ class _DirectoryCheck:
                 what = f"has offset {offset} for {partition}, whose log ends at {counts.end_offset}"
                 yield self._note(Code.CHECKPOINT_BEYOND_END, name, what)
 
-    def _checkpoints_of_a_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Told]:
-        """A stop in order leaves the log's end in two checkpoints, and its start, if no segment begins there."""
+    def _checkpoints_of_a_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Report]:
+        """Checkpoints that differ from what a clean stop wrote: the log's end in two, its start in the third."""
         partition = filenames.partition_directory_name(*key)
         names = self._fs.list_directory(self._file(partition))
         first = min((base for name in names if (base := log_base(name)) is not None), default=0)
@@ -411,13 +424,13 @@ class _DirectoryCheck:
             what = f"has offset {said} for {partition}, where the last stop had {offset}"
             finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_WRONG, name, what)
             yield finding
-            if self._wish.repair:
+            if self._options.repair:
                 self._offsets[name][key] = offset
                 write_file_atomically(self._fs, self._file(name), checkpoints.encode_offsets(self._offsets[name]))
                 yield self._repaired(Repaired(self._file(name), f"has {offset} for {partition} now"), finding)
 
-    def _repair(self, path: str, key: Key, known: Circumstances, checked: Checked) -> Generator[Told, None, Checked]:
-        """Do what was decided, and check again what came of it."""
+    def _repair(self, path: str, key: Key, known: Circumstances, checked: Checked) -> Generator[Report, None, Checked]:
+        """Carry out the repairs of a partition, and check it again."""
         plan = checked.plan
         before = self._totals.repairs
         for done in repair_partition(self._fs, path, plan):
@@ -431,18 +444,21 @@ class _DirectoryCheck:
         left = replace(checked, findings=list(checked.findings))
         if self._totals.repairs > before:
             left = check_partition(self._fs, path, known, self._progress)
-        if plan.write_anew is not None and all(finding.code == Code.READ_ONLY for finding in left.faults):
+        if plan.rewrite is not None and all(finding.code == Code.READ_ONLY for finding in left.faults):
             yield self._repaired(lift_read_only(self._fs, path, left.counts.batches))
             left.findings = [finding for finding in left.findings if finding.code != Code.READ_ONLY]
         for finding in checked.findings:
             self._totals.findings[finding.severity] -= 1
         for finding in left.findings:
             self._count(finding)
-        yield from map(Left, left.faults)
+        yield from map(Remaining, left.faults)
         return left
 
     def _lower_recovery_point(self, key: Key, offset: int) -> Repaired:
-        """Let the next start count as unclean, so that offsets which come again come under another epoch."""
+        """Lower a recovery point and make the next start an unclean one, which begins a new leader epoch.
+
+        So offsets that are handed out a second time belong to another epoch.
+        """
         if self._is_clean:
             self._fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
             self._fs.sync_directory(self._path)
@@ -476,7 +492,7 @@ class _DirectoryCheck:
         return finding
 
     def _repaired(self, done: Repaired, finding: Finding | None = None) -> Repaired:
-        """Count a repair, and take back the finding that it settles."""
+        """Count a repair, and remove the finding that it settles."""
         self._totals.repairs += 1
         if finding is not None:
             self._totals.findings[finding.severity] -= 1

@@ -1,4 +1,4 @@
-"""Leader epochs as the batches have them, to be held against ``leader-epoch-checkpoint``."""
+"""Leader epochs of the batches, to compare with ``leader-epoch-checkpoint``."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from seglog_broker.storage.segment.batch_scan import LocatedBatch
 
 
 class EpochRun(NamedTuple):
-    """Batches of one epoch, one behind the other; the first of them is at ``position`` of ``segment``."""
+    """Consecutive batches of one epoch; the first of them is at ``position`` of ``segment``."""
 
     epoch: int
     start_offset: int
@@ -18,7 +18,7 @@ class EpochRun(NamedTuple):
 
 
 class EpochsSeen:
-    """Takes the batches in order and remembers where the epoch changes."""
+    """Collects the changes of the epoch from the batches in order."""
 
     def __init__(self) -> None:
         self.runs: list[EpochRun] = []
@@ -34,7 +34,7 @@ class EpochsSeen:
             self.runs.append(EpochRun(header.leader_epoch, header.base_offset, header.last_offset, *place))
 
     def entries(self) -> list[EpochEntry] | None:
-        """What the checkpoint must say of these batches, None when they contradict each other."""
+        """The checkpoint entries of these batches; None when the batches contradict each other."""
         found: list[EpochEntry] = []
         for run in self.runs:
             if run.epoch < 0 or (found and run.epoch <= found[-1].epoch):
@@ -43,7 +43,7 @@ class EpochsSeen:
         return found
 
     def contradicting(self, known: LeaderEpochs, log_start: int) -> list[EpochRun]:
-        """Runs whose epoch is not the one that ``known`` has for their offsets; what lies below ``log_start`` is out.
+        """Runs whose epoch is not that of ``known`` for their offsets; offsets below ``log_start`` are left out.
 
         The checkpoint is written and synced before the first batch of an epoch, so it knows them all.
         """

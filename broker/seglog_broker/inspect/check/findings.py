@@ -1,7 +1,7 @@
-"""What a check can find: each kind has a name that stays, a sentence of advice, and a place.
+"""The findings of a check: each kind has a stable name, advice for the operator, and a severity.
 
-Three severities. *Damage*: records are lost, unreadable, or no longer known to be what was written. *Derived*: a file
-that can be made anew from the log is wrong. *Note*: what an operator should know, and nothing is wrong.
+*Damage*: records are lost, unreadable, or may differ from what was written. *Derived*: a file that can be rebuilt from
+the log is wrong. *Note*: information; nothing is wrong.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """How bad it is; the first two make the exit code 1."""
+    """The severity of a finding; the first two make the exit code 1."""
 
     DAMAGE = "damage"
     DERIVED = "derived"
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """What was found. The names are for programs and do not change."""
+    """The kind of a finding. The names are for programs and do not change."""
 
     # The log itself
     BATCH_DAMAGED = "batch-damaged"
@@ -75,66 +75,68 @@ class Code(StrEnum):
 
 
 _RESTORE: Final = "restore the partition from a backup if you have one"
-_REBUILT: Final = "--repair makes it anew from the log; a start or the first seek that needs it does, too"
+_REBUILT: Final = "--repair rebuilds it from the log; so does a start, or the first seek that needs it"
+_NO_ACTION: Final = "no action needed"
 
 REMEDIES: Final[dict[Code, str]] = {
-    Code.BATCH_DAMAGED: f"{_RESTORE}; --repair sets the bytes aside and has the broker serve around them",
-    Code.TAIL_DAMAGED: f"{_RESTORE}; --repair sets the bytes aside, a start keeps them and serves around them",
-    Code.TORN_TAIL: "nothing: the broker was killed while it wrote, and the next start cuts these bytes off",
-    Code.DAMAGE_KNOWN: "nothing: the broker serves around it and names the offsets to whoever reads there",
-    Code.OFFSETS_MISSING: f"{_RESTORE}; --repair notes the offsets, so that readers are told",
-    Code.FIRST_SEGMENT_GONE: f"{_RESTORE}; --repair takes the first segment there is as the beginning, as a start does",
-    Code.SEGMENTS_GONE: f"{_RESTORE}; a start has the log go on without them, where it had come to as far as is known",
-    Code.LOG_TOO_SHORT: f"{_RESTORE}; --repair makes the next start begin a new leader epoch at the end there is",
+    Code.BATCH_DAMAGED: f"{_RESTORE}; --repair copies the bytes aside, and the broker then skips them",
+    Code.TAIL_DAMAGED: f"{_RESTORE}; --repair copies the bytes aside; a start keeps and skips them",
+    Code.TORN_TAIL: f"{_NO_ACTION}: the broker was killed while it wrote, and the next start cuts these bytes off",
+    Code.DAMAGE_KNOWN: f"{_NO_ACTION}: the broker skips it and reports the offsets to readers",
+    Code.OFFSETS_MISSING: f"{_RESTORE}; --repair records the offsets, so that the broker reports them to readers",
+    Code.FIRST_SEGMENT_GONE: f"{_RESTORE}; --repair makes the log begin at its first existing segment, as a start does",
+    Code.SEGMENTS_GONE: f"{_RESTORE}; a start continues the log without them, at its last known end",
+    Code.LOG_TOO_SHORT: f"{_RESTORE}; --repair makes the next start begin a new leader epoch at the present end",
     Code.CHECKSUM_MISMATCH: f"{_RESTORE}; or delete the .checksum file to accept the log as it is",
-    Code.RECORDS_UNREADABLE: "nothing can be done here: the producer sent them so; consumers skip them or stop",
-    Code.EPOCH_WRONG: f"{_RESTORE}; the records are proven by their checksum, only their epoch is in doubt",
-    Code.READ_ONLY: "look at the disk and its log; --repair lifts the mark once every batch has been proven",
-    Code.UNREADABLE: "look at the disk, and at the permissions of the file",
+    Code.RECORDS_UNREADABLE: "cannot be repaired: the producer sent them so; consumers skip them or stop",
+    Code.EPOCH_WRONG: f"{_RESTORE}; the records match their checksum, only their epoch is in doubt",
+    Code.READ_ONLY: "check the disk and its log; --repair lifts the mark if every batch is valid",
+    Code.UNREADABLE: "check the disk, and the permissions of the file",
     Code.INDEX_WRONG: _REBUILT,
     Code.INDEX_MISSING: _REBUILT,
-    Code.INDEX_SPACING: "nothing: every entry leads where it should; seeks may read a little more",
-    Code.INDEX_PADDING: "nothing: Kafka was killed before it trimmed it, and the next start makes it anew",
-    Code.CHECKSUM_FILE_WRONG: "--repair writes it anew if every batch of its segment is proven",
-    Code.CHECKSUM_OUTDATED: "nothing: a start removes it, the scrub or --repair writes it for the segment as it is",
-    Code.SNAPSHOT_WRONG: "--repair removes it; what is known of producers is then read from the log",
-    Code.TXN_INDEX_WRONG: "delete it; Kafka makes it anew with its segment, seglog does not read it",
-    Code.EPOCHS_MALFORMED: "--repair writes it anew from the batches",
+    Code.INDEX_SPACING: f"{_NO_ACTION}: every entry is right; seeks may read a little more",
+    Code.INDEX_PADDING: f"{_NO_ACTION}: Kafka was killed before it trimmed the file, and the next start rebuilds it",
+    Code.CHECKSUM_FILE_WRONG: "--repair rewrites it if every batch of its segment is valid",
+    Code.CHECKSUM_OUTDATED: f"{_NO_ACTION}: a start removes it, the scrub or --repair writes a new one",
+    Code.SNAPSHOT_WRONG: "--repair removes it; the state of the producers is then read from the log",
+    Code.TXN_INDEX_WRONG: "delete it; Kafka rebuilds it with its segment, seglog does not read it",
+    Code.EPOCHS_MALFORMED: "--repair rewrites it from the batches",
     Code.EPOCHS_WRONG: "--repair writes it as the last stop left it, as does a start unless it has a higher epoch",
-    Code.EPOCHS_EMPTY: "nothing: it was emptied, or never filled; the next start goes on from the batches",
-    Code.STATE_MALFORMED: "--repair writes it anew; whether the partition was read-only is not known any more",
+    Code.EPOCHS_EMPTY: f"{_NO_ACTION}: it was emptied, or never filled; the next start continues from the batches",
+    Code.STATE_MALFORMED: "--repair rewrites it; whether the partition was read-only is lost",
     Code.RANGE_UNTRUE: "--repair drops the range, so that the records there can be read",
     Code.CHECKPOINT_MALFORMED: "--repair writes it with what can be read; a start takes a malformed one as empty",
-    Code.CHECKPOINT_WRONG: "--repair writes what the last stop left in it",
-    Code.CHECKPOINT_BEYOND_END: "nothing: a start does not go by it",
-    Code.LOG_START_WRONG: "--repair writes what is known of it; a start does not go by it, and keeps the records",
-    Code.LOG_START_BEYOND_END: "nothing: the next start has the log go on where it begins",
-    Code.REGISTRY_MALFORMED: "restore it from a backup, or move it away to have the topics adopted without settings",
-    Code.REGISTRY_MISSING: "a start makes it from the directories, and keeps every record; if seglog wrote it, restore "
-    "it from a backup before: the topics' configuration is in no other file",
+    Code.CHECKPOINT_WRONG: "--repair writes the offset of the last stop",
+    Code.CHECKPOINT_BEYOND_END: f"{_NO_ACTION}: a start does not rely on it",
+    Code.LOG_START_WRONG: "--repair writes the known log start; a start ignores this one, and keeps the records",
+    Code.LOG_START_BEYOND_END: f"{_NO_ACTION}: the next start continues the log at its log start offset",
+    Code.REGISTRY_MALFORMED: "restore it from a backup, or move it away: a start then adopts the topics without "
+    "their settings",
+    Code.REGISTRY_MISSING: "a start rebuilds it from the directories, and keeps every record; if seglog wrote it, "
+    "restore it from a backup before: the topics' configuration is in no other file",
     Code.IDENTITY_WRONG: "restore it from a backup: no broker starts on it",
-    Code.IDENTITY_MISSING: "restore it from a backup: a start makes up another cluster id, and says so",
+    Code.IDENTITY_MISSING: "restore it from a backup: otherwise a start generates another cluster id, and logs it",
     Code.FORMAT_WRONG: "--repair writes it; a start refuses only a higher number",
-    Code.PRODUCER_IDS_MALFORMED: "restore it from a backup, or move it away to have ids begin above those in the logs",
+    Code.PRODUCER_IDS_MALFORMED: "restore it from a backup, or move it away: ids then begin above those in the logs",
     Code.TOPIC_ID_WRONG: "find out which topic the files belong to: the broker does not serve the partition",
     Code.TOPIC_ID_MISSING: "--repair writes it from the registry, as a start does",
     Code.METADATA_WRONG: "--repair writes it as Kafka does, with the same topic id",
-    Code.KAFKA_WAS_HERE: "nothing: the next start takes over what Kafka changed, and says what that is",
+    Code.KAFKA_WAS_HERE: f"{_NO_ACTION}: the next start adopts what Kafka changed, and logs it",
     Code.PARTITION_GONE: f"{_RESTORE}, or find it in another directory; see seglog.missing.partitions",
-    Code.PARTITION_NOT_MADE: "nothing: a start makes it",
-    Code.PARTITION_UNKNOWN: "nothing, or move it away: a start takes it over if Kafka made it, else sets it aside",
-    Code.PARTITION_ASIDE: "nothing: no broker serves it; look into it with seglogd dump",
+    Code.PARTITION_NOT_MADE: f"{_NO_ACTION}: a start creates it",
+    Code.PARTITION_UNKNOWN: f"{_NO_ACTION}: a start adopts it if Kafka created it, else sets it aside",
+    Code.PARTITION_ASIDE: f"{_NO_ACTION}: no broker serves it; seglogd dump shows its contents",
     Code.FOREIGN_DIRECTORY: "move it away: neither seglog nor Kafka starts while it is there",
-    Code.LEFT_OVER: "nothing: the next start removes it or puts it in place, as does --repair",
-    Code.SET_ASIDE: "nothing: a copy of damaged bytes that --repair made; delete it when it is of no more use",
-    Code.UNKNOWN_FILE: "nothing: seglog and Kafka leave it alone",
+    Code.LEFT_OVER: f"{_NO_ACTION}: the next start removes it or puts it in place, as does --repair",
+    Code.SET_ASIDE: f"{_NO_ACTION}: a copy of damaged bytes made by --repair; delete it when you do not need it",
+    Code.UNKNOWN_FILE: f"{_NO_ACTION}: seglog and Kafka ignore it",
 }
-"""What to do now."""
+"""Advice for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found in ``path``: bytes [position, end_position), offsets [start_offset, end_offset), None if neither.
+    """One finding in ``path``, with its bytes [position, end_position) and offsets [start_offset, end_offset), if any.
 
     ``what`` is the end of a sentence about the file.
     """
@@ -150,13 +152,13 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do now."""
+        """Advice for the operator."""
         return REMEDIES[self.code]
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """Something that was done: ``what`` is a sentence's end about ``path``."""
+    """A repair that was done: ``what`` is the end of a sentence about ``path``."""
 
     path: str
     what: str
@@ -164,7 +166,7 @@ class Repaired:
 
 @dataclass(slots=True)
 class PartitionCounts:
-    """What was read of one partition; ``covered`` counts closed segments with a checksum file."""
+    """Totals of one partition; ``covered`` counts closed segments with a checksum file."""
 
     path: str
     segments: int = 0
@@ -178,7 +180,7 @@ class PartitionCounts:
 
 @dataclass(slots=True)
 class Totals:
-    """What a whole check comes to. After repairs ``findings`` are those that are left."""
+    """Totals of a check. After repairs ``findings`` counts those that remain."""
 
     path: str
     partitions: int = 0
@@ -206,11 +208,11 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """A finding, other than a note, that is still true after the repairs."""
 
     finding: Finding
 
 
-Told = Finding | Repaired | Left | PartitionCounts | Totals
-"""What a check yields, in this order for each partition: findings, repairs, what is left, counts; the totals last."""
+Report = Finding | Repaired | Remaining | PartitionCounts | Totals
+"""What a check yields: for each partition findings, repairs, remaining findings and counts; the totals last."""

@@ -1,8 +1,8 @@
-"""What the two indexes of a segment must be: made from its batches, by the rule they are written by, as plain bytes.
+"""The expected bytes of a segment's two indexes, built from its batches by the rule that the broker writes them by.
 
-Indexes carry no checksum, but they follow from the log, so comparing bytes proves every one of them. The one thing that
-is not in the directory is the ``index.interval.bytes`` an index was made with; where the one configured does not give
-the same bytes, the only other that could is read off the entries themselves.
+Indexes have no checksum, but they follow from the log, so comparing bytes checks all of them. Only the
+``index.interval.bytes`` of an index is not in the directory; where the configured one does not give the same bytes, the
+only other possible one is derived from the entries.
 """
 
 from copy import deepcopy
@@ -21,7 +21,7 @@ class IndexBytes(NamedTuple):
 
 
 class ExpectedIndexes:
-    """The indexes a segment has after the batches that were added, with an entry every ``interval`` bytes."""
+    """The indexes of a segment with the batches added so far, with an entry every ``interval`` bytes."""
 
     def __init__(self, base_offset: int, interval: int, bytes_max: int) -> None:
         self.interval = interval
@@ -45,20 +45,20 @@ class ExpectedIndexes:
             self._indexed = position
 
     def copy(self) -> "ExpectedIndexes":
-        """Another one that has the same batches so far."""
+        """A copy with the same batches."""
         return deepcopy(self)
 
     def live(self) -> IndexBytes:
-        """As a segment has them that is appended to."""
+        """The files of a segment that is appended to."""
         return IndexBytes(bytes(self._offsets), bytes(self._times))
 
     def closed(self) -> IndexBytes:
-        """As a closed segment has them: the time index ends with the largest timestamp."""
+        """The files of a closed segment: the time index ends with the largest timestamp."""
         return IndexBytes(bytes(self._offsets), bytes(self._times) + self._time_entry())
 
     @property
     def _is_full(self) -> bool:
-        """One slot of the time index is kept for the closing entry."""
+        """Whether an index is full; one slot of the time index is kept for the last entry."""
         return (
             len(self._offsets) // names.OFFSET_ENTRY.size >= self._offsets_max
             or len(self._times) // names.TIME_ENTRY.size >= self._times_max - 1
@@ -72,9 +72,9 @@ class ExpectedIndexes:
 
 
 class TrueTimes:
-    """Which entries of a time index that was ``found`` say what is true of the batches, whenever they were written.
+    """The entries of a time index that are true of the batches, whenever they were written.
 
-    Kafka offers the largest timestamp at every stop, too, so its indexes have entries between those of the interval.
+    Kafka also adds the largest timestamp at every stop, so its indexes have entries between those of the interval.
     """
 
     def __init__(self, found: bytes, base_offset: int) -> None:
@@ -110,7 +110,7 @@ class TrueTimes:
 
 
 def interval_of(offsets: bytes) -> int | None:
-    """The largest interval that could have made these entries of an offset index, None when there is none."""
+    """The largest interval that gives these entries of an offset index; None when there is none."""
     before, smallest = 0, None
     for entry in names.offset_entries(offsets):
         gap = entry.position - before

@@ -1,4 +1,4 @@
-"""Whether the two index files of a segment are what its batches make them."""
+"""The comparison of a segment's two index files with its batches."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from seglog_broker.inspect.dump.index_files import dump_offset_index, dump_time_
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
 
-_MADE_ANEW: Final = "made anew from the log"
+_REBUILT: Final = "rebuilt from the log"
 
 
 class FoundIndexes(NamedTuple):
@@ -56,7 +56,7 @@ class IndexJudge:
         """To be given every batch."""
 
     def intervals(self) -> list[int]:
-        """Values of ``index.interval.bytes`` that these files may have been made with, the one configured first."""
+        """Values of ``index.interval.bytes`` that these files may have been written with, the configured one first."""
         configured = self._known.index_interval
         offsets = self.found.offsets
         if offsets == b"":
@@ -65,18 +65,18 @@ class IndexJudge:
         return [configured] if other in {None, configured} else [configured, other or 0]
 
     def judge(
-        self, models: Sequence[ExpectedIndexes], with_spoilt: Sequence[ExpectedIndexes], log_size: int
+        self, models: Sequence[ExpectedIndexes], before_damage: Sequence[ExpectedIndexes], log_size: int
     ) -> tuple[list[Finding], list[Replacement]]:
-        """What is wrong, and what to replace. ``models`` are of the ``intervals``, in their order.
+        """Findings, and files to replace. ``models`` are the expected indexes for the ``intervals``, in their order.
 
-        So are ``with_spoilt``, if there are any: of the log as it was before batches in it were damaged. Indexes of
-        that log are not wrong, but are made anew with the repair of the damage.
+        So are ``before_damage``, if any: for the log before batches in it were damaged. Indexes of that log are not
+        wrong, but are rebuilt with the repair of the damage.
         """
         fitting = next((model for model in models if self._may_be_of(model)), None)
-        before = next((number for number, model in enumerate(with_spoilt) if self._may_be_of(model)), None)
+        before = next((number for number, model in enumerate(before_damage) if self._may_be_of(model)), None)
         if fitting is None and before is not None:
-            of_spoilt = self._kinds(with_spoilt[before])
-            if all(self._is_right(kind) for kind in of_spoilt):
+            kinds_before = self._kinds(before_damage[before])
+            if all(self._is_right(kind) for kind in kinds_before):
                 return [], self._replacements(models[before])
         fitting = fitting or (models[before] if before is not None else None)
         findings = [
@@ -91,7 +91,7 @@ class IndexJudge:
     def _replacements(self, model: ExpectedIndexes) -> list[Replacement]:
         """Both files, for they are of one interval."""
         return [
-            Replacement(self._path(kind.suffix), kind.closed, _MADE_ANEW)
+            Replacement(self._path(kind.suffix), kind.closed, _REBUILT)
             for kind in self._kinds(model)
             if kind.found != kind.closed
         ]
@@ -144,13 +144,13 @@ class IndexJudge:
             at = (len(kind.closed), len(kind.found))
             return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what, *at)
         if self._known.is_adopted and not is_interval_known and kind.found and self._ends_well(kind):
-            what = "every entry is right, but no single index.interval.bytes spaces them so"
+            what = "every entry is right, but no single index.interval.bytes gives their spacing"
             return Finding(Severity.NOTE, Code.INDEX_SPACING, path, what)
         what = f"it is not what the log gives: {_difference(kind.found, kind.closed, kind.entry_size)}"
         return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what)
 
     def _compare(self, kind: _Kind) -> list[object]:
-        """What `dump` has to say of its entries one by one."""
+        """The facts of ``dump`` about its single entries."""
         dump = dump_offset_index if kind.suffix == names.OFFSET_INDEX_SUFFIX else dump_time_index
         return list(dump(self._fs, self._path(kind.suffix), self._base_offset, self._path(names.LOG_SUFFIX)))
 
@@ -185,4 +185,4 @@ def _difference(found: bytes, expected: bytes, entry_size: int) -> str:
         if found[number * entry_size : (number + 1) * entry_size]
         != expected[number * entry_size : (number + 1) * entry_size]
     )
-    return f"entry {number} is another"
+    return f"entry {number} differs"

@@ -1,7 +1,7 @@
-"""One partition: every byte of its logs, every index against them, and whether its small files agree.
+"""The check of one partition: every byte of its logs, and whether its indexes and small files agree with them.
 
-Only ``check_partition`` is for others. It reads everything, changes nothing, and gives the findings with the plan of
-what could be repaired. Segments are read one after the other; what is held in memory is their indexes.
+``check_partition`` is the entry. It reads everything, changes nothing, and returns the findings with a plan of repairs.
+Segments are read one after the other; only the indexes of one are held in memory.
 """
 
 from bisect import bisect_right
@@ -13,9 +13,9 @@ from functools import partial
 from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, PartitionCounts, Severity
-from seglog_broker.inspect.check.log_walk import LogWalk, Stretch
-from seglog_broker.inspect.check.plan import Circumstances, Plan, Replacement
-from seglog_broker.inspect.check.segment_walk import OnSpoilt, SegmentWalk
+from seglog_broker.inspect.check.log_walk import DamagedBytes, LogWalk
+from seglog_broker.inspect.check.plan import Circumstances, RepairPlan, Replacement
+from seglog_broker.inspect.check.segment_walk import OnBadChecksum, SegmentWalk
 from seglog_broker.inspect.check.small_files import SmallFiles
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
@@ -40,10 +40,10 @@ from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.records import iter_records
 
 _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSETS_MISSING, Code.READ_ONLY}
-"""Damage that a repair leaves named and served around: the batches beside it can be proven all the same."""
+"""Damage that a repair records, so that the broker skips it; all other batches can still be verified."""
 
 Progress = Callable[[str, int], None]
-"""Told the path of a segment that is about to be read, and its size in bytes."""
+"""Called with the path and the size in bytes of each segment before it is read."""
 
 
 def check_partition(
@@ -56,13 +56,13 @@ def check_partition(
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
         check.out.findings.append(Finding(Severity.DAMAGE, Code.UNREADABLE, error.filename or path, what))
-        check.out.plan = Plan()  # decided in ignorance
+        check.out.plan = RepairPlan()  # it was decided without knowing all
     return check.out
 
 
 @dataclass(slots=True)
 class _Covered:
-    """A segment's checksum file, and what its log comes to; None where there is no (good) file."""
+    """The contents of a segment's checksum file (None where it is missing or malformed), and the log's own checksum."""
 
     said: SegmentChecksum | None
     is_malformed: bool
@@ -76,10 +76,10 @@ class _PartitionCheck:
         self._path = path
         self._known = circumstances
         self._progress = progress
-        self._walk = LogWalk(fs, path)  # until it is known where the log ended
+        self._walk = LogWalk(fs, path)  # replaced in ``run``, once the log's former end is known
         self._epochs = EpochsSeen()
         self._covered: dict[int, _Covered] = {}
-        self._held_end = 0  # everything below this offset was on the disk once
+        self._held_end = 0  # everything below this offset was on the disk before
         self._names: list[str] = []
         self._bases: list[int] = []
 
@@ -113,7 +113,7 @@ class _PartitionCheck:
         self._decide_lifting()
 
     def _believed_start(self) -> int:
-        """Where the log starts by the rules of a start; what the checkpoint says else is told."""
+        """The log start offset by the rules of a start; a finding where the checkpoint has another."""
         state, epochs = self.out.plan.state, LeaderEpochs(self._fs, self._path)
         assert state is not None, "the state is read before"
         epochs.load()
@@ -133,7 +133,7 @@ class _PartitionCheck:
         return believed.offset
 
     def _verifier(self, recorded: Sequence[DamagedRange]) -> LogVerifier:
-        """By the rules of a start, which goes by the same marks (``PartitionLog.open``)."""
+        """A verifier with the rules of a start, which uses the same marks (``PartitionLog.open``)."""
         known, state = self._known, self.out.plan.state
         assert state is not None, "the state is read before"
         high_watermark = known.high_watermark if known.is_clean else None
@@ -150,7 +150,7 @@ class _PartitionCheck:
         )
 
     def _stated_end(self) -> int | None:
-        """Where the log ends by the headers of its last segment; None where they do not lead to its end."""
+        """The log end by the headers of the last segment; None where they do not lead to its end."""
         base = self._bases[-1]
         with closing(self._fs.open(self._file(base, names.LOG_SUFFIX))) as file:
             size, end, position = file.size(), base, 0
@@ -186,14 +186,14 @@ class _PartitionCheck:
         self.out.findings += findings
         self.out.plan.replace += replacements
 
-    def _batches(self, base: int, following: int | None, on_spoilt: OnSpoilt) -> Iterator[LocatedBatch]:
+    def _batches(self, base: int, following: int | None, on_bad_checksum: OnBadChecksum) -> Iterator[LocatedBatch]:
         if not self._known.deep:
-            yield from self._walk.batches(base, following, on_spoilt)
+            yield from self._walk.batches(base, following, on_bad_checksum)
             return
         path = self._file(base, names.LOG_SUFFIX)
         file = self._fs.open(path)
         try:
-            for found in self._walk.batches(base, following, on_spoilt):
+            for found in self._walk.batches(base, following, on_bad_checksum):
                 header = found.header
                 try:
                     for _ in iter_records(header, file.pread(header.size, found.position)):
@@ -203,7 +203,7 @@ class _PartitionCheck:
                         Severity.DAMAGE,
                         Code.RECORDS_UNREADABLE,
                         path,
-                        f"the records of a batch with a right checksum cannot be read: {error.message}",
+                        f"the records of a batch with a valid checksum cannot be read: {error.message}",
                         (found.position, found.end),
                         (header.base_offset, header.next_offset),
                     )
@@ -226,7 +226,7 @@ class _PartitionCheck:
             return _Covered(None, is_malformed=True, measured=measured)
 
     def _is_outdated(self, base: int, said: SegmentChecksum, size: int) -> bool:
-        """Whether Kafka has put other bytes there since; then a note says so."""
+        """Whether Kafka has replaced the segment since; adds a note then."""
         known = self._known
         if not known.is_from_kafka or not is_checksum_stale(said, base, size, known.compacted_before):
             return False
@@ -244,13 +244,13 @@ class _PartitionCheck:
     def _judge_damage(self, recorded: Sequence[DamagedRange]) -> None:
         for lost, why in self._walk.damaged:
             offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
-            self._judge_stretch(Stretch(lost, why), recorded, Code.BATCH_DAMAGED, offsets)
+            self._judge_bytes(DamagedBytes(lost, why), recorded, Code.BATCH_DAMAGED, offsets)
         state = self.out.plan.state
         compacted_before = max(self._known.compacted_before, state.compacted_before if state is not None else 0)
         first = max(compacted_before, self._known.log_start)  # what lies below the log start has been deleted
         for found in self._walk.holes:
             if found.segment not in self._bases:
-                continue  # at the end of the log: that it is too short is told there
+                continue  # at the end of the log, where ``_judge_ends`` reports it
             hole = replace(found, start_offset=max(found.start_offset, first))
             if hole.start_offset >= hole.end_offset:
                 continue
@@ -265,47 +265,47 @@ class _PartitionCheck:
                 self._add(Severity.DAMAGE, Code.OFFSETS_MISSING, path, what, None, offsets)
                 self._remember(hole)
 
-    def _ends(self) -> list[Stretch]:
-        """What stands at the end of the log; of which offsets is a guess."""
+    def _ends(self) -> list[DamagedBytes]:
+        """Damaged bytes at the end of the log, without their offsets, which are only guessed."""
         return [
-            Stretch(replace(lost, end_offset=lost.start_offset), why)
+            DamagedBytes(replace(lost, end_offset=lost.start_offset), why)
             for lost, why in (*self._walk.tails, *self._walk.torn)
         ]
 
     def _judge_ends(self, recorded: Sequence[DamagedRange]) -> None:
         known, end = self._known, self._end
-        for stretch in self._walk.tails:
-            lost = stretch.range
+        for damaged in self._walk.tails:
+            lost = damaged.range
             offsets = (lost.start_offset, lost.end_offset) if lost.start_offset < lost.end_offset else None
-            self._judge_stretch(stretch, recorded, Code.TAIL_DAMAGED, offsets)
-        for stretch in self._walk.torn:
-            lost = stretch.range
+            self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED, offsets)
+        for damaged in self._walk.torn:
+            lost = damaged.range
             if known.is_clean:
-                self._judge_stretch(stretch, recorded, Code.TAIL_DAMAGED, None)
+                self._judge_bytes(damaged, recorded, Code.TAIL_DAMAGED, None)
             else:
                 at = (lost.position, lost.end_position)
                 path = self._file(lost.segment, names.LOG_SUFFIX)
-                self._add(Severity.NOTE, Code.TORN_TAIL, path, f"{stretch.why}; no valid batch follows", at)
+                self._add(Severity.NOTE, Code.TORN_TAIL, path, f"{damaged.why}; no valid batch follows", at)
         has_tail = any(lost.segment == self._bases[-1] for lost, _ in self._ends())
         held_end = max(known.recovery_point, self._held_end)
         if end < held_end and not has_tail:
-            what = f"the log ends at offset {end}, everything below {held_end} had been brought to the disk"
+            what = f"the log ends at offset {end}, but everything below {held_end} had been flushed to the disk"
             self._add(Severity.DAMAGE, Code.LOG_TOO_SHORT, self._path, what, None, (end, held_end))
             self.out.plan.lower_recovery_point = end
             state = self.out.plan.state
             if state is not None and state.held_end > end:
                 state.held_end, self.out.plan.saves_state = end, True
         if end < known.log_start:
-            what = f"the log ends at offset {end}, below its start {known.log_start}: all in it has been deleted"
+            what = f"the log ends at offset {end}, below its log start offset {known.log_start}: all of it is deleted"
             self._add(Severity.NOTE, Code.LOG_START_BEYOND_END, self._path, what, None, (end, known.log_start))
         first = self._bases[0] if self._bases else 0
         self.out.counts.start_offset = min(max(first, known.log_start), end)
         self.out.counts.end_offset = end
 
-    def _judge_stretch(
-        self, stretch: Stretch, recorded: Sequence[DamagedRange], code: Code, offsets: tuple[int, int] | None
+    def _judge_bytes(
+        self, damaged: DamagedBytes, recorded: Sequence[DamagedRange], code: Code, offsets: tuple[int, int] | None
     ) -> None:
-        lost, why = stretch
+        lost, why = damaged
         is_known = any(
             r.segment == lost.segment and r.position <= lost.position and lost.end_position <= r.end_position
             for r in recorded
@@ -319,7 +319,7 @@ class _PartitionCheck:
             self._remember(lost)
 
     def _has_left_the_log(self, base_offset: int) -> bool:
-        """Whether all offsets of a segment lie below the log start: its files only wait to be removed."""
+        """Whether all offsets of a segment lie below the log start, so that its files only wait to be removed."""
         following = bisect_right(self._bases, base_offset)
         return following < len(self._bases) and self._bases[following] <= self._known.log_start
 
@@ -339,16 +339,14 @@ class _PartitionCheck:
             path = checksum_path(self._path, base)
             if said is not None and base not in hurt:
                 if base == self._bases[-1] and said.size != measured.size:
-                    what = f"speaks of {said.size} bytes, the active segment has {measured.size} by now"
+                    what = f"is for {said.size} bytes, the active segment now has {measured.size}"
                     self._add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, what)
                     self.out.plan.remove.append(path)
                 else:
                     self._mismatch(base, said, measured)
                 continue
             if said is not None and not any(lost.segment == base for lost in self.out.plan.set_aside):
-                self._add(
-                    Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "speaks of the log without its known damage"
-                )
+                self._add(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG, path, "is for the log before its known damage")
             content = encode_segment_checksum(measured)
             self.out.plan.replace.append(Replacement(path, content, "written for the log as it is now"))
 
@@ -358,18 +356,18 @@ class _PartitionCheck:
             f"it has {measured.size} bytes and had {said.size} when it was closed"
             if said.size != measured.size
             else f"its checksum is {measured.crc:08x}, it was {said.crc:08x} when the segment was closed; every "
-            "batch's own checksum is right, so an offset or a leader epoch has changed"
+            "batch's own checksum is valid, so an offset or a leader epoch has changed"
         )
         self._add(Severity.DAMAGE, Code.CHECKSUM_MISMATCH, path, what)
 
     def _decide_lifting(self) -> None:
-        """A read-only mark may go when everything that can be proven is, and the rest is named."""
+        """Plan to lift a read-only mark where all damage besides it can be repaired or recorded."""
         plan, state = self.out.plan, self.out.plan.state
         if state is None or state.read_only is None:
             return
         damage = {finding.code for finding in self.out.findings if finding.severity == Severity.DAMAGE}
         if damage <= _REPAIRABLE_BEFORE_LIFTING:
-            plan.write_anew = list(self._bases)  # all: after a failed fsync no recovery point is to be trusted
+            plan.rewrite = list(self._bases)  # all: after a failed fsync no recovery point is to be trusted
 
     def _add(
         self,

@@ -1,4 +1,4 @@
-"""What is known before a partition is checked, and what the check decides to have repaired."""
+"""The input of a partition's check, and the repairs that the check decides on."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the log directory says of a partition. ``topic_id`` None: it does not say."""
+    """What the log directory's files say of a partition. ``topic_id`` is None where they name none."""
 
-    is_clean: bool = True  # the marker of a stop in order is there
-    is_own_stop: bool = False  # and it is seglog's: what that stop remembers beside Kafka's files is true of them
+    is_clean: bool = True  # the marker of a clean stop exists
+    is_own_stop: bool = False  # and it is seglog's, so that seglog's own files describe the present state
     is_adopted: bool = False  # Kafka wrote it, or part of it
-    is_from_kafka: bool = False  # Kafka had the directory since seglog did
-    is_being_made: bool = False  # or was, when a crash came
+    is_from_kafka: bool = False  # Kafka used the directory after seglog
+    is_being_made: bool = False  # it is being created, or was when the broker crashed
     compacted_before: int = 0  # by the cleaner's checkpoint; the partition's state may know more
     topic_id: str | None = None
     recovery_point: int = 0
@@ -27,7 +27,7 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A small file that is to have another content."""
+    """A small file and its new content."""
 
     path: str
     content: bytes
@@ -35,15 +35,15 @@ class Replacement:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What is to be done to one partition; nothing, as long as it is as it was made."""
+class RepairPlan:
+    """The repairs of one partition; none by default."""
 
-    set_aside: list[DamagedRange] = field(default_factory=list)  # damage nobody knew of: its bytes are copied
-    state: PartitionState | None = None  # what the state file should say, its read-only mark as it was
-    saves_state: bool = False  # it says something else
+    set_aside: list[DamagedRange] = field(default_factory=list)  # new damage, whose bytes are to be copied
+    state: PartitionState | None = None  # the right content of the state file, with its read-only mark unchanged
+    saves_state: bool = False  # whether the state file is to be written
     replace: list[Replacement] = field(default_factory=list)
-    remove: list[str] = field(default_factory=list)  # paths of files that are of no use
+    remove: list[str] = field(default_factory=list)  # paths of useless files
     cover: list[int] = field(default_factory=list)  # base offsets of sound segments without a checksum file
-    lower_recovery_point: int | None = None  # to the log end there is
-    lower_log_start: int | None = None  # to what is known of it
-    write_anew: list[int] | None = None  # to lift a read-only mark: base offsets of segments to bring to the disk
+    lower_recovery_point: int | None = None  # to the present log end
+    lower_log_start: int | None = None  # to the known log start
+    rewrite: list[int] | None = None  # to lift a read-only mark: base offsets of segments to rewrite and flush

@@ -1,21 +1,21 @@
-"""What a check tells, as lines for people: each finding with its place and advice, then counts and a verdict."""
+"""The reports of a check as text: each finding with its place and advice, then counts and a verdict."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from seglog_broker.inspect.check.findings import Finding, Left, PartitionCounts, Repaired, Severity, Told, Totals
+from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.inspect.dump.texts import counted, printable, size_text
 
 _HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Severity.NOTE: "note"}
 
 
-def readable(told: Iterable[Told]) -> Iterator[str]:
+def readable(reports: Iterable[Report]) -> Iterator[str]:
     """Lines, without their newlines."""
-    for one in told:
+    for one in reports:
         if isinstance(one, Finding):
             yield f"{_HEADINGS[one.severity]}: {_place(one)}: {printable(one.what)} [{one.code}]"
             yield f"  {one.remedy}"
-        elif isinstance(one, Left):
+        elif isinstance(one, Remaining):
             yield f"STILL {_HEADINGS[one.finding.severity]}: {_place(one.finding)}: {printable(one.finding.what)}"
         elif isinstance(one, Repaired):
             yield f"repaired: {printable(one.path)}: {printable(one.what)}"
@@ -71,8 +71,6 @@ def _verdict(totals: Totals) -> str:
         parts.append(f"damaged in {counted(damage, 'place')}")
     if derived:
         parts.append(
-            f"has {counted(derived, 'file')} to be made anew"
-            if not damage
-            else f"{counted(derived, 'file')} to be made anew"
+            f"has {counted(derived, 'file')} to rebuild" if not damage else f"{counted(derived, 'file')} to rebuild"
         )
     return f"{printable(totals.path)} is not sound: " + ", ".join(parts) + beside + "."

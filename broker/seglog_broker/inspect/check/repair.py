@@ -1,19 +1,18 @@
-"""Doing what a check decided for one partition.
+"""The repairs that a check decided on for one partition.
 
-Each step is whole or not there, and a repair that was cut short is taken up by the next one, because that begins with a
-check of its own.
+Each step is atomic, and an interrupted repair is continued by the next one, which begins with a check of its own.
 
-The log's bytes are never changed. Damaged stretches are copied into plain files beside their segment, which survive
-when the segment goes, and are noted in ``seglog-partition.json``, by which the broker serves around them. The order
-matters where one file vouches for another: copies before the note of the damage, that before the checksum that takes
-the damage in, the end of a stop in order before a recovery point goes back, and the read-only mark last of all.
+The log's bytes are never changed. Damaged ranges are copied into plain files beside their segment, which stay when the
+segment is deleted, and are recorded in ``seglog-partition.json``, so that the broker skips them. The order matters
+where one file relies on another: the copies come before the record of the damage, that before the checksum that
+includes the damage, the removal of the clean-stop marker before a recovery point is lowered, and the read-only mark last.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from seglog_broker.inspect.check.findings import Repaired
-from seglog_broker.inspect.check.plan import Plan
+from seglog_broker.inspect.check.plan import RepairPlan
 from seglog_broker.storage.io.filesystem import FileSystem, write_all, write_file_atomically
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import remove_without_log, tidy_directory
@@ -28,7 +27,7 @@ _COPY_BYTES: Final = 1024 * 1024
 
 
 def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
-    """Remove or finish what a crash left, as a start does; before a check, which then sees what is left."""
+    """Remove or finish what a crash left, as a start does; runs before a check."""
     before = set(fs.list_directory(path))
     after = set(tidy_directory(fs, path))
     if is_clean:
@@ -45,15 +44,15 @@ def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
         yield Repaired(f"{path}/{name}", "put in the place of its sources" if is_swap else "removed")
 
 
-def repair_partition(fs: FileSystem, path: str, plan: Plan) -> Iterator[Repaired]:
-    """Everything but lifting a read-only mark. Raises OSError where a step fails; those before it are done."""
+def repair_partition(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Repaired]:
+    """Carry out all repairs but lifting a read-only mark. Raises OSError where a step fails; earlier ones stay done."""
     for lost in plan.set_aside:
         yield _set_aside(fs, path, lost)
     if plan.saves_state and plan.state is not None:
         plan.state.save(fs, path)
         count = len(plan.state.damaged)
         ranges = "1 range" if count == 1 else f"{count} ranges"
-        yield Repaired(f"{path}/{PARTITION_STATE_FILE}", f"has {ranges} of offsets that the broker serves around")
+        yield Repaired(f"{path}/{PARTITION_STATE_FILE}", f"has {ranges} of offsets that the broker skips")
     for wanted in plan.replace:
         write_file_atomically(fs, wanted.path, wanted.content)
         yield Repaired(wanted.path, wanted.what)
@@ -65,16 +64,16 @@ def repair_partition(fs: FileSystem, path: str, plan: Plan) -> Iterator[Repaired
     for base in plan.cover:
         write_segment_checksum(fs, path, base, measure_segment(fs, path, base))
         yield Repaired(checksum_path(path, base), "written")
-    for base in plan.write_anew or ():
-        yield _write_anew(fs, path, base)
+    for base in plan.rewrite or ():
+        yield _rewrite(fs, path, base)
 
 
 def lift_read_only(fs: FileSystem, path: str, batches: int) -> Repaired:
-    """Remove the mark; ``batches`` have been read and proven before."""
+    """Remove the read-only mark; ``batches`` is how many were verified before."""
     state = PartitionState.load(fs, path)
     state.read_only = None
     state.save(fs, path)
-    what = f"the read-only mark is lifted: all {batches} batches have been proven, and are on the disk"
+    what = f"the read-only mark is lifted: all {batches} batches are valid and on the disk"
     return Repaired(f"{path}/{PARTITION_STATE_FILE}", what)
 
 
@@ -85,7 +84,7 @@ def _set_aside(fs: FileSystem, path: str, lost: DamagedRange) -> Repaired:
     return Repaired(target, f"has the damaged bytes {lost.position} to {lost.end_position - 1} of the segment")
 
 
-def _write_anew(fs: FileSystem, path: str, base: int) -> Repaired:
+def _rewrite(fs: FileSystem, path: str, base: int) -> Repaired:
     """Write a log's bytes into new blocks of the disk.
 
     After a failed fsync the pages in memory look clean whether they reached the disk or not, so that reading them
@@ -94,11 +93,11 @@ def _write_anew(fs: FileSystem, path: str, base: int) -> Repaired:
     log = f"{path}/{names.segment_file_name(base, names.LOG_SUFFIX)}"
     size = fs.stat(log).size
     _copy(fs, log, log, 0, size)
-    return Repaired(log, f"{size} bytes written anew and brought to the disk")
+    return Repaired(log, f"{size} bytes rewritten and flushed")
 
 
 def _copy(fs: FileSystem, source: str, target: str, position: int, end: int) -> None:
-    """Make ``target`` the bytes [position, end) of ``source``, whole or not at all."""
+    """Write the bytes [position, end) of ``source`` to ``target``, atomically."""
     temporary = f"{target}{names.TEMPORARY_SUFFIX}"
     read = fs.open(source)
     try:

@@ -1,4 +1,4 @@
-"""One segment, gone through once: its batches go by, and its indexes are held against them."""
+"""One pass over a segment's batches, which also checks its indexes against them."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,12 +9,12 @@ from seglog_broker.inspect.check.plan import Circumstances, Replacement
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.segment.batch_scan import LocatedBatch
 
-OnSpoilt = Callable[[LocatedBatch], None]
-"""Told of a damaged stretch that is one whole batch but for its checksum."""
+OnBadChecksum = Callable[[LocatedBatch], None]
+"""Called with a batch that is whole, but has a wrong checksum."""
 
 
 class SegmentWalk:
-    """``is_live``: it is appended to, or was when the broker was killed, so that its indexes may end early."""
+    """``is_live``: the segment is appended to, or was when the broker was killed, so that its indexes may end early."""
 
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, circumstances: Circumstances, *, is_live: bool
@@ -22,22 +22,22 @@ class SegmentWalk:
         self._judge = IndexJudge(fs, directory, base_offset, circumstances, is_live=is_live)
         bytes_max = circumstances.index_bytes_max
         self._models = [ExpectedIndexes(base_offset, each, bytes_max) for each in self._judge.intervals()]
-        self._with_spoilt: list[ExpectedIndexes] = []  # of the log as it was when the indexes were written
+        self._before_damage: list[ExpectedIndexes] = []  # of the log as it was when the indexes were written
 
-    def follow(self, batches: Callable[[OnSpoilt], Iterator[LocatedBatch]]) -> Iterator[LocatedBatch]:
-        """Pass on what ``batches`` yields, given whom to tell of spoilt ones in between."""
-        for found in batches(self._add_spoilt):
-            for model in (*self._models, *self._with_spoilt):
+    def follow(self, batches: Callable[[OnBadChecksum], Iterator[LocatedBatch]]) -> Iterator[LocatedBatch]:
+        """The batches that ``batches`` yields; it is called with a callback for those with a wrong checksum."""
+        for found in batches(self._add_bad_checksum):
+            for model in (*self._models, *self._before_damage):
                 model.add(*found)
             self._judge.true_times.add(found.header)
             yield found
 
     def judge_indexes(self, log_size: int) -> tuple[list[Finding], list[Replacement]]:
-        """When all have gone by: what is wrong, and what to replace."""
-        return self._judge.judge(self._models, self._with_spoilt, log_size)
+        """Findings, and files to replace. Call it after the last batch."""
+        return self._judge.judge(self._models, self._before_damage, log_size)
 
-    def _add_spoilt(self, found: LocatedBatch) -> None:
-        if not self._with_spoilt:
-            self._with_spoilt = [model.copy() for model in self._models]
-        for model in self._with_spoilt:
+    def _add_bad_checksum(self, found: LocatedBatch) -> None:
+        if not self._before_damage:
+            self._before_damage = [model.copy() for model in self._models]
+        for model in self._before_damage:
             model.add(*found)

@@ -1,4 +1,4 @@
-"""The files of a partition beside its logs and indexes: do they make sense, and do they agree with the log?"""
+"""The check of a partition's other files: whether they are well formed, and whether they agree with the log."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Final
 from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, Severity
-from seglog_broker.inspect.check.log_walk import Stretch
+from seglog_broker.inspect.check.log_walk import DamagedBytes
 from seglog_broker.inspect.check.plan import Circumstances, Replacement
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
 from seglog_broker.inspect.dump.facts import Damage, Fact
@@ -29,11 +29,11 @@ from seglog_protocol import segment_files as names
 
 LEFT_OVER_SUFFIXES: Final = {
     names.DELETED_SUFFIX: "is deleted, a start removes it",
-    names.CLEANED_SUFFIX: "is output of a compaction that did not finish, a start removes it",
+    names.CLEANED_SUFFIX: "is output of an unfinished compaction, a start removes it",
     names.SWAP_SUFFIX: "is output of a compaction, a start puts it in the place of its sources",
-    names.TEMPORARY_SUFFIX: "is a half-written replacement, a start removes it",
+    names.TEMPORARY_SUFFIX: "is an unfinished replacement of a file, a start removes it",
 }
-"""What ``tidy_directory`` takes care of."""
+"""Files that ``tidy_directory`` handles."""
 
 _OWN_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, PARTITION_STATE_FILE})
 
@@ -50,7 +50,7 @@ class SmallFiles:
         circumstances: Circumstances,
         out: Checked,
     ) -> None:
-        self.recorded: list[DamagedRange] = []  # what the state knows to be damaged
+        self.recorded: list[DamagedRange] = []  # damaged ranges in the partition's state
         self._fs = fs
         self._path = path
         self._names = found
@@ -58,7 +58,7 @@ class SmallFiles:
         self._known = circumstances
         self._out = out
         self._read_only: str | None = None
-        self._is_first_gone = False  # and that has been told
+        self._is_first_gone = False  # and reported
         self._remembered = PartitionState()
 
     # --- What the broker remembers ------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class SmallFiles:
         self._out.plan.state = replace(state, damaged=list(state.damaged))
 
     def start(self, log_start: int) -> None:
-        """Where the log starts, as is known by now; whether the records with which it began are there."""
+        """Set the log start offset, and check that the log's first records are there."""
         self._known = replace(self._known, log_start=log_start)
         first = self._bases[0]
         remembered = self._remembered
@@ -105,15 +105,15 @@ class SmallFiles:
         self._is_first_gone = True
 
     def read_only(self) -> None:
-        """The mark that a failed write or fsync left."""
+        """The read-only mark that a failed write or fsync left."""
         if self._read_only is not None:
             what = f"the partition is marked read-only: {self._read_only}"
             path = self._file(PARTITION_STATE_FILE)
             self._out.findings.append(Finding(Severity.DAMAGE, Code.READ_ONLY, path, what))
 
-    def ranges(self, stretches: Iterable[Stretch], holes: Sequence[DamagedRange], end: int) -> None:
-        """Whether each remembered range is still a range in which nothing can be read."""
-        bad = [lost for lost, _ in stretches]
+    def ranges(self, ranges: Iterable[DamagedBytes], holes: Sequence[DamagedRange], end: int) -> None:
+        """Check that each recorded range is still unreadable."""
+        bad = [lost for lost, _ in ranges]
         state = self._out.plan.state
         assert state is not None, "the state is read before"
         for known in self.recorded:
@@ -154,7 +154,7 @@ class SmallFiles:
             self._derived(Code.EPOCHS_MALFORMED, path, problem)
             entries = self._remembered_epochs() or seen.entries()
             content = encode_checkpoint(known.entries if entries is None else entries)
-            self._out.plan.replace.append(Replacement(path, content, "written anew from the batches"))
+            self._out.plan.replace.append(Replacement(path, content, "rewritten from the batches"))
             return
         if (remembered := self._epochs_it_should_have(known)) is not None:
             what = f"says {_epochs(known.entries)}, and seglog had written {_epochs(remembered)}"
@@ -185,9 +185,9 @@ class SmallFiles:
                 self._first_is_gone(path, known, first_base)
 
     def _epochs_it_should_have(self, known: LeaderEpochs) -> list[EpochEntry] | None:
-        """What is remembered beside the file, which has no checksum; None where that agrees, or may be older.
+        """The epochs in the partition's state, where the file, which has no checksum, contradicts them; else None.
 
-        While a broker runs the file is written first, so after a kill it may have more; an epoch never goes back.
+        A running broker writes the file first, so after a kill it may have more; an epoch never goes back.
         """
         remembered = self._remembered_epochs()
         if not remembered or not known.entries or known.entries == remembered:
@@ -199,13 +199,13 @@ class SmallFiles:
         return None if is_possible else remembered
 
     def _remembered_epochs(self) -> list[EpochEntry]:
-        """As the partition's state has them; none where Kafka had the directory since."""
+        """The epochs in the partition's state; none where Kafka used the directory since."""
         if self._known.is_from_kafka:
             return []
         return [EpochEntry(*entry) for entry in self._remembered.epochs]
 
     def _first_is_gone(self, path: str, known: LeaderEpochs, first_base: int) -> None:
-        """Whoever deletes the first segments moves the first epoch up."""
+        """Report a first epoch below the first segment: a deletion of segments would have moved it up."""
         start = known.entries[0].start_offset
         what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
         severity = Severity.DAMAGE if self._known.is_clean else Severity.NOTE
@@ -243,7 +243,7 @@ class SmallFiles:
                 self._out.findings.append(Finding(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what))
 
     def _metadata_text(self, path: str) -> None:
-        """Every byte of the file follows from the id, so that a bit that turned elsewhere shows, too."""
+        """Check all bytes of the file: they follow from the id, so that a flipped bit elsewhere is found, too."""
         content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
         if read_file(self._fs, path) != content:
             self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
@@ -265,10 +265,10 @@ class SmallFiles:
                     self._derived(Code.TXN_INDEX_WRONG, path, fact.reason)
 
     def names(self) -> None:
-        """Files that belong to nothing, and those that tell of a segment that is gone."""
+        """Files that do not belong to a segment, and those that show that a segment is gone."""
         gone = [] if self._known.is_clean else bases_without_log(self._names)
         for base in gone:
-            what = "is gone, its index files are there: records of it may have been on the disk"
+            what = "is gone, but its index files are there: some of its records may have been on the disk"
             path = self._file(names.segment_file_name(base, names.LOG_SUFFIX))
             self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
         for name in self._names:
@@ -285,7 +285,7 @@ class SmallFiles:
                 elif parsed[0] not in self._bases:
                     self._note(Code.LEFT_OVER, path, "is without its .log, a start removes it")
             elif name not in _OWN_FILES and (parsed is None or parsed[1] != names.SNAPSHOT_SUFFIX):
-                self._note(Code.UNKNOWN_FILE, path, "has no name that seglog or Kafka gives")
+                self._note(Code.UNKNOWN_FILE, path, "is not a file of seglog or Kafka")
 
     def _derived(self, code: Code, path: str, what: str, offsets: tuple[int, int] | None = None) -> None:
         self._out.findings.append(Finding(Severity.DERIVED, code, path, what, None, None, *(offsets or (None, None))))
@@ -310,7 +310,7 @@ def _is_within(inner: DamagedRange, outer: DamagedRange) -> bool:
 
 
 def _is_bytes_within(known: DamagedRange, lost: DamagedRange) -> bool:
-    """Whether everything ``known`` withholds is really lost; ``lost`` with no offsets is the end of the log."""
+    """Whether all of ``known`` is really lost; a ``lost`` without offsets is at the end of the log."""
     return (
         known.segment == lost.segment
         and lost.position <= known.position

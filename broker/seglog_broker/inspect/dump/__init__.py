@@ -1,7 +1,7 @@
-"""``seglogd dump``: what lies on disk, told without touching it.
+"""``seglogd dump``: the contents of files, read only.
 
-Producers (``log_file``, ``index_files``, ``small_files``, ``directories``) read through the storage seam and yield
-``facts``; ``readable`` and ``json_lines`` turn facts into lines; ``command`` is what an operator calls. Nothing here
-locks, writes or needs a stopped broker, and the lock file is never opened: closing any descriptor of it would drop the
-lock of a broker in the same process.
+``log_file``, ``index_files``, ``small_files`` and ``directories`` read through ``FileSystem`` and yield ``facts``;
+``readable`` and ``json_lines`` format facts as lines; ``command`` is the command line. Nothing here locks or writes,
+and the broker may run. The lock file is never opened: closing any descriptor of it would drop the lock of a broker in
+the same process.
 """

@@ -1,6 +1,6 @@
 """``seglogd dump PATH...``: arguments, output and exit codes.
 
-0: everything told, 1: damage was found, 2: usage, a path with nothing to tell of included, 130: interrupted.
+0: all shown, 1: damage was found, 2: usage, or a path with nothing to show, 130: interrupted.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from typing import Final
 
 from seglog_broker.inspect.dump.facts import Damage, Fact
 from seglog_broker.inspect.dump.json_lines import json_lines
-from seglog_broker.inspect.dump.kinds import NothingToTellError, Wish, facts_of
+from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.inspect.dump.readable import readable
 from seglog_broker.standard_output import print_line, run_printing
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
@@ -22,13 +22,13 @@ EXIT_INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what lies at the paths, to standard output; return the exit code. argparse leaves with SystemExit(2)."""
-    options = make_parser().parse_args(argv)
-    wish = Wish(records=options.records, verify=options.verify, count=not options.quick)
+    """Print the contents of the paths to standard output; return the exit code. argparse leaves with SystemExit(2)."""
+    arguments = make_parser().parse_args(argv)
+    options = DumpOptions(records=arguments.records, verify=arguments.verify, count=not arguments.quick)
     fs = PosixFileSystem()
     try:
         return run_printing(
-            "seglogd dump", lambda: _dump(fs, options.paths, wish, as_json=options.json), when_piped=EXIT_OK
+            "seglogd dump", lambda: _dump(fs, arguments.paths, options, as_json=arguments.json), when_piped=EXIT_OK
         )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -38,9 +38,9 @@ def make_parser() -> argparse.ArgumentParser:
     """The arguments; docs/OPERATIONS.md names them all."""
     parser = argparse.ArgumentParser(
         prog="seglogd dump",
-        description="Show what lies on disk: a log directory, a partition, or single files of seglog's or Kafka's. "
+        description="Show the contents of a log directory, a partition, or single files of seglog or Kafka. "
         "Reads only, takes no lock, and works while a broker runs.",
-        epilog="Exit codes: 0 nothing wrong, 1 damage was found, 2 usage or nothing there. Times are UTC. "
+        epilog="Exit codes: 0 nothing wrong, 1 damage was found, 2 usage or nothing to show. Times are UTC. "
         "See docs/OPERATIONS.md.",
         allow_abbrev=False,
     )
@@ -56,27 +56,27 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _dump(fs: FileSystem, paths: Sequence[str], wish: Wish, *, as_json: bool) -> int:
-    told = _Told(fs, wish)
-    for line in (json_lines if as_json else readable)(told.facts(paths)):
+def _dump(fs: FileSystem, paths: Sequence[str], options: DumpOptions, *, as_json: bool) -> int:
+    facts_found = _Facts(fs, options)
+    for line in (json_lines if as_json else readable)(facts_found.facts(paths)):
         print_line(line)
-    return EXIT_USAGE if told.nothing_there else EXIT_DAMAGED if told.damaged else EXIT_OK
+    return EXIT_USAGE if facts_found.nothing_there else EXIT_DAMAGED if facts_found.damaged else EXIT_OK
 
 
-class _Told:
-    """Passes facts on and remembers what they mean for the exit code."""
+class _Facts:
+    """The facts of several paths; keeps what the exit code depends on."""
 
-    def __init__(self, fs: FileSystem, wish: Wish) -> None:
+    def __init__(self, fs: FileSystem, options: DumpOptions) -> None:
         self._fs = fs
-        self._wish = wish
+        self._options = options
         self.damaged = False
         self.nothing_there = False
 
     def facts(self, paths: Iterable[str]) -> Iterator[Fact]:
         for path in paths:
             try:
-                found = facts_of(self._fs, path, self._wish)
-            except NothingToTellError as error:
+                found = facts_of(self._fs, path, self._options)
+            except NothingToDumpError as error:
                 self.nothing_there = True
                 sys.stdout.flush()
                 print(f"seglogd dump: {error}", file=sys.stderr)  # noqa: T201 - the one sentence for it

@@ -1,7 +1,7 @@
 """The overview of a directory: a partition's segments, or a whole log directory with its topics and checkpoints.
 
-Counts come from a walk over batch headers, which reads large batches' headers only and no checksum is looked at. A
-running broker may remove a file between its listing and its reading; that is a note.
+Counts come from batch headers; checksums are not read. A running broker may remove a file between its listing and its
+reading; that is a note.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TopicFound,
 )
-from seglog_broker.inspect.dump.index_files import look_at_offset_index, look_at_time_index
-from seglog_broker.inspect.dump.log_file import BadStretch, changed_meanwhile, codec_name, stretch_reason, walk
+from seglog_broker.inspect.dump.index_files import summarize_offset_index, summarize_time_index
+from seglog_broker.inspect.dump.log_file import InvalidBytes, changed_meanwhile, codec_name, full_reason, walk
 from seglog_broker.inspect.dump.small_files import (
     OFFSET_CHECKPOINTS,
     read_epochs,
@@ -72,7 +72,7 @@ Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """``facts``, which end in ``Damage`` where something cannot be read."""
+    """``facts``, followed by a ``Damage`` where an OSError ends them."""
     try:
         yield from facts
     except OSError as error:
@@ -80,7 +80,7 @@ def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
 
 
 def is_partition_directory(names: Sequence[str]) -> bool:
-    """Whether a directory with these files is a partition; its own name may say anything."""
+    """Whether a directory with these files is a partition, whatever its own name is."""
     return any(name in _PARTITION_FILES or parse_segment_file_name(name) is not None for name in names)
 
 
@@ -107,7 +107,7 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
     foreign = []
     for name in directories:
         if name in filenames.SKIPPED_DIRECTORIES:
-            yield Note(f"{path}/{name}", "Kafka's own; seglog passes it over")
+            yield Note(f"{path}/{name}", "Kafka's own; seglog ignores it")
         elif (parsed := _partition_name(name)) is None:
             foreign.append(name)
         else:
@@ -252,7 +252,7 @@ def dump_partition(
     yield from small
     end: int | None = None
     followings: list[int | None] = [*bases[1:], None]
-    for base, following in zip(bases, followings, strict=False):  # where there is none, None alone is left
+    for base, following in zip(bases, followings, strict=False):  # without a segment only None is left
         segment = _segment(fs, path, base, following, stems[base], count=count)
         for fact in to_the_end(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
             if isinstance(fact, SegmentFound) and count:
@@ -281,7 +281,7 @@ def _other_files(path: str, found: Sequence[str], bases: Sequence[int]) -> Itera
 
 
 def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[tuple[int, int]], list[Fact]]:
-    """(leader epochs, everything else that the small files tell)."""
+    """(leader epochs, the other facts of the small files)."""
     epochs, facts = [], []
     readers = (
         (checkpoints.LEADER_EPOCH_CHECKPOINT, read_epochs),
@@ -294,7 +294,7 @@ def _small_facts(fs: FileSystem, path: str, found: Sequence[str]) -> tuple[list[
         for fact in reader(fs, f"{path}/{name}"):
             if isinstance(fact, EpochFound):
                 epochs.append((fact.epoch, fact.start_offset))
-            elif not isinstance(fact, Property):  # the topic id, which the partition's own fact tells
+            elif not isinstance(fact, Property):  # the topic id, which is in ``PartitionFound``
                 facts.append(fact)
     return epochs, facts
 
@@ -311,8 +311,8 @@ def _segment(
         size = fs.stat(f"{path}/{log}").size
         if count:
             problems += counts.walk(fs, f"{path}/{log}", base, following)
-        ends = look_at_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
-        times = look_at_time_index(fs, f"{path}/{time_index}") if time_index in names else None
+        ends = summarize_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
+        times = summarize_time_index(fs, f"{path}/{time_index}") if time_index in names else None
         log_size = fs.stat(f"{path}/{log}").size  # after the index: a running broker writes it first
     except FileNotFoundError as error:
         yield Note(error.filename or f"{path}/{log}", GONE)
@@ -341,7 +341,7 @@ def _segment(
 
 
 class _Counts:
-    """What the headers of a segment add up to."""
+    """Totals of a segment's headers."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -352,14 +352,14 @@ class _Counts:
         self.max_timestamp = NO_TIMESTAMP
 
     def walk(self, fs: FileSystem, path: str, base: int, following: int | None) -> Iterator[Fact]:
-        """Read the headers; yields what is wrong. ``following`` is the base offset of the next segment."""
+        """Read the headers and yield problems. ``following`` is the base offset of the next segment."""
         file = fs.open(path)
         try:
             size = file.size()
             for found in walk(file, size, base, checksums=False):
-                if isinstance(found, BadStretch):
+                if isinstance(found, InvalidBytes):
                     note = changed_meanwhile(file, size, path) if found.is_tail else None
-                    yield note or Damage(path, found.position, found.end_position, stretch_reason(found))
+                    yield note or Damage(path, found.position, found.end_position, full_reason(found))
                     continue
                 header = found.header
                 self.batches += 1

@@ -1,8 +1,8 @@
-"""What a dump can say: one small value for each thing found, in the order in which it was found.
+"""The facts of a dump: one small value for each thing found, in the order in which it was found.
 
 ``kind`` is the JSON object's ``kind``, the fields are its other keys. Offsets count records, positions and sizes are
-bytes, times are epoch ms. Numbers stand as they do on disk, so -1 means none in Kafka's fields; None is ours and means
-that nothing is there. ``Damage`` makes the exit code 1; ``Note`` is what an operator should know and no damage.
+bytes, times are epoch ms. Numbers are as on disk, so that -1 means none in Kafka's fields; None is ours, and means that
+there is no value. ``Damage`` makes the exit code 1; a ``Note`` is information, and not damage.
 """
 
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Any of them."""
+    """The base class of all facts."""
 
     kind: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage(Fact):
-    """Bytes [position, end_position) of ``path``, or all of it, are not what they should be."""
+    """Bytes [position, end_position) of ``path``, or all of it, are wrong."""
 
     kind = "damage"
     path: str
@@ -29,7 +29,7 @@ class Damage(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Note(Fact):
-    """Something to know about ``path``, in a sentence."""
+    """Information about ``path``, in a sentence."""
 
     kind = "note"
     path: str
@@ -51,7 +51,7 @@ class FileFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Fact):
-    """A batch header; ``problem`` says what is wrong with a batch that is shown all the same."""
+    """A batch header; ``problem`` is set for an invalid batch."""
 
     kind = "batch"
     position: int
@@ -78,7 +78,7 @@ class Batch(Fact):
 
 @dataclass(frozen=True, slots=True)
 class RecordFound(Fact):
-    """A record of the batch before; ``marker`` is what a control record says, such as "COMMIT"."""
+    """A record of the batch before; ``marker`` is the type of a control record, such as "COMMIT"."""
 
     kind = "record"
     offset: int
@@ -92,7 +92,7 @@ class RecordFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LogTotals(Fact):
-    """The end of a ``.log``: what was valid in it. ``next_offset`` None: there is no batch."""
+    """The end of a ``.log``: totals of its valid batches. ``next_offset`` None: there is no batch."""
 
     kind = "log_totals"
     path: str
@@ -127,7 +127,7 @@ class TimeEntryFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class IndexTotals(Fact):
-    """The end of an index; ``verified`` tells whether its entries were compared with the log."""
+    """The end of an index; ``verified``: its entries were compared with the log."""
 
     kind = "index_totals"
     path: str
@@ -188,7 +188,7 @@ class EpochFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Property(Fact):
-    """A name and a value of a small text file, or of what it means."""
+    """A name and a value of a small text file."""
 
     kind = "property"
     name: str
@@ -197,7 +197,7 @@ class Property(Fact):
 
 @dataclass(frozen=True, slots=True)
 class TopicFound(Fact):
-    """A topic; ``id`` None: no file says it. ``deleting`` topics have directories that may still be there."""
+    """A topic; ``id`` None: it is in no file."""
 
     kind = "topic"
     name: str
@@ -222,7 +222,7 @@ class DamagedOffsets(Fact):
 
 @dataclass(frozen=True, slots=True)
 class StateFound(Fact):
-    """What ``seglog-partition.json`` remembers."""
+    """The contents of ``seglog-partition.json``."""
 
     kind = "partition_state"
     read_only: str | None
@@ -237,7 +237,7 @@ class StateFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LogDirectoryFound(Fact):
-    """A log directory; ``format`` None: seglog has not served it. ``clean``: it has the marker of an orderly stop."""
+    """A log directory; ``format`` None: seglog has not served it. ``clean``: it has the marker of a clean stop."""
 
     kind = "log_directory"
     path: str
@@ -281,10 +281,10 @@ class PartitionFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFound(Fact):
-    """A segment. Counts come from batch headers, checksums are not looked at; None where nothing was counted.
+    """A segment. Counts come from batch headers, checksums are not read; None where nothing was counted.
 
-    ``first_timestamp`` is the maxTimestamp of its first batch. An index that is not there has None entries; its padding
-    are bytes of zeros behind them.
+    ``first_timestamp`` is the maxTimestamp of its first batch. A missing index has None entries; its padding is the
+    number of zero bytes after them.
     """
 
     kind = "segment"

@@ -1,8 +1,7 @@
-"""``.index`` and ``.timeindex``: their entries, and whether each leads to the batch it should.
+"""``.index`` and ``.timeindex``: their entries, and whether each points to the right batch.
 
-Entries of zeros at the end are padding: Kafka allocates its indexes in advance and trims them when it stops in order.
-Where verification is asked for, the log is walked once beside the index, whatever the index says, so that a wrong entry
-cannot mislead the check of the next one.
+Entries of zeros at the end are padding: Kafka preallocates its indexes and trims them at a clean stop. Verification
+walks the log once beside the index, without using it, so that a wrong entry does not mislead the check of others.
 """
 
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from seglog_broker.inspect.dump.facts import (
     OffsetEntryFound,
     TimeEntryFound,
 )
-from seglog_broker.inspect.dump.log_file import BadStretch, walk
+from seglog_broker.inspect.dump.log_file import InvalidBytes, walk
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.segment.batch_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import NO_TIMESTAMP
@@ -37,7 +36,7 @@ _READ_ENTRIES: Final = 4096
 """Entries read at a time."""
 
 _OLD_APPEND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""How far behind an entry's position its offset is looked for: one append of a Kafka before 4.0, amply."""
+"""Bytes after an entry's position in which its offset is searched: more than one append of a Kafka before 4.0."""
 
 
 @dataclass(slots=True)
@@ -45,14 +44,14 @@ class _Pieces:
     """The whole entries of an index, piece by piece, without the zeros at its end."""
 
     file: File
-    size: int  # taken before the log is opened, so that a running broker's entries do not point behind its end
+    size: int  # taken before the log is opened, so that entries of a running broker do not point beyond the log's end
     entry_size: int
     entries: int = 0
     padding_bytes: int = 0
     rest_bytes: int = 0  # of half an entry
 
     def __iter__(self) -> Iterator[bytes | tuple[int, int]]:
-        """Entries as bytes; a stretch of entries of zeros that others follow as (first byte, end)."""
+        """Entries as bytes; a run of zero entries that others follow as (first byte, end)."""
         self.rest_bytes = self.size % self.entry_size
         end, position, zeros = self.size - self.rest_bytes, 0, 0
         while position < end:
@@ -76,12 +75,12 @@ class _Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEnds:
-    """What the overview says of an index without reading all of it."""
+class IndexSummary:
+    """Counts and ends of an index, for the overview, without reading all of it."""
 
     entries: int
     padding_bytes: int
-    ends: bytes  # the first and the last entry, with what there is of half an entry behind them
+    ends: bytes  # the first and the last entry, and the bytes of an incomplete one after them
 
     def offset_problem(self, log_size: int) -> str | None:
         """Why this cannot be the offset index of a log of that size, or None."""
@@ -92,17 +91,17 @@ class IndexEnds:
         return time_index_problem(self.ends)
 
 
-def look_at_offset_index(fs: FileSystem, path: str) -> IndexEnds:
+def summarize_offset_index(fs: FileSystem, path: str) -> IndexSummary:
     """Count the entries; the file is read through only when it ends in zeros. Raises OSError."""
     return _look(fs, path, OFFSET_ENTRY.size)
 
 
-def look_at_time_index(fs: FileSystem, path: str) -> IndexEnds:
+def summarize_time_index(fs: FileSystem, path: str) -> IndexSummary:
     """The same for a time index."""
     return _look(fs, path, TIME_ENTRY.size)
 
 
-def _look(fs: FileSystem, path: str, entry_size: int) -> IndexEnds:
+def _look(fs: FileSystem, path: str, entry_size: int) -> IndexSummary:
     file = fs.open(path)
     try:
         size = file.size()
@@ -116,7 +115,7 @@ def _look(fs: FileSystem, path: str, entry_size: int) -> IndexEnds:
             end -= padding
         numbers = sorted({0, end // entry_size - 1}) if end else []
         ends = b"".join(file.pread(entry_size, number * entry_size) for number in numbers)
-        return IndexEnds(end // entry_size, padding, ends + bytes(size % entry_size))
+        return IndexSummary(end // entry_size, padding, ends + bytes(size % entry_size))
     finally:
         file.close()
 
@@ -211,8 +210,8 @@ def _span(number: int, size: int) -> tuple[int, int]:
     return number * size, (number + 1) * size
 
 
-def _zeros(path: str, stretch: tuple[int, int]) -> Damage:
-    return Damage(path, *stretch, "only zeros, and entries follow")
+def _zeros(path: str, span: tuple[int, int]) -> Damage:
+    return Damage(path, *span, "only zeros, and entries follow")
 
 
 def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
@@ -222,14 +221,14 @@ def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
     if pieces.padding_bytes:
         yield Note(
             path,
-            f"{pieces.padding_bytes} bytes of zeros follow the entries: space that Kafka allocates in advance and "
-            "gives back when it stops in order; a start of seglog makes such an index anew",
+            f"{pieces.padding_bytes} bytes of zeros follow the entries: space that Kafka preallocates and trims at a "
+            "clean stop; a start of seglog rebuilds such an index",
         )
     yield IndexTotals(path, pieces.entries, pieces.padding_bytes, verified)
 
 
 class _LogBeside:
-    """The log of an index, walked once from its start as entries ask for it."""
+    """The log of an index, walked once from its start, as far as entries need it."""
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
         self._file = fs.open(path)
@@ -273,15 +272,15 @@ class _LogBeside:
         return None, None
 
     def _unless_growing(self, problem: str) -> tuple[str | None, str | None]:
-        """The entry leads behind the log's end; it may be younger than the size we know of a log that is written to."""
+        """The problem of an entry beyond the log's end; only a remark if the log grew after its size was read."""
         if self._file.size() > self._size:
             return None, "the log grew while it was read: not compared"
         return problem, None
 
     def _step(self) -> bool:
-        """Go to the next batch, over what is none; False at the end of the log."""
+        """Go to the next batch, past invalid bytes; False at the end of the log."""
         for found in self._batches:
-            if not isinstance(found, BadStretch):
+            if not isinstance(found, InvalidBytes):
                 self._current = found
                 self._max_timestamp = max(self._max_timestamp, found.header.max_timestamp)
                 return True

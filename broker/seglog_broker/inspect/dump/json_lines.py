@@ -1,4 +1,4 @@
-"""Facts as JSON lines: one object each, ``kind`` first, so that a log of any size streams and is cut by lines.
+"""Facts as JSON lines: one object each, ``kind`` first, so that a log of any size can be streamed.
 
 Bytes are text, or base64 under ``key_base64`` and ``value_base64`` where they are not UTF-8; null is null. This is how
 ``seglog consume --format json`` shows a record, too.

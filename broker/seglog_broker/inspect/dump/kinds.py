@@ -1,4 +1,4 @@
-"""What a path is, and who tells of it."""
+"""The kind of a path, and the reader for it."""
 
 import re
 from collections.abc import Iterator
@@ -34,18 +34,18 @@ from seglog_protocol.segment_files import (
 
 _LEFT_OVER: Final = {
     DELETED_SUFFIX: "it is deleted: a start removes it",
-    CLEANED_SUFFIX: "output of a compaction that did not finish: a start removes it",
+    CLEANED_SUFFIX: "output of an unfinished compaction: a start removes it",
     SWAP_SUFFIX: "output of a compaction: a start puts it in the place of its sources",
 }
 
 
-class NothingToTellError(Exception):
-    """There is nothing at a path, or nothing that this tool knows; the message is the sentence to say."""
+class NothingToDumpError(Exception):
+    """A path does not exist, or is not a file of seglog or Kafka; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How much is wanted: ``records`` of logs, ``verify`` everything against everything, ``count`` by reading logs."""
+class DumpOptions:
+    """``records`` shows the records of logs, ``verify`` compares files, ``count`` reads logs to count."""
 
     records: bool = False
     verify: bool = False
@@ -53,56 +53,58 @@ class Wish:
 
 
 def plain_path(path: str) -> str:
-    """A path as it is printed and names are put behind it: with single slashes, and none at its end."""
+    """A path with single slashes, and none at its end, so that names can be appended."""
     return re.sub("/+", "/", path).rstrip("/") or "/."
 
 
-def facts_of(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
-    """Everything to be told of ``path``, read while it is asked for.
+def facts_of(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
+    """The facts of ``path``, read lazily.
 
-    Raises NothingToTellError before the first fact. A file that cannot be read ends in ``Damage`` naming why.
+    Raises NothingToDumpError before the first fact. For a file that cannot be read the last fact is a ``Damage``.
     """
     path = plain_path(path)
     try:
         is_directory = fs.stat(path).is_directory
-        facts = _directory(fs, path, wish) if is_directory else _file(fs, path, wish)
+        facts = _directory(fs, path, options) if is_directory else _file(fs, path, options)
     except (FileNotFoundError, NotADirectoryError):
-        raise NothingToTellError(f"there is nothing at {path}") from None
+        raise NothingToDumpError(f"{path} does not exist") from None
     except OSError as error:
-        raise NothingToTellError(f"{path} cannot be looked at: {error.strerror or error}") from error
+        raise NothingToDumpError(f"{path} cannot be read: {error.strerror or error}") from error
     return to_the_end(facts, path)
 
 
-def _directory(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
+def _directory(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
     names = fs.list_directory(path)
     if is_partition_directory(names):
-        facts = dump_partition(fs, path, count=wish.count)
+        facts = dump_partition(fs, path, count=options.count)
     elif is_log_directory(fs, path, names):
-        facts = dump_log_directory(fs, path, count=wish.count)
+        facts = dump_log_directory(fs, path, count=options.count)
     elif names:
-        raise NothingToTellError(
-            f"{path} is neither a log directory nor a partition: nothing in it has a name that seglog or Kafka gives"
+        raise NothingToDumpError(
+            f"{path} is neither a log directory nor a partition: it holds no file of seglog or Kafka"
         )
     else:
-        raise NothingToTellError(f"{path} is an empty directory")
-    return _verified(fs, facts, wish) if wish.verify else facts
+        raise NothingToDumpError(f"{path} is an empty directory")
+    return _verified(fs, facts, options) if options.verify else facts
 
 
-def _verified(fs: FileSystem, facts: Iterator[Fact], wish: Wish) -> Iterator[Fact]:
-    """The overview, and after each partition what a look into its files finds wrong beyond that."""
+def _verified(fs: FileSystem, facts: Iterator[Fact], options: DumpOptions) -> Iterator[Fact]:
+    """The facts of the overview, and after each partition the further damage in its files."""
     partition: PartitionFound | None = None
-    told: set[Fact] = set()
+    shown: set[Fact] = set()
     for fact in facts:
         if isinstance(fact, PartitionFound):
-            yield from _look_into(fs, partition, told, wish)
-            partition, told = fact, set()
+            yield from _further_damage(fs, partition, shown, options)
+            partition, shown = fact, set()
         elif isinstance(fact, Damage | Note):
-            told.add(fact)
+            shown.add(fact)
         yield fact
-    yield from _look_into(fs, partition, told, wish)
+    yield from _further_damage(fs, partition, shown, options)
 
 
-def _look_into(fs: FileSystem, partition: PartitionFound | None, told: set[Fact], wish: Wish) -> Iterator[Fact]:
+def _further_damage(
+    fs: FileSystem, partition: PartitionFound | None, shown: set[Fact], options: DumpOptions
+) -> Iterator[Fact]:
     if partition is None:
         return
     try:
@@ -114,58 +116,58 @@ def _look_into(fs: FileSystem, partition: PartitionFound | None, told: set[Fact]
         if found is None or _without_left_over(found[1])[1] is not None:
             continue
         try:
-            facts = facts_of(fs, f"{partition.path}/{name}", wish)
-        except NothingToTellError:
-            continue  # gone, or nobody's
-        yield from (fact for fact in facts if isinstance(fact, Damage) and fact not in told)
+            facts = facts_of(fs, f"{partition.path}/{name}", options)
+        except NothingToDumpError:
+            continue  # removed meanwhile, or not a file of seglog or Kafka
+        yield from (fact for fact in facts if isinstance(fact, Damage) and fact not in shown)
 
 
-def _file(fs: FileSystem, path: str, wish: Wish) -> Iterator[Fact]:
+def _file(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
     directory, _, name = path.rpartition("/")
     if name in SMALL_FILES:
         return dump_small_file(fs, path, *SMALL_FILES[name])
     if name == LOCK_FILE:
-        raise NothingToTellError(f"{path} is the lock of a log directory; whether it is held cannot be seen in it")
+        raise NothingToDumpError(f"{path} is the lock of a log directory; it does not show whether it is held")
     if name.endswith(TEMPORARY_SUFFIX) and name.removesuffix(TEMPORARY_SUFFIX) in SMALL_FILES:
         type_, _ = SMALL_FILES[name.removesuffix(TEMPORARY_SUFFIX)]
-        raise NothingToTellError(f"{path} is a half-written {type_}: its replacement was interrupted, nobody reads it")
+        raise NothingToDumpError(f"{path} is an unfinished replacement of the {type_}, and is not used")
     found = parse_segment_file_name(name)
     if found is None:
-        raise NothingToTellError(f"{path} has no name that seglog or Kafka gives to a file: nothing can be told of it")
+        raise NothingToDumpError(f"{path} is not a file of seglog or Kafka, by its name")
     base, suffix = found
     suffix, left_over = _without_left_over(suffix)
-    facts = _segment_file(fs, path, base, suffix, wish)
+    facts = _segment_file(fs, path, base, suffix, options)
     if facts is None:
-        raise NothingToTellError(f"{path} ends in {suffix}, which seglog does not know")
-    return _with_notes(facts, path, left_over, _log_beside(fs, directory, base, path), suffix, wish)
+        raise NothingToDumpError(f"{path} ends in {suffix}, which seglog does not know")
+    return _with_notes(facts, path, left_over, _log_beside(fs, directory, base, path), suffix, options)
 
 
-def _segment_file(fs: FileSystem, path: str, base: int, suffix: str, wish: Wish) -> Iterator[Fact] | None:
+def _segment_file(fs: FileSystem, path: str, base: int, suffix: str, options: DumpOptions) -> Iterator[Fact] | None:
     if suffix == LOG_SUFFIX:
-        return dump_log(fs, path, base, records=wish.records)
+        return dump_log(fs, path, base, records=options.records)
     if suffix == TXN_INDEX_SUFFIX:
         return dump_small_file(fs, path, "transaction index", txn_index_reader(base))
     if suffix == SNAPSHOT_SUFFIX:
         return dump_small_file(fs, path, "producer snapshot", read_snapshot)
     if suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         dump = dump_offset_index if suffix == OFFSET_INDEX_SUFFIX else dump_time_index
-        beside = _log_beside(fs, path.rpartition("/")[0], base, path) if wish.verify else None
+        beside = _log_beside(fs, path.rpartition("/")[0], base, path) if options.verify else None
         return dump(fs, path, base, beside)
     return None
 
 
 def _with_notes(
-    facts: Iterator[Fact], path: str, left_over: str | None, beside: str | None, suffix: str, wish: Wish
+    facts: Iterator[Fact], path: str, left_over: str | None, beside: str | None, suffix: str, options: DumpOptions
 ) -> Iterator[Fact]:
     yield from facts
     if left_over is not None:
         yield Note(path, left_over)
-    if wish.verify and beside is None and suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    if options.verify and beside is None and suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         yield Note(path, "its entries were not compared with the log: there is no .log beside it")
 
 
 def _log_beside(fs: FileSystem, directory: str, base: int, path: str) -> str | None:
-    """The log that an index belongs to: with the same suffix of what is left over, else the plain one."""
+    """The log of an index: the one with the same left-over suffix, such as ``.deleted``, else the plain one."""
     left_over = next((suffix for suffix in _LEFT_OVER if path.endswith(suffix)), "")
     log = segment_file_name(base, LOG_SUFFIX)
     if directory or path.startswith("/"):
@@ -174,7 +176,7 @@ def _log_beside(fs: FileSystem, directory: str, base: int, path: str) -> str | N
 
 
 def _without_left_over(suffix: str) -> tuple[str, str | None]:
-    """(the suffix proper, what a suffix such as ``.deleted`` behind it means)."""
+    """(the suffix itself, the meaning of a left-over suffix such as ``.deleted`` after it)."""
     for marker, meaning in _LEFT_OVER.items():
         if suffix.endswith(marker):
             return suffix.removesuffix(marker), meaning

@@ -1,7 +1,7 @@
-"""``.log`` files: every batch in its place, and what stands between them where they are damaged.
+"""``.log`` files: their batches, and the invalid bytes between them.
 
-One walk serves the overview, which reads headers only, and the dump of a file, which checks every checksum. Both go on
-at the next valid batch behind a damaged stretch.
+The same walk serves the overview, which reads headers only, and the dump of a file, which checks every checksum. Both
+continue with the next valid batch after invalid bytes.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,10 @@ from seglog_protocol.transaction_files import decode_end_marker
 _ZERO_CHECK_BYTES: Final = 1024 * 1024
 
 
-class BadStretch(NamedTuple):
-    """Bytes [position, end_position) that are no valid batch.
+class InvalidBytes(NamedTuple):
+    """Bytes [position, end_position) without a valid batch.
 
-    ``header`` is there when they look like exactly one batch whose checksum is wrong. ``is_tail``: nothing valid
-    follows.
+    ``header`` is set when they look like exactly one batch with a wrong checksum. ``is_tail``: no valid batch follows.
     """
 
     position: int
@@ -35,10 +34,10 @@ class BadStretch(NamedTuple):
     is_tail: bool
 
 
-def walk(file: File, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | BadStretch]:
-    """Every batch in the first ``size`` bytes of a segment, and every stretch that is none, without a hole.
+def walk(file: File, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | InvalidBytes]:
+    """The batches and the invalid bytes that make up the first ``size`` bytes of a segment, in order.
 
-    Without ``checksums`` only headers are read, and only they are judged.
+    Without ``checksums`` only headers are read and checked.
     """
     verifier = BatchVerifier(file, size)
     lowest, highest = base_offset, min(base_offset + RELATIVE_OFFSET_MAX, OFFSET_MAX - 1)
@@ -53,10 +52,10 @@ def walk(file: File, size: int, base_offset: int, *, checksums: bool) -> Iterato
             return
         following = verifier.next_batch(position, lowest, highest)
         end = size if following is None else following.position
-        reason, header = judge_stretch(file, position, size)
+        reason, header = why_invalid(file, position, size)
         if header is not None and position + header.size != end:
             header = None
-        yield BadStretch(position, end, reason, header, following is None)
+        yield InvalidBytes(position, end, reason, header, following is None)
         position = end
 
 
@@ -71,11 +70,11 @@ def _good_batches(
         position = found.end
 
 
-def judge_stretch(file: File, position: int, size: int) -> tuple[str, BatchHeader | None]:
-    """Why no valid batch begins there, as the end of a sentence, and the header if only the checksum is wrong."""
+def why_invalid(file: File, position: int, size: int) -> tuple[str, BatchHeader | None]:
+    """The reason why no valid batch begins at ``position``, and the header if only its checksum is wrong."""
     rest = size - position
     if _is_zero(file, position, size):
-        return "only zeros, as in space that was allocated in advance", None
+        return "only zeros, as in preallocated space", None
     if rest < HEADER_SIZE:
         return f"{rest} bytes, fewer than the {HEADER_SIZE} of a batch header", None
     head = file.pread(HEADER_SIZE, position)
@@ -86,7 +85,7 @@ def judge_stretch(file: File, position: int, size: int) -> tuple[str, BatchHeade
     if reason is not None:
         return f"no batch begins here: {reason}", None
     if header.size > rest:
-        return f"a batch of {header.size} bytes is announced, only {rest} are there", None
+        return f"the header announces a batch of {header.size} bytes, only {rest} are there", None
     return "its checksum does not match", header
 
 
@@ -100,7 +99,7 @@ def _is_zero(file: File, position: int, size: int) -> bool:
 
 
 def changed_meanwhile(file: File, size: int, path: str) -> Note | None:
-    """What to say when the file is no longer ``size`` bytes long: somebody writes to it. None when it still is."""
+    """A note when the file is no longer ``size`` bytes long, because a broker writes to it; else None."""
     now = file.size()
     if now == size:
         return None
@@ -109,9 +108,9 @@ def changed_meanwhile(file: File, size: int, path: str) -> Note | None:
 
 
 def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = False) -> Iterator[Fact]:
-    """The facts of one ``.log``: its batches, with ``records`` each followed by its records, damage in its place.
+    """The facts of one ``.log``: its batches, with ``records`` each followed by its records, and damage in its place.
 
-    A torn tail of a file that grew meanwhile is a batch on its way, not damage. Raises OSError.
+    A torn tail of a file that grew meanwhile is a batch being written, not damage. Raises OSError.
     """
     file = fs.open(path)
     try:
@@ -119,13 +118,13 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
         yield FileFound(path, "segment log", size)
         totals = _Totals(base_offset)
         for found in walk(file, size, base_offset, checksums=True):
-            if isinstance(found, BadStretch):
+            if isinstance(found, InvalidBytes):
                 if found.is_tail and changed_meanwhile(file, size, path) is not None:
                     break
                 totals.damaged_bytes += found.end_position - found.position
                 if found.header is not None:
                     yield _batch(LocatedBatch(found.position, found.header), found.reason, crc_ok=False)
-                yield Damage(path, found.position, found.end_position, stretch_reason(found))
+                yield Damage(path, found.position, found.end_position, full_reason(found))
                 continue
             problem = totals.add(found.header)
             yield _batch(found, problem, crc_ok=True)
@@ -148,8 +147,8 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
         file.close()
 
 
-def stretch_reason(found: BadStretch) -> str:
-    """The reason as it is told, with what follows."""
+def full_reason(found: InvalidBytes) -> str:
+    """The reason, and whether a valid batch follows."""
     return f"{found.reason}; no valid batch follows" if found.is_tail else found.reason
 
 
@@ -163,7 +162,7 @@ class _Totals:
         self.damaged_bytes = 0
 
     def add(self, header: BatchHeader) -> str | None:
-        """Count a batch. Returns what is wrong with its offset, which no checksum covers, or None."""
+        """Count a batch. Returns a problem of its offsets, which no checksum covers, or None."""
         self.batches += 1
         self.records += header.record_count
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
@@ -179,7 +178,7 @@ class _Totals:
 
 
 def codec_name(header: BatchHeader) -> str:
-    """The codec's name as Kafka writes it, or its number when there is no such codec."""
+    """The codec's name as Kafka writes it, or the number of an unknown codec."""
     with suppress(ValueError):
         return Codec(header.codec_id).name.lower()
     return str(header.codec_id)
@@ -212,7 +211,7 @@ def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> Batch
 
 
 def _records(file: File, path: str, found: LocatedBatch) -> Iterator[Fact]:
-    """The records of one batch; decompression is bounded, and what cannot be opened is damage."""
+    """The records of one batch; decompression is bounded, and unreadable records are damage."""
     header = found.header
     batch = file.pread(header.size, found.position)
     try:

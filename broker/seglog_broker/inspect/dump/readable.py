@@ -1,4 +1,4 @@
-"""Facts as lines for people: headings, aligned tables, damage and notes at their place. Times are UTC."""
+"""Facts as text: headings, aligned tables, damage and notes in their places. Times are UTC."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -9,11 +9,11 @@ from seglog_broker.inspect.dump.texts import bytes_text, counted, printable, siz
 
 _RECORD_INDENT: Final = " " * 12
 _SHOWN_MAX: Final = 4
-"""Of the epochs and snapshots of a partition, the newest."""
+"""Epochs and snapshots shown of a partition: the newest."""
 
 
 class _Layout(NamedTuple):
-    """How facts of one kind stand in a table."""
+    """The table columns of one kind of fact."""
 
     columns: Sequence[Column]
     cells: Callable[[Any], Sequence[str]]
@@ -21,7 +21,7 @@ class _Layout(NamedTuple):
 
 
 def readable(facts: Iterable[f.Fact]) -> Iterator[str]:
-    """Lines without their newlines, as facts come; a table's first rows wait for each other."""
+    """Lines without their newlines, streamed; only the first rows of a table are held back."""
     return _Writer().lines(facts)
 
 
@@ -68,7 +68,7 @@ class _Writer:
     def _remark(self, fact: f.Damage | f.Note) -> str:
         where = ""
         if fact.path != self._path:
-            below = f"{self._path}/" if self._path else ""  # before the first heading there is nothing to leave out
+            below = f"{self._path}/" if self._path else ""  # before the first heading the whole path is shown
             where = f"{printable(fact.path.removeprefix(below))}: "
         if isinstance(fact, f.Note):
             return f"note: {where}{printable(fact.text)}"
@@ -264,7 +264,7 @@ def _producer(fact: f.ProducerFound) -> Sequence[str]:
 
 
 def _columns(*titles: str) -> tuple[Column, ...]:
-    """Titles; ``>`` before one puts its column right."""
+    """Columns for the titles; ``>`` before one aligns its column to the right."""
     return tuple(Column(title.removeprefix(">"), title.startswith(">")) for title in titles)
 
 

@@ -1,7 +1,7 @@
 """Files that are read whole: checkpoints, epochs, snapshots, the transaction index, and the small texts.
 
-Each reader stands on the module that owns the format. A malformed file is one ``Damage``, with the reason its owner
-gives; what can be said of it all the same is said.
+Each reader uses the module that owns the format. A malformed file is one ``Damage``, with the reason given by that
+module, after the facts that can be read.
 """
 
 import json
@@ -38,7 +38,7 @@ from seglog_protocol.transaction_files import (
 )
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""A small file larger than this is named and not read: the largest true ones have a line for each partition."""
+"""A larger file is not read: the largest valid ones have a line for each partition."""
 
 OFFSET_CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINT_CHECKPOINT,
@@ -51,7 +51,7 @@ Reader = Callable[[FileSystem, str], Iterator[Fact]]
 
 
 def dump_small_file(fs: FileSystem, path: str, type_: str, reader: Reader) -> Iterator[Fact]:
-    """A heading and what ``reader`` finds. Raises OSError."""
+    """A heading and the facts of ``reader``. Raises OSError."""
     size = fs.stat(path).size
     yield FileFound(path, type_, size)
     if size > BYTES_MAX:
@@ -72,7 +72,7 @@ def read_offset_checkpoint(fs: FileSystem, path: str) -> Iterator[Fact]:
 
 
 def read_epochs(fs: FileSystem, path: str) -> Iterator[Fact]:
-    """``leader-epoch-checkpoint``, line by line as it stands."""
+    """``leader-epoch-checkpoint``, line by line."""
     before = EpochEntry(-1, -1)
     try:
         for epoch, start in checkpoints.decode_checkpoint(read_file(fs, path), 2):
@@ -150,26 +150,26 @@ def read_meta_properties(fs: FileSystem, path: str) -> Iterator[Fact]:
 
 
 def read_clean_marker(fs: FileSystem, path: str) -> Iterator[Fact]:
-    """``.kafka_cleanshutdown``: only its being there counts, so nothing in it is damage."""
+    """``.kafka_cleanshutdown``: only its existence counts, so its content is never damage."""
     try:
         content = json.loads(read_file(fs, path))
     except ValueError:
         content = None
     for name, value in content.items() if isinstance(content, Mapping) else ():
         yield Property(name, str(value))
-    yield Note(path, "the log directory was left in order; the next start removes this marker and trusts the indexes")
+    yield Note(path, "the broker stopped cleanly; the next start removes this marker and trusts the indexes")
 
 
 def read_format(fs: FileSystem, path: str) -> Iterator[Fact]:
     """``seglog-format``."""
-    from seglog_broker.storage.directory.log_directory import FORMAT_VERSION  # noqa: PLC0415 - brings the configuration along
+    from seglog_broker.storage.directory.log_directory import FORMAT_VERSION  # noqa: PLC0415 - it imports the configuration
 
     text = read_file(fs, path).decode(errors="replace").strip()
     yield Property("format", text[:20])
     if not text.isdigit():
-        yield Damage(path, None, None, f"its format {text[:20]!r} is no number")
+        yield Damage(path, None, None, f"its format {text[:20]!r} is not a number")
     elif int(text) > FORMAT_VERSION:
-        yield Note(path, f"format {text[:20]} is newer than the {FORMAT_VERSION} this seglog knows, which refuses it")
+        yield Note(path, f"format {text[:20]} is newer than {FORMAT_VERSION}; this version of seglog refuses it")
 
 
 def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
@@ -183,11 +183,11 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
     for topic in sorted(registry.topics.values(), key=lambda topic: topic.name):
         yield TopicFound(topic.name, topic.id, topic.partitions, topic.config, topic.notes)
     for topic_id in registry.deleting:
-        yield Note(path, f"the topic with id {topic_id} is being deleted; its directories go at the next start")
+        yield Note(path, f"the topic with id {topic_id} is being deleted; the next start removes its directories")
 
 
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
-    """``seglog-partition.json``; the damage it remembers is damage here too."""
+    """``seglog-partition.json``; the damage recorded in it is ``Damage`` here, too."""
     directory = path.rpartition("/")[0] or "."
     try:
         state = PartitionState.read(fs, directory)
@@ -207,7 +207,7 @@ def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
             path,
             None,
             None,
-            f"offsets {known.start_offset} to {known.end_offset - 1} are known to be {known.reason}, "
+            f"offsets {known.start_offset} to {known.end_offset - 1} are recorded as {known.reason}, "
             f"at {known.position} in segment {known.segment}",
         )
 

@@ -1,21 +1,21 @@
-"""Aligned columns for rows that never end: the first rows decide the widths, the others stream."""
+"""Aligned columns for a stream of rows: the first rows decide the widths."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 ROWS_BEFORE_WIDTHS: Final = 256
-"""Rows that are held back to find the widths; beyond them a wider cell pushes its line, and nothing else."""
+"""Rows that are held back to find the widths; a wider cell after them only shifts its own line."""
 
 
 class Column(NamedTuple):
-    """A heading; numbers stand right."""
+    """A heading; ``right`` aligns its cells, such as numbers, to the right."""
 
     title: str
     right: bool = False
 
 
 class Table:
-    """Takes rows and lines between rows, gives lines."""
+    """Formats rows, and lines between rows, as lines."""
 
     def __init__(self, columns: Sequence[Column], indent: str = "") -> None:
         self._columns = columns
@@ -28,11 +28,11 @@ class Table:
         return self._take(cells)
 
     def between(self, line: str) -> Iterator[str]:
-        """A line of its own, at its place among the rows."""
+        """A line that is not a row, in its place among the rows."""
         return self._take(line)
 
     def flush(self) -> Iterator[str]:
-        """The rows held back; the widths stand from here on."""
+        """The rows held back; the widths are fixed from here on."""
         if self._held is None:
             return
         held, self._held = self._held, None

@@ -1,4 +1,4 @@
-"""Values as people read them: sizes, counts, times, and texts that no terminal can be fooled with."""
+"""Values as text for people: sizes, counts, times, and texts with their control characters escaped."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def bytes_text(content: bytes | None) -> str:
         shown = "base64:" + base64.b64encode(content[:_TEXT_MAX]).decode()
         is_cut = len(content) > _TEXT_MAX
     else:
-        shown = repr(text[:_TEXT_MAX])  # quotes it as is most readable, and escapes what would not print
+        shown = repr(text[:_TEXT_MAX])  # chooses the quotes, and escapes unprintable characters
         is_cut = len(text) > _TEXT_MAX
     return f"{shown}... ({len(content):,} bytes)" if is_cut else shown
 
