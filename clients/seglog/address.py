@@ -1,4 +1,4 @@
-"""HOST:PORT as people write it."""
+"""Parsing of HOST:PORT."""
 
 from typing import NamedTuple
 
@@ -16,30 +16,30 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``host``, ``host:port``, ``[ipv6]``, ``[ipv6]:port`` or a bare IPv6 address; the port is 9192 unless said.
+    """``host``, ``host:port``, ``[ipv6]``, ``[ipv6]:port`` or a bare IPv6 address; the port defaults to 9192.
 
-    ValueError with a sentence for anything else.
+    Raises ValueError, with a sentence for users, for anything else.
     """
     text = text.strip()
     if "://" in text:
         raise ValueError(f"{text!r} is a URL; write only HOST:PORT, for example localhost:{NATIVE_PORT}")
     if "/" in text:
-        raise ValueError(f"{text!r} is a path and no address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
+        raise ValueError(f"{text!r} is a path, not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise ValueError(f"{text!r} is no address; an IPv6 address is written [::1]:{NATIVE_PORT}")
+            raise ValueError(f"{text!r} is not an address; an IPv6 address is written [::1]:{NATIVE_PORT}")
         port = rest[1:]
     elif text.count(":") > 1:
         host, port = text, ""
     else:
         host, colon, port = text.partition(":")
         if colon and not port:
-            raise ValueError(f"{text!r} names no port behind its colon; write HOST:PORT")
+            raise ValueError(f"{text!r} has no port after its colon; write HOST:PORT")
     if not host or any(character.isspace() for character in host):
-        raise ValueError(f"{text!r} is no address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
+        raise ValueError(f"{text!r} is not an address; write HOST:PORT, for example localhost:{NATIVE_PORT}")
     if not port:
         return Address(host, NATIVE_PORT)
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise ValueError(f"{port!r} is no port; ports are numbers from 1 to 65535")
+        raise ValueError(f"{port!r} is not a port; ports are numbers from 1 to 65535")
     return Address(host, int(port))

@@ -22,9 +22,9 @@ from seglog.arrow.columns import NewRecords, check_columns, check_timestamps, ne
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog.consuming import Retries
+from seglog.formatting import count_of
 from seglog.timestamps import TimestampWarning
 from seglog.topics import describe_for_producing
-from seglog.words import count_of
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS

@@ -1,12 +1,12 @@
-"""Topics as Arrow tables, and tables as topics: records by the hundred thousand, none of them a Python object.
+"""Topics as Arrow tables, and tables as topics: vectorised, without a Python object per record.
 
-    schema        the columns that are read, those of Spark's Kafka source
-    columns       the columns that can be written
+    schema        columns for reading, those of Spark's Kafka source
+    columns       columns for writing
     varints       varints of many numbers at once
     decoding      verified batches -> pyarrow.RecordBatch
     reading       ``read_arrow``
     partitioning  murmur2 of many keys at once
-    encoding      columns -> ready record batches
+    encoding      columns -> record batches
     writing       ``write_arrow``
 
 Needs pyarrow: ``pip install 'seglog[arrow]'``.
@@ -14,7 +14,7 @@ Needs pyarrow: ``pip install 'seglog[arrow]'``.
 
 from importlib.util import find_spec
 
-if find_spec("pyarrow") is None:  # said once, and by name, before the first of the modules below fails
+if find_spec("pyarrow") is None:  # a clear message, before the imports below fail
     raise ModuleNotFoundError(
         "seglog.arrow needs the package pyarrow, which is missing: pip install 'seglog[arrow]'", name="pyarrow"
     )

@@ -10,8 +10,8 @@ from typing import Final
 
 from seglog.cli.common import aligned
 from seglog.explaining import PartitionExplanation
+from seglog.formatting import count_of, duration_of
 from seglog.moments import format_time
-from seglog.words import count_of, duration_of
 from seglog_protocol.messages import ExplainedSegment, PartitionCompaction
 
 _TITLES: Final = ("SEGMENT", "NEXT", "BYTES", "STATE", "LEAVES THE LOG", "LEAVES THE DISK")

@@ -7,8 +7,8 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import moment_of, open_client, print_config, print_json, print_table, warn
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.client import Client
+from seglog.formatting import count_of
 from seglog.moments import AtOffset, AtTime, Edge
-from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 
 

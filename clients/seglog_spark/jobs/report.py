@@ -13,8 +13,8 @@ from seglog.cli.arguments import Options
 from seglog.cli.common import aligned, print_json, zone_of
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.client import Client
+from seglog.formatting import count_of
 from seglog.moments import format_time
-from seglog.words import count_of
 from seglog_spark.jobs.inputs import Opened, open_input
 from seglog_spark.jobs.lag import Lag, lag_of
 from seglog_spark.jobs.manifest import write_whole

@@ -61,7 +61,7 @@ def test_a_path_as_text_is_told_from_an_address_at_once(tmp_path: Path, monkeypa
     for text in ("data", str(tmp_path / "nowhere"), "./data"):
         with pytest.raises(ValueError, match=re.escape(f"pass pathlib.Path({text!r})")):
             seglog.read_arrow(text, "t")
-    with pytest.raises(ValueError, match="is a path and no address; write HOST:PORT"):
+    with pytest.raises(ValueError, match="is a path, not an address; write HOST:PORT"):
         seglog.write_arrow("./data", "t", pa.table({"value": ["v"]}))
     with pytest.raises(ValueError, match="is a URL"):
         seglog.read_arrow("http://localhost:9192", "t")
