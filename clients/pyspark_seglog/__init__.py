@@ -1,4 +1,4 @@
-"""Makes ``spark.read.format("seglog")`` work without a registration.
+"""Entry point for ``spark.read.format("seglog")`` without a registration.
 
 Spark imports every top-level package whose name begins with ``pyspark_`` when it first looks for a format, and takes
 its ``DefaultSource``.

@@ -7,7 +7,7 @@
             for record in consumer:
                 print(record.offset, record.value)
 
-Names are imported when they are first used, so that a short command does not wait for what it does not need.
+Names are imported on first use, so that a short command does not load modules it does not need.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""``python -m seglog``: the same as ``seglog``, where that is not in the PATH."""
+"""``python -m seglog``: the ``seglog`` command where it is not in the PATH."""
 
 import sys
 

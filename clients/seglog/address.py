@@ -1,4 +1,4 @@
-"""HOST:PORT as people write it."""
+"""Parsing of HOST:PORT."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``host``, ``host:port``, ``[ipv6]``, ``[ipv6]:port`` or a bare IPv6 address; the port is 9192 unless said.
+    """``host``, ``host:port``, ``[ipv6]``, ``[ipv6]:port`` or a bare IPv6 address; the port defaults to 9192.
 
-    ValueError with a sentence for anything else.
+    Raises ValueError, with a sentence for users, for anything else.
     """
     text = text.strip()
     if "://" in text:

@@ -1,12 +1,11 @@
-"""What a producer does between ``send`` and the socket, without socket, thread or clock.
+"""Record accumulator of a producer: batching, ordering and retries, without socket, thread or clock.
 
-The blocking face and the trio face stand on it.
-Records are encoded at once into the open batch of their partition. An open batch is closed when it is full, or when it
-is sent: lingering records keep filling their batch while earlier ones are on the way. Batches of a partition go out in
-order; those that must be sent again go back to the front, in order, and the partition waits until everything of it that
-was in flight has been answered.
+Shared by the blocking and the trio producer. Records are encoded at once into the open batch of their partition. An
+open batch is closed when it is full or sent: lingering records keep filling their batch while earlier ones are in
+flight. Batches of a partition are sent in order. Batches to retry go back to the front, in order, and the partition
+waits until all of its batches in flight have been answered.
 
-All times are seconds of one monotonic clock, handed in. Not thread-safe: the owner has a lock.
+All times are seconds of one monotonic clock, passed in. Not thread-safe: the owner has a lock.
 """
 
 import logging
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog.dialing import backoff_seconds
-from seglog.words import seconds_of
+from seglog.formatting import seconds_of
 from seglog_protocol.batch_builder import BatchBuilder, NewRecord, encode_batch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
@@ -39,29 +38,29 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.records import Headers, decode_records
 
 IN_FLIGHT_MAX: Final = 5
-"""Requests on the way at once, Kafka's ``max.in.flight.requests.per.connection``, each with one batch of a partition.
+"""Kafka's ``max.in.flight.requests.per.connection``; each request has at most one batch of a partition.
 
-So many batches of an idempotent producer the broker recognises when they come again.
+The broker recognises that many recent batches of an idempotent producer as duplicates.
 """
 
 RECORD_OVERHEAD_MAX: Final = 36
-"""The most that a record's own fields take beside key, value and headers: six varints, a varlong, attributes."""
+"""Maximum size of a record without key, value and headers: six varints, a varlong, attributes."""
 HEADER_OVERHEAD_MAX: Final = 10
 
 FAILED_BATCHES_MAX: Final = 1_000
-"""Kept with their causes until the next flush; older ones are only counted."""
+"""Failed batches kept with their causes until the next flush; older ones are only counted."""
 
 SPLIT_BYTES_MAX: Final = 1 << 31
-"""Our own batches are opened again without a bound of their own: they were no larger than ``batch_bytes`` before."""
+"""Decompression limit when a batch is split; in effect none, since the batch was at most ``batch_bytes`` before."""
 
 
 _EPOCH_MAX: Final = 2**15 - 1
 _SEQUENCES_PASSED_MAX: Final = 2**30
-_TOLD_AFTER_ATTEMPTS: Final = 4  # about a second
-_TELL_SECONDS: Final = 10.0
+"""Sequences wrap: a larger distance ahead means behind."""
+_WARN_AFTER_ATTEMPTS: Final = 4  # about a second
+_WARN_EVERY_SECONDS: Final = 10.0
 
 _log = logging.getLogger(__name__)
-"""Sequences wrap: what lies further ahead lies behind."""
 
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -84,14 +83,14 @@ class BatchLimits:
 
 
 class ProducerEpoch(NamedTuple):
-    """Under what a partition's batches are sent: sequences begin at 0 in each epoch."""
+    """Producer id and epoch of a partition's batches; sequences begin at 0 in each epoch."""
 
     producer_id: int
     epoch: int
 
 
 class ProducerBatch:
-    """One batch from its first record to its answer. Resolved once; what it carried is dropped then."""
+    """One batch from its first record to its acknowledgement or failure. Its data is dropped when it is resolved."""
 
     __slots__ = (
         "ack",
@@ -106,11 +105,11 @@ class ProducerBatch:
         "halves",
         "is_in_flight",
         "is_sent",
-        "looked",
         "order",
         "partition",
         "record_count",
         "refusal",
+        "seen",
         "sequence",
         "size",
         "topic",
@@ -119,7 +118,7 @@ class ProducerBatch:
     def __init__(self, topic: str, partition: int, order: tuple[int, ...], deadline: float) -> None:
         self.topic = topic
         self.partition = partition
-        self.order = order  # what is sent again goes back to its place; halves of a batch sort where it was
+        self.order = order  # position in the queue, for retries; halves of a split batch sort where it was
         self.deadline = deadline
         self.builder: BatchBuilder | None = BatchBuilder()
         self.data: bytes | None = None
@@ -133,86 +132,86 @@ class ProducerBatch:
         self.expired_before = 0  # records with a timestamp below this (epoch ms) expired on arrival
         self.ack = ""
         self.error: SeglogError | None = None
-        self.refusal: SeglogError | None = None  # why the broker last refused it, for the time being
+        self.refusal: SeglogError | None = None  # the broker's last retriable error
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
         self.sequence = NO_SEQUENCE  # of the first record, given when the batch is first taken to be sent
-        self.looked: set[int] | None = None
+        self.seen: set[int] | None = None
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it is known what became of every record."""
+        """Whether every record has been acknowledged or has failed."""
         if self.halves is not None:
             return self.halves[0].is_resolved and self.halves[1].is_resolved
         return bool(self.ack) or self.error is not None
 
     def pieces(self) -> "list[ProducerBatch]":
-        """What it was split into, in order; itself when it was not."""
+        """The batches it was split into, in order; itself when it was not split."""
         return [self] if self.halves is None else [piece for half in self.halves for piece in half.pieces()]
 
-    def looked_at(self, index: int) -> None:
-        """The program has seen that this record failed."""
-        if self.looked is None:
-            self.looked = set()
-        self.looked.add(index)
+    def mark_seen(self, index: int) -> None:
+        """Note that the program has seen the failure of this record."""
+        if self.seen is None:
+            self.seen = set()
+        self.seen.add(index)
 
     @property
     def unseen_failures(self) -> int:
-        """Records that failed without the program having looked."""
-        return 0 if self.error is None else self.record_count - len(self.looked or ())
+        """Number of failed records whose failure the program has not seen."""
+        return 0 if self.error is None else self.record_count - len(self.seen or ())
 
 
-class _Lane:
-    """The batches of one partition: the open one, those that wait, and how many are on the way."""
+class PartitionQueue:
+    """The batches of one partition: the open one, those waiting, and the number in flight."""
 
     __slots__ = ("expected", "in_flight", "is_held", "is_known", "open", "producer", "retry_at", "sequence", "waiting")
 
     def __init__(self) -> None:
         self.open: ProducerBatch | None = None
-        # In order, and so by deadline; what has been sent before comes first. Thousands where batches are small.
+        # In order, and so by deadline; batches to retry come first. Thousands where batches are small.
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight = 0
-        self.is_held = False  # something has to be sent again: one batch at a time, and nothing may overtake
+        self.is_held = False  # a batch must be retried: one batch at a time, in order
         self.retry_at = 0.0
         self.producer: ProducerEpoch | None = None  # None: batches are not idempotent
-        self.sequence = 0  # that the next batch begins with
-        self.is_known = False  # the broker has answered for a batch of this epoch, so it keeps others in order
-        self.expected: int | None = None  # the sequence that the broker said would follow, if it refused another
+        self.sequence = 0  # first sequence of the next batch
+        self.is_known = False  # the broker has answered a batch of this epoch, so it checks the order of others
+        self.expected: int | None = None  # the next sequence according to the broker, after it refused another
 
     @property
     def is_full(self) -> bool:
-        """Whether an answer must come before another batch goes out.
+        """Whether an answer must come before another batch is sent.
 
-        A broker takes the first batch that it sees of a producer, whichever it is: so that goes alone.
+        A broker accepts any sequence in the first batch of a producer, so that batch is sent alone.
         """
         return self.producer is not None and self.in_flight >= (IN_FLIGHT_MAX if self.is_known else 1)
 
     @property
     def oldest(self) -> ProducerBatch | None:
-        """Of those that are not on the way the one with the first deadline."""
+        """The batch with the earliest deadline among those not in flight."""
         return self.waiting[0] if self.waiting else self.open
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """To its place in the order, which is near the front: only what was sent before it is older."""
+        """Insert a batch at its position in the order, near the front: only batches sent before it are older."""
         not_older = (n for n, other in enumerate(self.waiting) if other.order >= batch.order)
         number = next(not_older, len(self.waiting))
         if number == len(self.waiting) or self.waiting[number] is not batch:
             self.waiting.insert(number, batch)
 
-    def forget_oldest(self) -> None:
-        """``oldest`` is not needed any more."""
+    def drop_oldest(self) -> None:
+        """Remove ``oldest``."""
         if self.waiting:
             del self.waiting[0]
-            self.note_held()
+            self.update_held()
         else:
             self.open = None
 
-    def note_held(self) -> None:
-        """Whether something that has to be sent again is left."""
+    def update_held(self) -> None:
+        """Update ``is_held``: whether a batch to retry is left."""
         self.is_held = bool(self.waiting) and self.waiting[0].attempts > 0
 
 
 class Accumulator:
-    """The records of one topic on their way to being acknowledged."""
+    """The unacknowledged records of one topic, in batches by partition."""
 
     def __init__(
         self,
@@ -235,30 +234,30 @@ class Accumulator:
         self.failed: list[ProducerBatch] = []
         self.failed_forgotten = 0  # records of failed batches that no longer fit into the list
         self.has_expired = False
-        """Whether anything was given up because it was here for longer than the delivery timeout."""
-        self.passed_ack = "os"  # what a batch has reached that is known to be in the log, and no more of it
+        """Whether any batch has failed by the delivery timeout."""
+        self.passed_ack = "os"  # ack of a batch that is known to be in the log, though its own answer was lost
         self.on_settled: Callable[[ProducerBatch], None] | None = None
-        """Called when a batch has been resolved or split; must not wait and must not raise."""
-        self._lanes: dict[int, _Lane] = {}
-        self._tell_at = -math.inf  # when the log may have a word again
+        """Called when a batch has been resolved or split; must not block and must not raise."""
+        self._queues: dict[int, PartitionQueue] = {}
+        self._warn_at = -math.inf  # earliest time of the next warning
         self._due_at: float | None = None  # when the open batches have lingered long enough
         self._is_flushing = False
         self._batch_count = 0
 
-    # --- Taking in ----------------------------------------------------------------------------------------------------
+    # --- Adding records -----------------------------------------------------------------------------------------------
 
     def has_room(self, size: int) -> bool:
-        """Whether a record of that size may come in. An empty buffer takes any."""
+        """Whether a record of ``size`` bytes fits into the buffer. An empty buffer takes any."""
         return self.unresolved == 0 or self.buffered_bytes + size <= self.limits.buffer_bytes
 
     def append(self, partition: int, record: NewRecord, now: float) -> tuple[ProducerBatch, int, bool]:
-        """Add a record: its batch, its index there, and whether a full batch was closed to make room.
+        """Add a record; returns its batch, its index in it, and whether a full batch was closed to make room.
 
-        ValueError when a field cannot be encoded; nothing has changed then.
+        Raises ValueError, with nothing changed, when a field cannot be encoded.
         """
         timestamp, key, value, headers = record
-        lane = self._lane(partition)
-        batch, was_closed = lane.open, False
+        queue = self._queue_of(partition)
+        batch, was_closed = queue.open, False
         if batch is not None:
             builder = batch.builder
             assert builder is not None
@@ -275,29 +274,29 @@ class Accumulator:
         self._count(batch, batch.builder.append(timestamp, key, value, headers), 1)
         if self._due_at is None:
             self._due_at = now + self.limits.linger_seconds
-        if lane.open is not None:
-            lane.waiting.append(lane.open)
-        lane.open = batch
+        if queue.open is not None:
+            queue.waiting.append(queue.open)
+        queue.open = batch
         return batch, 0, was_closed
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch:
-        """Add a batch that is built already, without a producer; it lingers for nobody."""
-        lane = self._lane(partition)
+        """Add a batch that is already built, without producer fields. Sent without lingering."""
+        queue = self._queue_of(partition)
         batch = ProducerBatch(self.topic, partition, (self._batch_count,), now + self.limits.delivery_seconds)
         batch.builder, batch.data = None, data
         self._count(batch, len(data), record_count)
-        if lane.open is not None:
-            lane.waiting.append(lane.open)
-            lane.open = None
-        lane.waiting.append(batch)
+        if queue.open is not None:
+            queue.waiting.append(queue.open)
+            queue.open = None
+        queue.waiting.append(batch)
         return batch
 
-    def _lane(self, partition: int) -> _Lane:
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane()
-            lane.producer = self.producer
-        return lane
+    def _queue_of(self, partition: int) -> PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue()
+            queue.producer = self.producer
+        return queue
 
     def _count(self, batch: ProducerBatch, size: int, record_count: int) -> None:
         batch.size, batch.record_count = size, record_count
@@ -306,105 +305,105 @@ class Accumulator:
         self.buffered_bytes += size
 
     def flush(self) -> None:
-        """Let nothing linger until everything here has been resolved."""
+        """Send without lingering until every batch has been resolved."""
         self._is_flushing = self.unresolved > 0
 
-    def nothing_left(self) -> None:
-        """Every batch is known to be resolved: counts that an interrupt left wrong are right again."""
+    def reset_counts(self) -> None:
+        """Reset the counts, which an interrupt may have left wrong; only when every batch is resolved."""
         self.unresolved = self.buffered_bytes = 0
         self._is_flushing = False
         self._due_at = None
 
-    # --- Giving out ---------------------------------------------------------------------------------------------------
+    # --- Taking batches to send ---------------------------------------------------------------------------------------
 
     def is_due(self, now: float) -> bool:
         """Whether open batches have lingered long enough."""
         return self._is_flushing or (self._due_at is not None and now >= self._due_at)
 
     @staticmethod
-    def _has_ready(lane: _Lane, is_due: bool, now: float) -> bool:
-        if lane.is_held and (lane.in_flight or now < lane.retry_at):
+    def _has_ready(queue: PartitionQueue, is_due: bool, now: float) -> bool:
+        if queue.is_held and (queue.in_flight or now < queue.retry_at):
             return False
-        if lane.is_full:
+        if queue.is_full:
             return False
-        return bool(lane.waiting) or (is_due and lane.open is not None)
+        return bool(queue.waiting) or (is_due and queue.open is not None)
 
     def next_event(self) -> float | None:
-        """When ``take`` may have something to give, though nothing arrives: a linger or a backoff ends. None: never."""
+        """When a linger or backoff time ends, so that ``take`` may return batches; None for never."""
         times: list[float] = []
-        for lane in self._lanes.values():
-            if lane.is_held:
-                if not lane.in_flight:
-                    times.append(lane.retry_at)
-            elif lane.open is not None and self._due_at is not None and not lane.is_full:
+        for queue in self._queues.values():
+            if queue.is_held:
+                if not queue.in_flight:
+                    times.append(queue.retry_at)
+            elif queue.open is not None and self._due_at is not None and not queue.is_full:
                 times.append(self._due_at)
         return min(times, default=None)
 
     def take(self, now: float, taken: list[ProducerBatch] | None = None) -> list[ProducerBatch]:
-        """The batches of the next request, one or none of each partition, marked as on the way; ``build`` them next.
+        """The batches of the next request, at most one per partition, marked as in flight; ``build`` them next.
 
-        They are added to ``taken``, if given, one by one and before they leave their place: an interrupt may leave one
-        in both, which ``unsent`` puts right, but never in neither.
+        Each is added to ``taken``, if given, before it leaves its queue: an interrupt may leave one in both, which
+        ``requeue`` corrects, but never in neither.
         """
         taken = [] if taken is None else taken
         is_due = self.is_due(now)
         size = 0
-        for lane in self._lanes.values():
-            if not self._has_ready(lane, is_due, now):
+        for queue in self._queues.values():
+            if not self._has_ready(queue, is_due, now):
                 continue
-            batch = lane.waiting[0] if lane.waiting else lane.open
+            batch = queue.waiting[0] if queue.waiting else queue.open
             assert batch is not None
             if taken and size + batch.size > self.limits.request_bytes:
                 continue
             size += batch.size
             taken.append(batch)
-            if lane.waiting:
-                del lane.waiting[0]
+            if queue.waiting:
+                del queue.waiting[0]
             else:
-                lane.open = None
-            lane.note_held()
-            lane.in_flight += 1
-            self._give_sequence(lane, batch)
+                queue.open = None
+            queue.update_held()
+            queue.in_flight += 1
+            self._give_sequence(queue, batch)
             batch.is_in_flight = batch.is_sent = True
-        if is_due and all(lane.open is None for lane in self._lanes.values()):
+        if is_due and all(queue.open is None for queue in self._queues.values()):
             self._due_at = None
         return taken
 
-    def _give_sequence(self, lane: _Lane, batch: ProducerBatch) -> None:
-        """Number a batch on its way out; what is sent again keeps its number, and its bytes.
+    def _give_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Assign a sequence to a batch about to be sent; a retried batch keeps its sequence and bytes.
 
-        Unless the broker waits for another: what lies between was lost there, or given up here, and this batch cannot
-        be in the log. Then it and all behind it go out anew, in an epoch of their own.
+        Unless the broker expects another sequence: then records between were lost there or have expired here, and this
+        batch cannot be in the log. It and all later ones are renumbered in a new epoch.
         """
-        if lane.producer is None:
+        if queue.producer is None:
             return
-        if batch.sequence != NO_SEQUENCE and lane.expected not in (None, batch.sequence):
-            self._next_epoch(lane, batch)
-        lane.expected = None
+        if batch.sequence != NO_SEQUENCE and queue.expected not in (None, batch.sequence):
+            self._next_epoch(queue, batch)
+        queue.expected = None
         if batch.sequence == NO_SEQUENCE:
             builder = batch.builder
-            first = lane.sequence
+            first = queue.sequence
             count = batch.record_count if builder is None else builder.record_count
-            lane.sequence = add_sequence(first, count)  # before it is used: an interrupt may leave a gap, never a twin
+            queue.sequence = add_sequence(first, count)  # before its use: an interrupt may leave a gap, no duplicate
             batch.sequence = first
             if builder is not None:
-                builder.producer_id, builder.producer_epoch = lane.producer
+                builder.producer_id, builder.producer_epoch = queue.producer
                 builder.base_sequence = first
             elif batch.data is not None:
-                batch.data = _numbered(batch.data, lane.producer, first)
+                batch.data = _numbered(batch.data, queue.producer, first)
 
     @staticmethod
-    def _next_epoch(lane: _Lane, batch: ProducerBatch) -> None:
-        assert lane.producer is not None
-        lane.producer = ProducerEpoch(lane.producer.producer_id, lane.producer.epoch + 1)
-        lane.sequence, lane.is_known = 0, False
-        for later in (batch, *lane.waiting):
+    def _next_epoch(queue: PartitionQueue, batch: ProducerBatch) -> None:
+        assert queue.producer is not None
+        queue.producer = ProducerEpoch(queue.producer.producer_id, queue.producer.epoch + 1)
+        queue.sequence, queue.is_known = 0, False
+        for later in (batch, *queue.waiting):
             later.sequence = NO_SEQUENCE
 
     def build(self, batch: ProducerBatch) -> None:
-        """Make the bytes to send, compressed once. Touches only this batch, so it needs no lock while that is taken.
+        """Encode and compress the batch, once. Needs no lock, because it changes only this batch, which is in flight.
 
-        ``data`` stays None when the batch was given up meanwhile.
+        ``data`` stays None when the batch expired meanwhile.
         """
         builder = batch.builder
         if batch.data is None and builder is not None:
@@ -417,11 +416,11 @@ class Accumulator:
     # --- Answers ------------------------------------------------------------------------------------------------------
 
     def answer(self, batch: ProducerBatch, result: AppendResult, now: float) -> None:
-        """What the broker says about a batch that is on the way."""
+        """Process the broker's result for a batch in flight."""
         error = result.error
         if error is None:
-            self._lanes[batch.partition].is_known = True
-            self.landed(batch)
+            self._queues[batch.partition].is_known = True
+            self.completed(batch)
             self.resolve(
                 batch,
                 ack=result.ack or "os",
@@ -432,32 +431,32 @@ class Accumulator:
             self.refuse(batch, error, now)
 
     def written(self, batch: ProducerBatch) -> None:
-        """The batch went out at ack "none", and that is all that will be known."""
-        self.landed(batch)
+        """Resolve a batch written at ack "none", which gets no answer."""
+        self.completed(batch)
         self.resolve(batch, ack="none")
 
     def refuse(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
-        """The batch was not appended: split it, send it again later, or give it up."""
-        self.landed(batch)
+        """The batch was not appended: split it, retry it later, or fail it."""
+        self.completed(batch)
         if batch.is_resolved:
             return
         if isinstance(error, OutOfOrderSequenceError) and batch.sequence != NO_SEQUENCE:
-            self._settle_order(batch, error, now)
+            self._resolve_sequence(batch, error, now)
         elif isinstance(error, MessageTooLargeError | RecordListTooLargeError) and batch.record_count > 1:
             if HEADER_SIZE < error.limit < self.batch_bytes:
-                self.batch_bytes = error.limit  # the topic has changed since we asked
+                self.batch_bytes = error.limit  # the topic's limit has been lowered
             self._split(batch)
         elif error.retriable and now < batch.deadline:
             batch.refusal = error
-            self._tell(batch, error, now)
+            self._warn_of_refusal(batch, error, now)
             self._hold(batch, now + backoff_seconds(batch.attempts))
         else:
             self.resolve(batch, error=error)
 
-    def _tell(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
-        """Log what keeps records waiting, when it is more than a hiccup: who waits a minute wants to know for what."""
-        if batch.attempts >= _TOLD_AFTER_ATTEMPTS and now >= self._tell_at:
-            self._tell_at = now + _TELL_SECONDS
+    def _warn_of_refusal(self, batch: ProducerBatch, error: SeglogError, now: float) -> None:
+        """Log why records wait, after some attempts and at most once per _WARN_EVERY_SECONDS."""
+        if batch.attempts >= _WARN_AFTER_ATTEMPTS and now >= self._warn_at:
+            self._warn_at = now + _WARN_EVERY_SECONDS
             _log.warning(
                 "records for %s-%d are refused and sent again, for up to %.0f s more: %s",
                 self.topic,
@@ -466,54 +465,54 @@ class Accumulator:
                 error.message,
             )
 
-    def _settle_order(self, batch: ProducerBatch, error: OutOfOrderSequenceError, now: float) -> None:
-        """The broker waits for another sequence than this batch's: is the batch in the log, or something before it not?
+    def _resolve_sequence(self, batch: ProducerBatch, error: OutOfOrderSequenceError, now: float) -> None:
+        """Resolve or retry a batch after the broker expected another sequence.
 
-        Sequences of an epoch have no gaps in a log. So what lies below the expected one is there, and as the broker
-        knew it no more as one of the last five, it was restarted since, which made it durable; its offsets are not
-        known. What lies at or above it is not there.
+        Sequences of an epoch have no gaps in a log, so a batch below the expected sequence is in the log. The broker no
+        longer has it among the last five, so it has restarted since, which made the batch durable; its offsets are
+        unknown. A batch at or above the expected sequence is not in the log.
         """
-        lane = self._lanes[batch.partition]
+        queue = self._queues[batch.partition]
         ahead = subtract_sequence(error.expected, batch.sequence)
         if batch.record_count <= ahead <= _SEQUENCES_PASSED_MAX:
-            if lane.is_known and batch.attempts:
+            if queue.is_known and batch.attempts:
                 self.resolve(batch, ack=self.passed_ack)
-            else:  # it was not sent before, or nobody knows what else is in the log
+            else:  # it was not sent before, or the content of the log is unknown
                 self.resolve(batch, error=error)
         elif (
             0 < ahead < batch.record_count
             or now >= batch.deadline
-            or (lane.producer is not None and lane.producer.epoch == _EPOCH_MAX)
+            or (queue.producer is not None and queue.producer.epoch == _EPOCH_MAX)
         ):
             self.resolve(batch, error=error)
         else:
             self._hold(batch, now + backoff_seconds(batch.attempts) if batch.attempts else 0.0)
-            lane.expected = error.expected
+            queue.expected = error.expected
 
-    def unsent(self, batches: Iterable[ProducerBatch]) -> None:
-        """The connection is gone with these on the way, and nothing else: they go first on the next one, in order."""
+    def requeue(self, batches: Iterable[ProducerBatch]) -> None:
+        """Requeue all batches in flight, in order, after the connection was lost; they are sent first on the next."""
         for batch in batches:
             batch.is_in_flight = False
             if not batch.is_resolved:
                 self._hold(batch, 0.0)
-        for lane in self._lanes.values():
-            lane.in_flight = 0
+        for queue in self._queues.values():
+            queue.in_flight = 0
 
-    def landed(self, batch: ProducerBatch) -> None:
-        """The batch is not on the way any more; a no-op when it was not."""
+    def completed(self, batch: ProducerBatch) -> None:
+        """The batch is no longer in flight; a no-op when it was not."""
         if batch.is_in_flight:
             batch.is_in_flight = False
-            self._lanes[batch.partition].in_flight -= 1
+            self._queues[batch.partition].in_flight -= 1
 
     def _hold(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Put a batch back to its place, before everything that is younger."""
-        lane = self._lanes[batch.partition]
+        """Put a batch back at its position in the queue, to be retried at ``retry_at``."""
+        queue = self._queues[batch.partition]
         batch.attempts += 1
-        if batch is lane.open:
-            lane.open = None
-        lane.put_back(batch)
-        lane.is_held = True
-        lane.retry_at = max(lane.retry_at, retry_at)
+        if batch is queue.open:
+            queue.open = None
+        queue.put_back(batch)
+        queue.is_held = True
+        queue.retry_at = max(queue.retry_at, retry_at)
 
     def _split(self, batch: ProducerBatch) -> None:
         assert batch.data is not None
@@ -524,7 +523,7 @@ class Accumulator:
         for number, part in enumerate((records[:middle], records[middle:])):
             half = ProducerBatch(batch.topic, batch.partition, (*batch.order, number), batch.deadline)
             half.builder = None
-            if batch.sequence != NO_SEQUENCE:  # both halves together have those of the whole
+            if batch.sequence != NO_SEQUENCE:  # the halves share the batch's range of sequences
                 half.sequence = add_sequence(batch.sequence, number * middle)
             half.data = encode_batch(
                 [(r.timestamp, r.key, r.value, r.headers) for r in part],
@@ -555,7 +554,7 @@ class Accumulator:
         append_time: int = -1,
         error: SeglogError | None = None,
     ) -> None:
-        """It is known what became of the batch; a second answer changes nothing."""
+        """Record the batch's acknowledgement or error; only the first call counts."""
         if batch.is_resolved:
             return
         batch.base_offset, batch.append_time = base_offset, append_time
@@ -580,24 +579,24 @@ class Accumulator:
             self.on_settled(batch)
 
     def take_failures(self) -> tuple[list[tuple[str, int, int, SeglogError]], int]:
-        """(topic, partition, records, cause) of what failed unseen since the last call, and how many records in all."""
+        """(topic, partition, records, cause) of unseen failures since the last call, and the total of records."""
         failures = [(b.topic, b.partition, b.unseen_failures, b.error) for b in self.failed if b.error is not None]
         seen = [failure for failure in failures if failure[2]]
         count = sum(failure[2] for failure in seen) + self.failed_forgotten
         self.failed, self.failed_forgotten = [], 0
         return seen, count
 
-    # --- Giving up ----------------------------------------------------------------------------------------------------
+    # --- Failing batches ----------------------------------------------------------------------------------------------
 
     def expire(self, now: float, in_flight: Sequence[ProducerBatch] = (), cause: SeglogError | None = None) -> None:
-        """Fail what has been here for longer than the delivery timeout; ``cause`` is what kept it, if known."""
+        """Fail batches past the delivery timeout; ``cause`` is the reason for the delay, if known."""
         for batch in in_flight:
             if now >= batch.deadline:
                 self._give_up(batch, cause)
-        for lane in self._lanes.values():
-            while (oldest := lane.oldest) is not None and (now >= oldest.deadline or oldest.is_resolved):
-                self._give_up(oldest, cause)  # before it leaves its place, where an interrupt would lose it
-                lane.forget_oldest()
+        for queue in self._queues.values():
+            while (oldest := queue.oldest) is not None and (now >= oldest.deadline or oldest.is_resolved):
+                self._give_up(oldest, cause)  # before it leaves the queue, so that an interrupt does not lose it
+                queue.drop_oldest()
 
     def _give_up(self, batch: ProducerBatch, cause: SeglogError | None) -> None:
         if batch.is_resolved:
@@ -611,29 +610,29 @@ class Accumulator:
         self.resolve(batch, error=error)
 
     def abandon(self, error: SeglogError) -> None:
-        """Fail everything that is not on the way."""
-        for lane in self._lanes.values():
-            while (oldest := lane.oldest) is not None:
+        """Fail every batch that is not in flight."""
+        for queue in self._queues.values():
+            while (oldest := queue.oldest) is not None:
                 self.resolve(oldest, error=error)
-                lane.forget_oldest()
+                queue.drop_oldest()
 
     def next_expiry(self) -> float | None:
-        """When the first batch that is not on the way has been here too long."""
-        oldest = (lane.oldest for lane in self._lanes.values())
+        """The earliest deadline of the batches not in flight; None without any."""
+        oldest = (queue.oldest for queue in self._queues.values())
         return min((batch.deadline for batch in oldest if batch is not None), default=None)
 
     def kept(self) -> list[ProducerBatch]:
-        """Every batch that is not on the way."""
+        """Every batch that is not in flight."""
         kept: list[ProducerBatch] = []
-        for lane in self._lanes.values():
-            kept += lane.waiting
-            if lane.open is not None:
-                kept.append(lane.open)
+        for queue in self._queues.values():
+            kept += queue.waiting
+            if queue.open is not None:
+                kept.append(queue.open)
         return kept
 
 
 def _numbered(data: bytes, producer: ProducerEpoch, sequence: int) -> bytes:
-    """A batch that is built already, under another epoch."""
+    """A built batch with this producer epoch and first sequence."""
     header = parse_header(data)._replace(
         producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=sequence
     )

@@ -1,4 +1,4 @@
-"""The blocking client: topics, offsets, and the way to producers and consumers."""
+"""The blocking client: topics, offsets, and the creation of producers and consumers."""
 
 import threading
 import weakref
@@ -56,20 +56,20 @@ def connect(
     request_timeout: float = REQUEST_TIMEOUT_SECONDS,
     client_id: str = "",
 ) -> "Client":
-    """Connect to the broker at ``HOST:PORT``, trying again for ``connect_timeout`` seconds.
+    """Connect to the broker at ``HOST:PORT``, with retries for ``connect_timeout`` seconds.
 
-    ``client_id`` names this program in the broker's log. Raises NotReachableError, RemoteProtocolError when something
-    else than a seglog broker answers there, and ValueError for what is no address.
+    ``client_id`` names this program in the broker's log. Raises NotReachableError, RemoteProtocolError when the server
+    is not a seglog broker, and ValueError for an invalid address.
     """
     dialer = Dialer(parse_address(address), client_id or CLIENT_ID)
     return Client(dialer, dialer.dial(connect_timeout), connect_timeout, request_timeout)
 
 
 class Client:
-    """A broker, seen from a program. Made by ``connect``; any thread may use it, but no forked child.
+    """Client of one broker, made by ``connect``. Thread-safe, but not usable in a forked child.
 
-    Calls of its own go over one connection; every producer and consumer opens another, so that long polls, large
-    fetches and acknowledgements never stand in each other's way. Closing it closes them.
+    Its own calls share one connection; every producer and consumer opens another, so that long polls, large fetches and
+    acknowledgements do not block each other. Closing the client closes them.
     """
 
     def __init__(self, dialer: Dialer, link: Link, connect_timeout: float, request_timeout: float) -> None:
@@ -91,11 +91,11 @@ class Client:
 
     @property
     def broker(self) -> HelloReply:
-        """What the broker said about itself when the connection was opened."""
+        """The broker's ``hello`` reply when the connection was opened."""
         return self._link.hello
 
     def ping(self) -> HelloReply:
-        """Ask the broker, over a connection of its own, who it is and how it is."""
+        """The broker's identity and health, asked over a new connection."""
         link = self._dial()
         try:
             return link.hello
@@ -112,10 +112,10 @@ class Client:
         *,
         exist_ok: bool = False,
     ) -> CreateTopicReply:
-        """Create a topic; without ``partitions`` with as many as the broker's ``num.partitions``.
+        """Create a topic; ``partitions`` defaults to the broker's ``num.partitions``.
 
-        Raises TopicExistsError (unless ``exist_ok``: the answer then describes what is there, with a warning where that
-        differs), InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
+        With ``exist_ok`` an existing topic is returned, with a warning for each difference. Raises TopicExistsError
+        otherwise, InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
         """
         return self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
@@ -127,24 +127,24 @@ class Client:
         reset: Sequence[str] = (),
         partitions: int | None = None,
     ) -> AlterTopicReply:
-        """Set configuration values, take those in ``reset`` back to the default, raise the number of partitions.
+        """Set configuration values, reset those in ``reset`` to their defaults, raise the number of partitions.
 
-        In force when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
+        In effect when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
         """
         return self.converse(topics.alter_topic(name, config, reset, partitions))
 
     def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
-        """Delete the records of each partition that lie before an offset; None means all there are.
+        """Delete the records of each partition below an offset; None means all records.
 
-        Returns the first offset that can be read now, by partition: for ever, also after a power cut. Raises
-        OffsetOutOfRangeError for an offset beyond the end, PolicyViolationError for a topic that is only compacted.
+        Returns the new log start offset by partition, which is durable. Raises OffsetOutOfRangeError for an offset
+        beyond the end, PolicyViolationError for a topic that is only compacted.
         """
         return self.converse(topics.truncate_topic(name, before))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data; UnknownTopicError names the nearest one there is.
+        """Delete a topic and its data. Raises UnknownTopicError, with the most similar name that exists.
 
-        Its files leave the disk after the topic's ``file.delete.delay.ms``.
+        Its files are deleted after the topic's ``file.delete.delay.ms``.
         """
         self.converse(topics.delete_topic(name))
 
@@ -153,7 +153,7 @@ class Client:
         return self.converse(topics.list_topics())
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """One topic with every configuration value and where it comes from. UnknownTopicError names the nearest."""
+        """One topic with every configuration value and its origin. Raises UnknownTopicError, with the nearest name."""
         return self.converse(topics.describe_topic(name))
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Client:
     def offsets(
         self, topic: str, at: "str | datetime | Moment | None" = None, *, partitions: Sequence[int] | None = None
     ) -> "list[PartitionOffsets]":
-        """The ends of every partition, and with ``at`` its first record at or after that moment."""
+        """The ends of every partition, and with ``at`` its first record at or after that time."""
         from seglog.starting import offsets_at  # noqa: PLC0415 - `seglog topic list` needs none of it
 
         return self.converse(offsets_at(topic, at, partitions))
@@ -169,7 +169,7 @@ class Client:
     def lag(self, topic: str, positions: "Mapping[int, int] | Mapping[str, int]") -> "dict[int, PartitionLag]":
         """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
 
-        A position below the earliest offset or beyond the end is no error; its ``PartitionLag`` says so.
+        A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
         """
         from seglog.lag import look_up_lag  # noqa: PLC0415 - seldom asked
 
@@ -177,7 +177,7 @@ class Client:
 
     @property
     def explain(self) -> "Explain":
-        """Questions that begin with why and how."""
+        """Explanations of seeks, segments and configuration."""
         return Explain(self)
 
     def metrics(self) -> dict[str, float]:
@@ -199,13 +199,13 @@ class Client:
         delivery_timeout: float = 120.0,
         idempotent: bool = True,
     ) -> "Producer":
-        """A producer for ``topic``, created if the broker does that; else UnknownTopicError names the nearest.
+        """A producer for ``topic``. A missing topic is created if the broker allows that, else UnknownTopicError.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
-        (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
-        (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
-        record fails after ``delivery_timeout`` seconds. With ``idempotent`` what is sent again after a lost connection
-        is in the log once; at ack "none" nothing is sent again.
+        (survives power loss). Records linger up to ``linger_ms`` to share a batch of up to ``batch_bytes`` (less if the
+        topic's limit is lower); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are unacknowledged; a
+        record fails after ``delivery_timeout`` seconds. With ``idempotent`` a record that is retried after a lost
+        connection is in the log once; at ack "none" nothing is retried.
         """
         from seglog.sending import ProducerOptions  # noqa: PLC0415 - with all its codecs
 
@@ -215,7 +215,7 @@ class Client:
         return self.make_producer(topic, options)
 
     def make_producer(self, topic: str, options: "ProducerOptions") -> "Producer":
-        """As ``producer``."""
+        """As ``producer``, from options."""
         from seglog import producing  # noqa: PLC0415 - with all its codecs
         from seglog.producer import Producer  # noqa: PLC0415 - as above
 
@@ -226,7 +226,7 @@ class Client:
         return self._adopted(lambda link: Producer(self._dialer, link, description, options, epoch, watch))
 
     def timestamps(self, topic: str) -> "TimestampWatch":
-        """What is known of the timestamps that a topic keeps; warnings about them come once for each client."""
+        """The timestamp checks of a topic; their warnings are issued once per client."""
         from seglog.timestamps import TimestampWatch  # noqa: PLC0415 - `seglog topic list` needs none of it
 
         return self._timestamps.setdefault(topic, TimestampWatch(topic))
@@ -248,13 +248,13 @@ class Client:
         """A consumer of ``topic``, all its partitions or some.
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
-        a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
-        "latest". Partitions that a mapping does not name begin at the earliest, as do those that are added to the topic
-        while it is followed. A partition stops at its first record at or after ``until``, and without ``follow`` at the
-        end seen now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset
-        that is not in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record
-        before the record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max,
-        fetch_bytes, partition_bytes.
+        text ("-1h", "2019-01-01", "earliest", "latest"). ``start`` defaults to "earliest", with ``follow`` to "latest".
+        Partitions missing in a mapping begin at the earliest offset, as do partitions added while the topic is
+        followed. A partition stops at its first record at or after ``until``, and without ``follow`` at its current
+        end. ``durable_only`` returns only records that survive power loss. ``on_out_of_range`` is for an offset outside
+        the log: "error", or the end to continue at. ``on_gap`` is called with offsets without a record, before the
+        record after them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
+        partition_bytes.
         """
         from seglog.consumer import Consumer  # noqa: PLC0415 - with all its codecs
         from seglog.consuming import ConsumerOptions  # noqa: PLC0415
@@ -267,7 +267,7 @@ class Client:
     def _adopted(self, make: Callable[[Link], ChildT]) -> ChildT:
         try:
             child = self._made(make)
-        except ConnectionLostError:  # as a call that may be repeated: the broker may just have been started anew
+        except ConnectionLostError:  # repeatable: the broker may just have restarted
             child = self._made(make)
         with self._adopting:
             if not self._is_closed:
@@ -294,18 +294,18 @@ class Client:
         *,
         is_repeatable: bool = False,
     ) -> tuple[MessageT, memoryview]:
-        """One request of any api and its reply; asked once more after a lost connection if ``is_repeatable``.
+        """Send one request of any api and return its reply; repeated once after a lost connection if ``is_repeatable``.
 
-        Raises the error the broker answers with, ClientTimeoutError, ConnectionLostError, NotReachableError.
+        Raises the broker's error, ClientTimeoutError, ConnectionLostError, NotReachableError.
         """
         return self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
 
     def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
-        """A request that is not answered."""
+        """Send a request that gets no reply."""
         self._usable_link().send(request, payload, on_reply=None, timeout=self._request_timeout)
 
     def converse(self, conversation: Conversation[ResultT]) -> ResultT:
-        """Lead a conversation; raises what ``call`` does."""
+        """Run a conversation; raises what ``call`` raises."""
         return converse(conversation, self._answer)
 
     def _answer(self, question: Ask) -> Reply:
@@ -318,7 +318,7 @@ class Client:
         return self._usable_link().ask(request, payload, timeout=self._request_timeout)
 
     def _usable_link(self) -> Link:
-        """The link, or a new one if the old one is known to be dead before anything is asked over it."""
+        """The link, or a new one if the old one is known to be broken."""
         self._check_open()
         with self._dialing:
             if not self._link.is_usable():
@@ -340,10 +340,10 @@ class Client:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the producers (which flushes them) and consumers, then the connection; twice is fine.
+        """Close the producers (which flushes them) and consumers, then the connection. Idempotent.
 
-        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same. In a forked child
-        only its copies of the connections are let go.
+        Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless. In a forked child
+        only its copies of the sockets are closed.
         """
         self._close(lambda child: child.close())
 
@@ -379,28 +379,28 @@ class Client:
 
 
 class Explain:
-    """``client.explain``: the broker tells how and why."""
+    """``client.explain``: explanations from the broker."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def seek(self, topic: str, partition: int, at: "int | str | datetime | Moment") -> ExplainReply:
-        """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
+        """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
         from seglog.explaining import explain_seek  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_seek(topic, partition, at))
 
     def segments(self, topic: str, partition: int, *, drops: bool = False) -> "PartitionExplanation":
-        """Why each segment of a partition is still there, and from when to when it can go.
+        """Why each segment of a partition is kept, and when it can be deleted.
 
-        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        What compaction would drop is included where computing it is cheap, and always with ``drops``.
         """
         from seglog.explaining import explain_segments  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_segments(topic, partition, drops=drops))
 
     def config(self, topic: str) -> dict[str, ConfigEntry]:
-        """Every configuration value that holds for a topic, and where it comes from."""
+        """Every effective configuration value of a topic, and its origin."""
         from seglog.explaining import explain_config  # noqa: PLC0415 - seldom asked
 
         return self._client.converse(explain_config(topic))

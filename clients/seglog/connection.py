@@ -1,8 +1,7 @@
 """One native connection without its socket: requests in, bytes out; bytes in, replies out.
 
-Nothing here reads, writes, waits or looks at a clock, so the blocking face, the trio face and every test share it.
-Replies are matched by ``id`` alone: one that nobody asked for, or no longer waits for, is dropped in silence, which is
-what lets a cancelled call leave the connection in step.
+No I/O, no waiting and no clock, so that the blocking client, the trio client and every test share it. Replies are
+matched by ``id`` alone: an unexpected or abandoned reply is dropped, so a cancelled call leaves the connection usable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +12,17 @@ from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_
 from seglog_protocol.messages import NATIVE_PORT, Request, request_header
 
 JOIN_BYTES_MAX: Final = 4096
-"""Payloads up to this size are copied behind the header: one buffer costs less than a second entry in ``sendmsg``."""
+"""Payloads up to this size are copied after the header: cheaper than a second buffer in ``sendmsg``."""
 
 WRITE_BUFFERS_MAX: Final = 256
-"""Buffers handed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
+"""Buffers passed to one ``sendmsg``: well under the smallest IOV_MAX in use (1,024)."""
 
 STALLED_SECONDS: Final = 0.5
-"""When the other end takes no bytes for so long, its writer looks at what else there is to do."""
+"""When the peer takes no bytes for so long, the writer calls ``on_stalled``."""
 
 
 class Reply(NamedTuple):
-    """A reply that somebody waits for. ``payload`` belongs to it alone and may be kept."""
+    """A reply to a pending request. ``payload`` is not shared and may be kept."""
 
     request_id: int
     header: dict[str, Any]
@@ -37,7 +36,7 @@ class Unsent:
         self._views = [memoryview(buffer) for buffer in buffers if len(buffer)]
         self._first = 0
         self.is_started = False
-        """Whether some of it is gone: from then on only the rest of it keeps the two ends in step."""
+        """Whether some bytes have been written; then the rest must follow, or the connection is unusable."""
 
     @property
     def is_done(self) -> bool:
@@ -45,11 +44,11 @@ class Unsent:
         return self._first == len(self._views)
 
     def buffers(self) -> list[memoryview]:
-        """What to write next, as many buffers as one call may take."""
+        """The buffers to write next, as many as one call may take."""
         return self._views[self._first : self._first + WRITE_BUFFERS_MAX]
 
     def written(self, count: int) -> None:
-        """The first ``count`` bytes of ``buffers`` are gone."""
+        """Note that the first ``count`` bytes of ``buffers`` were written."""
         self.is_started = self.is_started or count > 0
         while count:
             view = self._views[self._first]
@@ -63,9 +62,9 @@ class Unsent:
 class Connection:
     """The client's end of one connection.
 
-    ``send`` gives the buffers to write, in order and whole: whoever fails half-way has to close the socket. Received
-    bytes go in with ``receive_data``, or without a copy through ``get_buffer`` and ``received``; ``next_reply`` gives
-    what they complete. After an error from ``next_reply`` or ``receive_end`` the connection is over.
+    ``send`` returns the buffers to write, in order; a caller that writes only part of them has to close the socket.
+    Received bytes go in with ``receive_data``, or without a copy through ``get_buffer`` and ``received``;
+    ``next_reply`` returns the replies. After an error from ``next_reply`` or ``receive_end`` the connection is over.
     """
 
     def __init__(self, server: str = "", frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -73,16 +72,16 @@ class Connection:
         self._frames = FrameReader(frame_bytes_max)
         self._next_id = 1
         self._expected: set[int] = set()
-        self._is_known = False  # whether the peer has sent anything that a seglog broker would
+        self._is_known = False  # whether the peer has sent a valid frame, so it is a seglog broker
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
     def send(
         self, request: Request, payload: Sequence[Buffer] = (), *, is_answered: bool = True
     ) -> tuple[int, list[Buffer]]:
-        """The request's id and the buffers that make up its frame.
+        """The request's id and the buffers of its frame.
 
-        LocalProtocolError, and nothing changed, when the request does not fit a header.
+        Raises LocalProtocolError, with nothing changed, when the request does not fit a header.
         """
         request_id = self._next_id
         payload_size = sum(map(len, payload))
@@ -90,7 +89,7 @@ class Connection:
             prefix = encode_frame_prefix(request_header(request_id, request), payload_size)
         except OverflowError as error:
             raise LocalProtocolError(
-                f"a number in the {request.api} request fits no field: the smallest is -2**63, the largest 2**64 - 1"
+                f"a number in the {request.api} request is out of range: the smallest is -2**63, the largest 2**64 - 1"
             ) from error
         self._next_id += 1
         if is_answered:
@@ -100,13 +99,13 @@ class Connection:
         return request_id, [prefix, *payload]
 
     def abandon(self, request_id: int) -> None:
-        """Nobody waits for this reply any more: drop it when it comes."""
+        """Drop this reply when it arrives."""
         self._expected.discard(request_id)
 
     # --- Receiving ----------------------------------------------------------------------------------------------------
 
     def get_buffer(self) -> memoryview:
-        """Where to receive into; never empty."""
+        """The buffer to receive into, never empty."""
         return self._frames.get_buffer()
 
     def received(self, size: int) -> None:
@@ -114,14 +113,14 @@ class Connection:
         self._frames.received(size)
 
     def receive_data(self, data: Buffer) -> None:
-        """Take bytes that were received elsewhere."""
+        """Add bytes that the caller received into a buffer of its own."""
         self._frames.receive_data(data)
 
     def receive_end(self) -> ConnectionLostError:
-        """The peer closed its side: what that means for everybody who waits.
+        """The error for all waiting calls, after the peer closed its side.
 
-        Without a word before, it may be a broker that is being stopped or a proxy before one that is not up yet, just
-        as well as something else; only another attempt can tell.
+        Without any reply before, the peer may be a broker that is stopping, a proxy whose broker is not up yet, or some
+        other server; only another attempt can show which.
         """
         if not self._is_known:
             return ConnectionLostError(
@@ -133,10 +132,10 @@ class Connection:
         return ConnectionLostError(f"{self.server} closed the connection {where}", server=self.server)
 
     def next_reply(self) -> Reply | None:
-        """The next reply that somebody waits for, or None when more bytes are needed.
+        """The next expected reply, or None when more bytes are needed.
 
-        RemoteProtocolError when what came is no reply; an error that the broker sends for the connection as a whole
-        (without an id) is raised as it is.
+        Raises RemoteProtocolError for bytes that are not a reply, and the broker's own error when it sends one for the
+        whole connection (without an id).
         """
         while True:
             try:
@@ -147,7 +146,7 @@ class Connection:
             except RemoteProtocolError as error:
                 if self._is_known:
                     raise
-                raise self._stranger(error.message) from error
+                raise self._not_seglog(error.message) from error
             self._is_known = True
             if request_id in self._expected:
                 self._expected.discard(request_id)
@@ -162,7 +161,7 @@ class Connection:
             raise error_from_wire(error)
         raise RemoteProtocolError("an answer came without an id")
 
-    def _stranger(self, detail: str) -> RemoteProtocolError:
+    def _not_seglog(self, detail: str) -> RemoteProtocolError:
         return RemoteProtocolError(
             f"what answers at {self.server} does not speak the seglog protocol ({detail}); "
             f"the native port is {NATIVE_PORT} by default"

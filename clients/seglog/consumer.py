@@ -1,7 +1,7 @@
 """The blocking consumer: a link and one pipelined fetch around the consuming core.
 
-There is no thread: while the program works on one answer's records, the next fetch is already on its way, and its
-answer waits in the socket.
+There is no thread: while the program processes one reply's records, the next fetch is already sent, and its reply waits
+in the socket.
 """
 
 import threading
@@ -24,8 +24,8 @@ class Consumer(ConsumerBase):
     """Reads one topic; iterate over it for records, over ``batches()`` for verified batches.
 
     Made by ``Client.consumer``, with a connection of its own. One thread at a time; close it, or use it as a context
-    manager. Any other thread may close it, too, which ends a wait for records with ClientClosedError. Leaving a loop
-    and entering a new one goes on with the next record.
+    manager. Another thread may close it, which ends a wait for records with ClientClosedError. A new loop continues
+    with the next record.
     """
 
     def __init__(self, dialer: Dialer, link: Link, topic: str, options: ConsumerOptions, *, timeout: float) -> None:
@@ -41,12 +41,14 @@ class Consumer(ConsumerBase):
     def __iter__(self) -> Iterator[Record]:
         """Records in order within each partition.
 
-        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never; that reads
-        partitions which are added to the topic, too, from their earliest record, unless ``partitions`` is given. Raises
-        CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
-        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory; UnknownTopicError when the
-        topic is deleted, and InconsistentTopicIdError when it has been made again by the time that is seen.
+        Ends at the end seen at start, at ``until``, when all partitions are paused, or with ``follow`` never. With
+        ``follow`` partitions added to the topic are read too, from their earliest record, unless ``partitions`` is
+        given.
+
+        Raises CorruptRecordError with the unreadable offsets (``seek({partition: error.next_offset})`` continues after
+        them); OffsetOutOfRangeError; NotReachableError when the broker is away for ``reconnect_timeout``;
+        InconsistentClusterIdError when it returns with another log directory; UnknownTopicError when the topic was
+        deleted, and InconsistentTopicIdError when it was recreated.
         """
         while (batch := self._next_batch()) is not None:
             yield from self._records(batch)
@@ -54,7 +56,8 @@ class Consumer(ConsumerBase):
     def batches(self) -> Iterator[FetchedBatch]:
         """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does.
 
-        Gaps inside a batch are not told, for it is not opened: then ``record_count`` is at most ``last_offset_delta``.
+        Gaps inside a batch are not reported, because it is not decoded; ``record_count <= last_offset_delta`` shows
+        them.
         """
         while (batch := self._next_batch()) is not None:
             yield self._whole(batch)
@@ -77,37 +80,37 @@ class Consumer(ConsumerBase):
             self._connect(timeout)
 
     def _fetch(self) -> None:
-        """Take the answer of the fetch on its way, and send the next one before anybody works on it."""
+        """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
         link = self._connected()
-        if self._asked is None and not self._ask(link):
+        if self._pending is None and not self._ask(link):
             self._sleep(self._pause_seconds(time.monotonic()))
             return
-        asked = self._asked
+        asked = self._pending
         assert asked is not None
         link.wait(lambda: asked.reply is not None, asked.deadline - time.monotonic())
         self._take(asked, time.monotonic(), self._dialer.server)
-        added = self._where_added()
+        added = self._added_states()
         if added is not None:
-            self._fetcher.read_too(link.converse(added, timeout=self._timeout))
+            self._fetcher.add_partitions(link.converse(added, timeout=self._timeout))
         try:
             self._ask(link)
         except SeglogError:
-            self._disconnect()  # what has come is handed out first
+            self._disconnect()  # records already received are returned first
 
     def _ask(self, link: Link) -> bool:
         asked = self._next_fetch(time.monotonic(), link.hello)
         if asked is None:
             return False
-        while self._unwanted:
-            link.send(self._unwanted.pop(), on_reply=None, timeout=ANSWER_SECONDS)
+        while self._cancellations:
+            link.send(self._cancellations.pop(), on_reply=None, timeout=ANSWER_SECONDS)
         asked.request_id = link.send(asked.request, on_reply=asked.take, timeout=ANSWER_SECONDS)
-        self._asked = asked
+        self._pending = asked
         return True
 
     def lag(self) -> dict[int, PartitionLag]:
         """How far every partition is behind, in records and seconds, and when retention reaches its position.
 
-        Asks the broker, as things are now; ``records_behind`` asks for nothing. Raises what a fetch raises.
+        Asks the broker; ``records_behind`` does not. Raises what a fetch raises.
         """
         self._owner.check()
         if self._is_closed:
@@ -121,9 +124,9 @@ class Consumer(ConsumerBase):
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     def seek(self, place: Place) -> None:
-        """Go on elsewhere: at ``{partition: offset}``, other partitions stay; or what ``start`` takes, for all.
+        """Continue at ``{partition: offset}``, leaving other partitions as they are; or at any ``start``, for all.
 
-        Takes effect with the next record; the ends to stop at stay those seen at start.
+        Takes effect with the next record. The ends to stop at do not change.
         """
         self._owner.check()
         if isinstance(place, Mapping):
@@ -139,11 +142,11 @@ class Consumer(ConsumerBase):
         places = self.options.places(self.topic, list(self._fetcher.states), place)
         return {state.partition: state.position for state in self._usable().converse(places, timeout=self._timeout)}
 
-    def _forget_asked(self) -> None:
-        asked, self._asked = self._asked, None
+    def _drop_pending(self) -> None:
+        asked, self._pending = self._pending, None
         if asked is not None and self._link is not None and self._owner.is_here:
             self._link.abandon(asked.request_id)
-            self._forgotten(asked)
+            self._cancel_at_broker(asked)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -151,7 +154,7 @@ class Consumer(ConsumerBase):
         return self._link or self._connect(self.options.reconnect_timeout)
 
     def _usable(self) -> Link:
-        """The link, or a new one where the old one is known to be dead."""
+        """The link, or a new one where the old one is known to be broken."""
         link = self._connected()
         if not link.is_usable():
             self._disconnect()
@@ -168,18 +171,18 @@ class Consumer(ConsumerBase):
         return link
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until ``seconds`` have passed, or another thread closes the consumer: ClientClosedError."""
+        """Sleep for ``seconds``. Raises ClientClosedError when another thread closes the consumer meanwhile."""
         if self._closing.wait(seconds):
             raise self._closed()
 
     def _disconnect(self) -> None:
-        link, self._link, self._asked = self._link, None, None
-        self._unwanted.clear()
+        link, self._link, self._pending = self._link, None, None
+        self._cancellations.clear()
         if link is not None:
             link.close()
 
     def close(self) -> None:
-        """Let go of the connection; twice is fine. May be called while another thread waits for records."""
+        """Close the connection. Idempotent; may be called while another thread waits for records."""
         self._is_closed = True
         if self._owner.is_here:
             self._closing.set()

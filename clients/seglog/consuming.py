@@ -1,6 +1,6 @@
-"""What a consumer of either face knows and decides without waiting, around the fetching core.
+"""The part of the blocking and the trio consumer that does no I/O, around ``Fetcher``.
 
-One fetch is on its way while the program works on the records of the one before it; ``Asked`` is that fetch.
+One fetch is pending while the program processes the records of the previous one; ``PendingFetch`` is that fetch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,12 +27,12 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import CancelRequest, FetchReply, FetchRequest, HelloReply, decode_reply
 
 ANSWER_SECONDS: Final = 30.0
-"""How much longer than the broker was asked to wait an answer may take before the connection counts as dead."""
+"""Time for a reply beyond the fetch's own ``max_wait_ms``; after it the connection counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What ``Client.consumer`` takes."""
+    """The options of ``Client.consumer``."""
 
     partitions: Sequence[int] | None = None
     start: Place | None = None
@@ -51,20 +51,20 @@ class ConsumerOptions:
             raise ValueError(f"on_out_of_range is 'error', 'earliest' or 'latest', not {self.on_out_of_range!r}")
 
     def begin(self, topic: str) -> Conversation[list[PartitionState]]:
-        """Find out where to start; without ``start`` at the earliest, or with ``follow`` at the latest."""
+        """Look up where to start; ``start`` defaults to "earliest", with ``follow`` to "latest"."""
         start = self.start
         if start is None:
             start = "latest" if self.follow else "earliest"
         return self.places(topic, self.partitions, start)
 
     def places(self, topic: str, partitions: Sequence[int] | None, start: Place) -> Conversation[list[PartitionState]]:
-        """Find out where ``start`` is."""
+        """Look up the position of ``start`` in each partition."""
         return begin(topic, partitions, start, self.until, follow=self.follow, durable_only=self.durable_only)
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
-    """A fetch on its way, and its answer when that is there; behind ``deadline`` the connection counts as dead."""
+class PendingFetch:
+    """A pending fetch, and its reply once received; after ``deadline`` the connection counts as broken."""
 
     request: FetchRequest
     generations: dict[int, int]
@@ -73,12 +73,12 @@ class Asked:
     reply: Reply | None = None
 
     def take(self, reply: Reply) -> None:
-        """The answer is there."""
+        """Store the reply."""
         self.reply = reply
 
 
 class Retries:
-    """How long to go on after errors that a new connection may cure."""
+    """Retry times after errors that a new connection may fix."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -86,11 +86,11 @@ class Retries:
         self._attempts = 0
 
     def worked(self) -> None:
-        """What failed before does not count any more."""
+        """Reset after a success."""
         self._since, self._attempts = None, 0
 
     def failed(self, error: SeglogError, now: float) -> tuple[float, float]:
-        """Seconds to wait before connecting again, and how many connecting may take; raises what is to be raised."""
+        """Seconds to wait before reconnecting, and seconds that connecting may take. Raises a final ``error``."""
         if not (error.retriable or isinstance(error, ClientTimeoutError)):
             raise error
         self._since = now if self._since is None else self._since
@@ -103,14 +103,14 @@ class Retries:
 
 
 class ConsumerBase:
-    """The part of a consumer that never waits. A face adds reading, ``seek``, and ``_forget_asked``."""
+    """The part of a consumer that never waits. Subclasses add reading, ``seek`` and ``_drop_pending``."""
 
     def __init__(self, topic: str, options: ConsumerOptions, states: Sequence[PartitionState]) -> None:
         self.topic = topic
         self.options = options
-        self._asked: Asked | None = None
-        self._unwanted: list[CancelRequest] = []
-        """For fetches that wait at the broker for nobody; they go before the next fetch, and their answers nowhere."""
+        self._pending: PendingFetch | None = None
+        self._cancellations: list[CancelRequest] = []
+        """For dropped fetches that still wait at the broker; sent before the next fetch, their replies ignored."""
         self._is_closed = False
         self._fetcher = Fetcher(
             topic,
@@ -129,17 +129,17 @@ class ConsumerBase:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def _queued(self) -> FetchedBatch | None:
-        """The next batch of those that are here, with its gaps told; None when there is none."""
+        """The next received batch, after its gaps are reported; None when there is none."""
         if self._is_closed:
             raise self._closed()
         try:
             batch = self._fetcher.next_batch()
         finally:
-            self._tell_gaps()
-        if self._fetcher.must_ask_again:
-            self._fetcher.must_ask_again = False
-            if self._asked is not None:
-                self._forget_asked()  # it may wait long at the broker for what comes behind
+            self._report_gaps()
+        if self._fetcher.is_pending_stale:
+            self._fetcher.is_pending_stale = False
+            if self._pending is not None:
+                self._drop_pending()  # it may wait long at the broker for later records
         return batch
 
     @staticmethod
@@ -147,7 +147,7 @@ class ConsumerBase:
         return ClientClosedError("the consumer is closed")
 
     def _records(self, batch: FetchedBatch) -> Iterator[Record]:
-        """The records of a batch, until it is used up or the program goes elsewhere."""
+        """The records of a batch, until its end or a seek, pause or close."""
         topic, partition = batch.topic, batch.partition
         state = self._fetcher.states[partition]
         generation = state.generation
@@ -155,59 +155,59 @@ class ConsumerBase:
             offset = stored[0]
             if offset != state.position:
                 self._fetcher.skipped(state, offset)
-                self._tell_gaps()
+                self._report_gaps()
             state.position = offset + 1
             yield Record(topic, partition, *stored)
             if state.generation != generation or state.is_paused or self._is_closed:
                 return
         self._fetcher.finish(batch)
-        self._tell_gaps()
+        self._report_gaps()
 
     def _whole(self, batch: FetchedBatch) -> FetchedBatch:
-        """The batch itself, which counts as read when it is handed out."""
+        """The batch itself, which counts as read when it is returned."""
         self._fetcher.states[batch.partition].position = batch.end_offset
         return batch
 
-    def _next_fetch(self, now: float, hello: HelloReply) -> Asked | None:
-        """What to ask next of the broker that said ``hello``, or None when there is nothing to ask for at this time.
+    def _next_fetch(self, now: float, hello: HelloReply) -> PendingFetch | None:
+        """The next fetch for the broker with this ``hello``, or None when there is nothing to fetch at this time.
 
-        A consumer may outlive the broker that told it the topic's id, and be served by an older one.
+        The broker's version matters, because a consumer may reconnect to an older broker.
         """
         version = max(hello.apis.get(FetchRequest.api, ()), default=1)
         request = self._fetcher.request(now, version=version)
         if request is None:
             return None
         deadline = now + request.max_wait_ms / 1000 + ANSWER_SECONDS
-        return Asked(request, self._fetcher.generations(), deadline)
+        return PendingFetch(request, self._fetcher.generations(), deadline)
 
-    def _take(self, asked: Asked, now: float, server: str) -> None:
-        """Take in the answer to the fetch on its way; ConnectionLostError when there is none."""
+    def _take(self, asked: PendingFetch, now: float, server: str) -> None:
+        """Process the reply to the pending fetch. Raises ConnectionLostError when there is none."""
         if asked.reply is None:
             raise ConnectionLostError(f"{server} does not answer a fetch", server=server)
-        self._asked = None
+        self._pending = None
         reply = decode_reply(asked.reply.header, FetchReply)
         self._fetcher.take(reply, asked.reply.payload, asked.request, asked.generations, now)
 
-    def _where_added(self) -> Conversation[list[PartitionState]] | None:
-        """Where partitions begin that were added to the topic: at the earliest, nothing of theirs has been read."""
+    def _added_states(self) -> Conversation[list[PartitionState]] | None:
+        """States of partitions added to the topic, which start at their earliest offset."""
         added = self._fetcher.added
         return self._look_up(added) if added else None
 
     def _look_up(self, added: list[int]) -> Conversation[list[PartitionState]]:
-        """Nothing where they are not there any more: what has become of the topic, the next fetch tells in its turn."""
+        """States of ``added``; empty if the topic or a partition is gone, which the next fetch will report."""
         try:
             return (yield from self.options.places(self.topic, added, "earliest"))
         except (UnknownTopicError, UnknownPartitionError):
             return []
 
     def _pause_seconds(self, now: float) -> float:
-        """How long there is nothing to ask."""
-        next_look = self._fetcher.next_look()
-        assert next_look is not None, "nothing to ask, nothing queued, and not finished"
-        return max(0.0, next_look - now)
+        """Seconds until there is something to fetch."""
+        next_fetch_at = self._fetcher.next_fetch_at()
+        assert next_fetch_at is not None, "nothing to ask, nothing queued, and not finished"
+        return max(0.0, next_fetch_at - now)
 
-    def _tell_gaps(self) -> None:
-        met = self._fetcher.met
+    def _report_gaps(self) -> None:
+        met = self._fetcher.new_gaps
         while met:
             gap = met.popleft()
             if self.options.on_gap is not None:
@@ -216,14 +216,14 @@ class ConsumerBase:
     def _lag(self) -> Conversation[dict[int, PartitionLag]]:
         return look_up_lag(self.topic, self.positions(), durable_only=self.options.durable_only)
 
-    # --- Where we are -------------------------------------------------------------------------------------------------
+    # --- Positions ----------------------------------------------------------------------------------------------------
 
     def positions(self) -> dict[int, int]:
-        """The offset of the next record of every partition, as ``start`` takes it, also by way of JSON."""
+        """The offset of the next record of every partition. ``start`` takes it back, also after a JSON round trip."""
         return {state.partition: state.position for state in self._fetcher.states.values()}
 
     def records_behind(self) -> dict[int, int]:
-        """How many offsets every partition is behind the newest end that the broker has named; asks for nothing."""
+        """How many offsets every partition is behind the last end that the broker sent; no request is made."""
         return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
 
     def _end_of(self, state: PartitionState) -> int:
@@ -231,7 +231,7 @@ class ConsumerBase:
 
     @property
     def gaps(self) -> GapLog:
-        """Offsets without a record that were met so far."""
+        """Offsets without a record encountered so far."""
         return self._fetcher.gaps
 
     # --- Moving -------------------------------------------------------------------------------------------------------
@@ -242,22 +242,22 @@ class ConsumerBase:
             self._state(partition)
         for partition, offset in positions.items():
             self._fetcher.states[partition].go_to(offset)
-        self._forget_asked()
+        self._drop_pending()
 
     def pause(self, partitions: Iterable[int] | None = None) -> None:
-        """Hand out nothing of these partitions (None: all) until ``resume``. With all paused, iteration ends."""
+        """Return no records of these partitions (None: all) until ``resume``. With all paused, iteration ends."""
         for state in self._chosen(partitions):
             state.is_paused = True
         if self._fetcher.is_finished:
-            self._forget_asked()  # a fetch that waits at the broker would keep iteration from ending
+            self._drop_pending()  # a fetch that waits at the broker would keep iteration from ending
 
     def resume(self, partitions: Iterable[int] | None = None) -> None:
-        """Go on with these partitions (None: all)."""
+        """Resume reading these partitions (None: all)."""
         paused = [state for state in self._chosen(partitions) if state.is_paused]
         for state in paused:
             state.is_paused = False
         if paused:
-            self._forget_asked()
+            self._drop_pending()
 
     def _chosen(self, partitions: Iterable[int] | None) -> list[PartitionState]:
         if partitions is None:
@@ -270,11 +270,11 @@ class ConsumerBase:
             raise ValueError(f"this consumer does not read partition {partition} of {self.topic}")
         return state
 
-    def _forget_asked(self) -> None:
-        """The fetch on its way may wait long at the broker for what is not wanted most now: ask anew."""
+    def _drop_pending(self) -> None:
+        """Drop the pending fetch, which may wait long at the broker for the wrong records."""
         raise NotImplementedError
 
-    def _forgotten(self, asked: Asked) -> None:
-        """A fetch that nobody waits for any more: the broker is told before it is asked for the next one."""
+    def _cancel_at_broker(self, asked: PendingFetch) -> None:
+        """Cancel a dropped fetch at the broker, before the next fetch is sent."""
         if asked.reply is None and asked.request.max_wait_ms:
-            self._unwanted.append(CancelRequest(asked.request_id))
+            self._cancellations.append(CancelRequest(asked.request_id))

@@ -1,7 +1,7 @@
-"""What is asked of a broker and made of its answers, written once for both faces.
+"""Sequences of requests and replies, written once for the blocking and the trio client.
 
-A conversation is a generator: it yields what to ask, is sent the reply, and returns what came of it. It owns no socket
-and no clock; ``converse`` and ``converse_async`` lead one.
+A conversation is a generator: it yields requests, is sent the replies, and returns a result. It owns no socket and no
+clock; ``converse`` and ``converse_async`` run it.
 """
 
 import time
@@ -19,9 +19,9 @@ ResultT = TypeVar("ResultT")
 
 
 class Ask(NamedTuple):
-    """One request, to be asked after so many seconds.
+    """One request, to be sent after ``after_seconds``.
 
-    ``is_repeatable``: may be asked once more when the connection broke under it.
+    ``is_repeatable``: may be sent once more after the connection was lost.
     """
 
     request: Request
@@ -41,15 +41,15 @@ def ask(
     is_repeatable: bool = False,
     after_seconds: float = 0.0,
 ) -> Conversation[tuple[MessageT, memoryview]]:
-    """A single request; its reply and the reply's payload. Raises the error that the broker answers with."""
+    """A single request; returns its reply and the reply's payload. Raises the broker's error."""
     reply = yield Ask(request, payload, is_repeatable, after_seconds)
     return decode_reply(reply.header, reply_type), reply.payload
 
 
 def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversation[ResultT]:
-    """What ``asked`` comes to, called with the seconds to wait before it asks.
+    """The result of ``asked``, which is called with the seconds to wait before its request.
 
-    It is called again for as long as the broker says that it is recovering, which comes to an end.
+    Repeated without a limit while the broker answers that a partition is recovering, because recovery ends.
     """
     pause = 0.0
     for attempt in count():
@@ -61,7 +61,7 @@ def when_recovered(asked: Callable[[float], Conversation[ResultT]]) -> Conversat
 
 
 def converse(conversation: Conversation[ResultT], answer: Callable[[Ask], Reply]) -> ResultT:
-    """Lead a conversation to its end; what ``answer`` raises ends it."""
+    """Run a conversation to its end; what ``answer`` raises ends it."""
     try:
         question = next(conversation)
         while True:
@@ -80,7 +80,7 @@ async def converse_async(
     answer: Callable[[Ask], Awaitable[Reply]],
     sleep: Callable[[float], Awaitable[None]],
 ) -> ResultT:
-    """As ``converse``, where answers are awaited, and time is with ``sleep`` (seconds)."""
+    """``converse`` with an async ``answer``; ``sleep`` takes seconds."""
     try:
         question = next(conversation)
         while True:

@@ -1,13 +1,13 @@
-"""The promise that ``send`` gives back.
+"""The future that ``send`` returns.
 
-A Delivery is only an index into its batch: the batch is resolved once for all its records, and a program that never
-looks at its deliveries pays three slots for each. A batch that had to be split points to its two halves.
+A Delivery is only an index into its batch: the batch is resolved once for all its records, and an unused delivery costs
+three slots. A batch that had to be split points to its two halves.
 """
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from seglog.failures import copied
-from seglog.words import seconds_of
+from seglog.formatting import seconds_of
 from seglog_protocol.errors import ClientTimeoutError, SeglogError
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Receipt(NamedTuple):
-    """Where a record is, and what it has reached.
+    """An acknowledged record: its position and what it has reached.
 
-    ``offset`` is -1 at ack "none", which is not answered, and where the record is known to be in the log, but its
-    answer was lost and the broker restarted before the record was sent again. ``timestamp`` (epoch ms) is the record's
-    own, or the broker's time of append where the topic keeps that. ``ack`` is what was reached: "none", "os" (survives
-    a crash of the broker) or "disk" (survives power loss). ``expired_on_arrival``: by its timestamp the record was
-    older than the topic's ``retention.ms`` keeps when it was appended, so it will be deleted soon.
+    ``offset`` is -1 at ack "none", which gets no answer, and where the record is known to be in the log but its answer
+    was lost and the broker restarted before the retry. ``timestamp`` (epoch ms) is the record's own, or the broker's
+    append time for a LogAppendTime topic. ``ack`` is what was reached: "none", "os" (survives a crash of the broker) or
+    "disk" (survives power loss). ``expired_on_arrival``: the record's timestamp was already past the topic's
+    ``retention.ms`` at append, so it will be deleted soon.
     """
 
     topic: str
@@ -33,7 +33,7 @@ class Receipt(NamedTuple):
 
 
 class Promise:
-    """What a delivery of either face knows: its batch and its place there, which a split may change."""
+    """The common part of both kinds of Delivery: a batch and an index in it, which a split may change."""
 
     __slots__ = ("_batch", "_index", "_timestamp")
 
@@ -43,14 +43,14 @@ class Promise:
         self._timestamp = timestamp
 
     def done(self) -> bool:
-        """Whether it is known what became of the record. Never waits."""
+        """Whether the record has been acknowledged or has failed. Never waits."""
         return self._where()[0].is_resolved
 
     def _receipt(self) -> Receipt:
-        """The receipt when all is known; raises what kept the record from being acknowledged."""
+        """The receipt of a resolved record; raises the error of a failed one."""
         batch, index = self._where()
         if batch.error is not None:
-            batch.looked_at(index)
+            batch.mark_seen(index)
             raise copied(batch.error) from batch.error.__cause__
         timestamp = self._timestamp if batch.append_time < 0 else batch.append_time
         offset = -1 if batch.base_offset < 0 else batch.base_offset + index
@@ -69,12 +69,12 @@ class Waiter(Protocol):
     """What a blocking delivery needs of its producer."""
 
     def wait_for(self, batch: "ProducerBatch", timeout: float | None) -> bool:
-        """Do the producer's work until the batch is resolved; False when ``timeout`` seconds pass first."""
+        """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
         ...
 
 
 class Delivery(Promise):
-    """A record on its way. Dropping it is fine: a failure that nobody looked at is raised by the next ``flush``."""
+    """A record being sent. It may be ignored: a failure not seen here is raised by the next ``flush``."""
 
     __slots__ = ("_waiter",)
 
@@ -85,8 +85,7 @@ class Delivery(Promise):
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt, at most ``timeout`` seconds.
 
-        Raises what kept the record from being acknowledged, or ClientTimeoutError when the time is over; the record is
-        still on its way then.
+        Raises the record's error, or ClientTimeoutError after ``timeout``, when the record is still being sent.
         """
         batch = self._batch
         if not batch.is_resolved and not self._waiter.wait_for(batch, timeout):
@@ -96,7 +95,7 @@ class Delivery(Promise):
         return self._receipt()
 
     def exception(self, timeout: float | None = None) -> SeglogError | None:
-        """What kept the record from being acknowledged, or None; waits like ``result``."""
+        """The error of a failed record, or None; waits like ``result``."""
         try:
             self.result(timeout)
         except SeglogError as error:

@@ -1,4 +1,4 @@
-"""Opening links: name resolution, connecting, hello, and trying again until there is no more time."""
+"""Opening links: name resolution, connecting, hello, and retries within a timeout."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ from seglog_protocol.messages import HelloReply
 
 
 class Dialer:
-    """Opens links to one address; with ``cluster_id`` only where that is the broker's."""
+    """Opens links to one address; with ``cluster_id`` only to a broker with that id."""
 
     def __init__(self, address: Address, client_id: str, cluster_id: str = "", outage: Outage | None = None) -> None:
         self.address = address
@@ -21,7 +21,7 @@ class Dialer:
         self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
-        """For links to the same log directory as this one's."""
+        """A dialer for links to the same log directory as ``link``'s."""
         return Dialer(self.address, self.client_id, link.hello.cluster_id, self._outage)
 
     @property
@@ -30,11 +30,11 @@ class Dialer:
         return str(self.address)
 
     def dial(self, timeout: float, sleep: Callable[[float], None] = time.sleep) -> Link:
-        """A link, after as many attempts as fit into ``timeout`` seconds; at least one is made.
+        """A link, after as many attempts as fit into ``timeout`` seconds, at least one.
 
-        NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
-        a seglog broker, is raised at once, and so is a host that does not exist, unless it was there before. ``sleep``
-        may raise to end the attempts.
+        Raises NotReachableError when none succeeds. Errors that waiting cannot fix are raised at once, for example when
+        the server is not a seglog broker, or the host does not exist and has never answered before. ``sleep`` may raise
+        to end the attempts.
         """
         attempts = Attempts(timeout, time.monotonic())
         while True:
@@ -47,7 +47,7 @@ class Dialer:
             sleep(delay)
 
     def dial_once(self, timeout: float) -> Link:
-        """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
+        """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = time.monotonic()
         try:
             link = self._dial_once(self._outage.attempt_seconds(timeout))

@@ -1,6 +1,6 @@
-"""What opening a connection means, whichever way the bytes go: the first words, what a failure says, how long to wait.
+"""The part of opening a connection that does no I/O: the hello request, error messages, backoff and outage logging.
 
-Opens no socket and reads no clock; ``Dialer`` of each face does the rest.
+The blocking and the trio ``Dialer`` do the rest.
 """
 
 import logging
@@ -24,15 +24,15 @@ BACKOFF_FIRST_SECONDS: Final = 0.05
 BACKOFF_MAX_SECONDS: Final = 1.0
 ATTEMPT_FIRST_SECONDS: Final = 0.6
 ATTEMPT_SECONDS_MAX: Final = 5.0
-"""One attempt to connect and say hello, so that an address that swallows packets leaves time for the next one.
+"""Limit for one attempt to connect and say hello, so that an address that drops packets leaves time for another.
 
-The first is short, so that within a second it is known, and said, that an address takes connections and says nothing.
+The first attempt is short, so that a server that accepts connections but does not answer is reported within a second.
 """
 
-TOLD_AFTER_SECONDS: Final = 0.4
-"""A broker that is back sooner was not away."""
-TOLD_AGAIN_SECONDS: Final = 10.0
-_FORGOTTEN_AFTER_SECONDS: Final = 60.0
+LOG_AFTER_SECONDS: Final = 0.4
+"""Shorter outages are not logged."""
+LOG_AGAIN_SECONDS: Final = 10.0
+_OUTAGE_RESET_SECONDS: Final = 60.0
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def backoff_seconds(attempt: int, random_source: Callable[[], float] = random.random) -> float:
-    """How long to wait after failed attempt number ``attempt`` (from 0): doubling, capped, and spread by a half."""
+    """Seconds to wait after failed attempt ``attempt`` (from 0): exponential, capped, with jitter of up to half."""
     delay = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(attempt, 16))
     return delay * (0.5 + random_source() / 2)
 
@@ -53,11 +53,11 @@ def hello_request(client_id: str) -> HelloRequest:
 
 
 def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
-    """InconsistentClusterIdError when this is not the log directory that was there before; "" is any."""
+    """Raises InconsistentClusterIdError unless the broker's cluster id is ``expected``; "" accepts any."""
     if expected and hello.cluster_id != expected:
         raise InconsistentClusterIdError(
             f"what answers at {server} is not the broker that was there before, or its log directory was replaced: "
-            f"its cluster id is {hello.cluster_id or 'not told'}, and was {expected}",
+            f"its cluster id is {hello.cluster_id or 'unknown'}, and was {expected}",
             server=server,
             cluster_id=hello.cluster_id,
             expected=expected,
@@ -65,14 +65,14 @@ def check_cluster(server: str, expected: str, hello: HelloReply) -> None:
 
 
 def refused(server: str, error: OSError) -> NotReachableError:
-    """No connection came about."""
+    """The error for a failed attempt to connect."""
     reason = error.strerror or str(error) or type(error).__name__
-    what = "there is no host of the name in" if _is_unknown_host(error) else "no broker answers at"
+    what = "unknown host in" if _is_unknown_host(error) else "no broker answers at"
     return NotReachableError(f"{what} {server}: {reason}", server=server)
 
 
 def is_unknown_host(error: NotReachableError) -> bool:
-    """Whether the address names a host that does not exist: waiting will seldom change that."""
+    """Whether the address names a host that does not exist, which waiting seldom fixes."""
     return _is_unknown_host(error.__cause__)
 
 
@@ -81,49 +81,49 @@ def _is_unknown_host(error: BaseException | None) -> bool:
 
 
 class Outage:
-    """How long no broker has answered at one address, and the log about it: that a client waits, and when that is over.
+    """Duration of an outage of one address, and its log messages: that the client waits, and when the outage is over.
 
     Shared by all connections of one client; times are seconds of one monotonic clock.
     """
 
     def __init__(self, server: str) -> None:
         self.has_answered = False
-        """Whether a broker has ever answered there."""
+        """Whether a broker has ever answered at the address."""
         self._server = server
         self._lock = threading.Lock()
         self._failed = 0
         self._since = self._last = 0.0
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     def attempt_seconds(self, remaining: float) -> float:
-        """How long the next attempt may take when ``remaining`` seconds are left; never nothing."""
+        """How long the next attempt may take when ``remaining`` seconds are left; more than 0."""
         return min(max(remaining, 0.001), ATTEMPT_SECONDS_MAX, ATTEMPT_FIRST_SECONDS * 2.0 ** min(self._failed, 16))
 
     def failed(self, error: SeglogError, began: float, now: float) -> None:
-        """An attempt that began then has failed now; logged when the outage is no mere hiccup."""
+        """Note an attempt that failed at ``now``; logged once the outage is long enough."""
         with self._lock:
-            if not self._failed or began - self._last > _FORGOTTEN_AFTER_SECONDS:
-                self._failed, self._since, self._told_at = 0, began, None
+            if not self._failed or began - self._last > _OUTAGE_RESET_SECONDS:
+                self._failed, self._since, self._logged_at = 0, began, None
             self._failed += 1
             self._last = now
             seconds = now - self._since
-            last_told = self._told_at
-            if now - (self._since + TOLD_AFTER_SECONDS - TOLD_AGAIN_SECONDS if last_told is None else last_told) < (
-                TOLD_AGAIN_SECONDS
+            last_logged = self._logged_at
+            if now - (self._since + LOG_AFTER_SECONDS - LOG_AGAIN_SECONDS if last_logged is None else last_logged) < (
+                LOG_AGAIN_SECONDS
             ):
                 return
-            self._told_at = now
-        if last_told is None:
+            self._logged_at = now
+        if last_logged is None:
             _log.warning("waiting for %s: %s", self._server, _reason_of(error))
         else:
             _log.warning("still waiting for %s, for %.0f s now: %s", self._server, seconds, _reason_of(error))
 
     def ended(self, now: float) -> None:
-        """A broker has answered."""
+        """End the outage: a broker has answered."""
         with self._lock:
-            was_told, seconds = self._told_at is not None, now - self._since
-            self._failed, self._told_at, self.has_answered = 0, None, True
-        if was_told:
+            was_logged, seconds = self._logged_at is not None, now - self._since
+            self._failed, self._logged_at, self.has_answered = 0, None, True
+        if was_logged:
             _log.warning("%s is back after %.1f s", self._server, seconds)
 
 
@@ -135,7 +135,7 @@ def _reason_of(error: SeglogError) -> str:
 
 
 class Attempts:
-    """How often to try within ``timeout`` seconds from ``now`` on; at least once."""
+    """The attempts that fit into ``timeout`` seconds from ``now`` on; at least one."""
 
     def __init__(self, timeout: float, now: float) -> None:
         self._timeout = timeout
@@ -143,11 +143,11 @@ class Attempts:
         self._failed = 0
 
     def seconds(self, now: float) -> float:
-        """How much time is left."""
+        """Seconds left."""
         return self._deadline - now
 
     def failed(self, error: NotReachableError, now: float) -> float:
-        """How long to wait before the next attempt; NotReachableError when there is no time for one."""
+        """Seconds to wait before the next attempt. Raises NotReachableError when no time is left."""
         delay = backoff_seconds(self._failed)
         if now + delay >= self._deadline:
             raise NotReachableError(
@@ -160,7 +160,7 @@ class Attempts:
 
 @contextmanager
 def saying_hello(server: str) -> Generator[None, None, None]:
-    """Around the first call: what another attempt may cure becomes NotReachableError, the rest stays as it is."""
+    """For the first call: turns errors that a retry may fix into NotReachableError."""
     try:
         yield
     except (ClientTimeoutError, ConnectionLostError) as error:

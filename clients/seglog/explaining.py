@@ -1,4 +1,4 @@
-"""Conversations that ask a broker why: how a seek found its way, why a segment is still there, whose a value is."""
+"""Conversations that explain a seek, why a segment is kept, and where a setting comes from."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,20 +21,20 @@ from seglog_protocol.messages import (
 
 @dataclass(frozen=True, slots=True)
 class PartitionExplanation:
-    """A partition and all its segments, those that still wait to leave the disk first. Moments are the broker's."""
+    """A partition and all its segments, those to be deleted from the disk first. Times are the broker's."""
 
     partition: ExplainSegmentsReply
     segments: list[ExplainedSegment]
 
     def to_wire(self) -> dict[str, Any]:
-        """One map for machines, ``segments`` the list of them; what is None is left out."""
+        """One map, for JSON, with the list ``segments``; None values are left out."""
         described = self.partition.to_wire()
         del described["more"]
         return described | {"segments": [segment.to_wire() for segment in self.segments]}
 
 
 def explain_seek(topic: str, partition: int, place: int | str | datetime | Moment) -> Conversation[ExplainReply]:
-    """As ``Client.explain.seek``; ValueError for what is neither an offset nor a time."""
+    """As ``Client.explain.seek``. Raises ValueError for a place that is neither an offset nor a time."""
     moment = to_moment(place)
     if isinstance(moment, AtOffset):
         request = ExplainRequest(topic, partition, offset=moment.offset)
@@ -48,7 +48,7 @@ def explain_seek(topic: str, partition: int, place: int | str | datetime | Momen
 
 
 def explain_segments(topic: str, partition: int, *, drops: bool = False) -> Conversation[PartitionExplanation]:
-    """As ``Client.explain.segments``: page by page; the first says how the partition is."""
+    """As ``Client.explain.segments``, page by page; the first page describes the partition."""
     reply, segments = yield from _page(ExplainSegmentsRequest(topic, partition, drops=drops or None))
     is_more = reply.more
     while is_more and segments:

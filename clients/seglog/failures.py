@@ -1,4 +1,4 @@
-"""The same error once more, as an object of its own."""
+"""Copies of errors."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ ErrorT = TypeVar("ErrorT", bound=SeglogError)
 def copied(error: ErrorT, facts: Mapping[str, Any] | None = None) -> ErrorT:
     """A copy to raise, with ``facts`` in place of the error's own if given.
 
-    One object raised for many waiters collects the frames of them all, and each would see the others' notes.
+    One object raised for many callers would collect the traceback frames and notes of them all.
     """
     copy = type(error)(error.message, **(error.facts if facts is None else facts))
     copy.retriable = error.retriable

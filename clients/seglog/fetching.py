@@ -1,19 +1,18 @@
-"""What a consumer does between replies and records, without socket or clock.
+"""Fetch requests, verification and positions of a consumer, without socket or clock.
 
-The blocking face and the trio face stand on it.
-``request`` says what to ask next, ``take`` puts an answer's batches, gaps and errors into a queue in log order, and
-``next_batch`` checks and hands them out. Two positions are kept for each partition: where to fetch next, and
-``position``, the offset of the next record that the program will get; after an error, a seek or a lost connection
-fetching goes on from the latter.
+Shared by the blocking and the trio consumer. ``request`` returns the next fetch, ``take`` puts a reply's batches, gaps
+and errors into a queue in log order, and ``next_batch`` verifies and returns them. Each partition has two positions:
+where to fetch next, and ``position``, the offset of the next record for the program. After an error, a seek or a lost
+connection fetching continues from ``position``.
 
-Checked before anything is handed out: the batch's checksum, that its offsets continue what came before, and that they
-lie below the end the broker names. A checksum says nothing of a batch's offset: one that does not follow from the batch
-before it is believed only if the next batch follows from it, or if it is the first of an answer, where the broker has
-looked at what is behind it.
+Every returned batch is checked: its checksum, that its offsets continue the batch before, and that they are below the
+end that the broker sent. The checksum does not cover a batch's offset: an offset that does not follow from the batch
+before is accepted only if the next batch follows from it, or if the batch is the first of a reply, for which the broker
+has checked the batch after it.
 
-What does not pass is asked for once more, with ``verify``: the broker then holds it against its checksums, and says
-where to go on if it is damaged on the disk. Nothing in a batch that does not pass is believed, its length and offsets
-least of all.
+A batch that fails a check is fetched once more, with ``verify``: the broker then checks the checksums itself and
+returns where to continue if the batch is damaged on disk. No field of a failed batch is used, neither its length nor
+its offsets.
 """
 
 from collections import deque
@@ -53,15 +52,15 @@ FETCH_BYTES: Final = 16 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 FOLLOW_WAIT_MS: Final = 30_000
 TOPIC_IDS_VERSION: Final = 2
-"""From this version of ``fetch`` on a broker takes ``topic_ids``."""
+"""First version of ``fetch`` with ``topic_ids``."""
 VERIFY_VERSION: Final = 3
-"""From this one on ``verify``."""
+"""First version of ``fetch`` with ``verify``."""
 PARTITION_COUNTS_VERSION: Final = 3
-"""From this one on ``partition_counts``."""
+"""First version of ``fetch`` with ``partition_counts``."""
 DURABLE_PAUSE_SECONDS: Final = 0.05
-"""How soon to look again for what is written but not yet durable; a fetch cannot wait for that."""
+"""Polling interval for records that are written but not yet durable, since a fetch cannot wait for durability."""
 GO_ON: Final = "; to go on behind them, seek to "
-"""How the message of damage ends, before the offset: for programs, the command line goes on by itself."""
+"""End of the message about damage, before the offset. The command line removes it, because it continues by itself."""
 
 
 class Record(NamedTuple):
@@ -78,9 +77,9 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchedBatch:
-    """A verified batch: its header fields and its raw bytes, the same as on the broker's disk.
+    """A verified batch: its header and its raw bytes, the same as on the broker's disk.
 
-    Of its records, those in [``start_offset``, ``end_offset``) were asked for; ``records`` gives just these.
+    Its records in [``start_offset``, ``end_offset``) were requested; ``records`` yields only these.
     """
 
     topic: str
@@ -92,7 +91,10 @@ class FetchedBatch:
     size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 
     def stored(self) -> Iterator[StoredRecord]:
-        """The records that were asked for, opened within ``size_limit`` bytes; CorruptRecordError with its facts."""
+        """The requested records, without topic and partition, decompressed to at most ``size_limit`` bytes.
+
+        Raises CorruptRecordError.
+        """
         start, end = self.start_offset, self.end_offset
         try:
             for record in iter_records(self.header, self.data, size_limit=self.size_limit):
@@ -102,7 +104,7 @@ class FetchedBatch:
             raise _located(error, self.topic, self.partition, self.header) from error
 
     def records(self) -> Iterator[Record]:
-        """The records that were asked for."""
+        """The requested records. Raises CorruptRecordError."""
         topic, partition = self.topic, self.partition
         for record in self.stored():
             yield Record(topic, partition, *record)
@@ -110,9 +112,9 @@ class FetchedBatch:
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """One partition's place. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at.
+    """Position of one partition. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at.
 
-    ``topic_id`` says of which topic its offsets are; "" where the broker does not tell.
+    ``topic_id`` is the id of the topic that the offsets belong to; "" if the broker did not send it.
     """
 
     partition: int
@@ -125,13 +127,13 @@ class PartitionState:
     leader_epoch: int = -1
     topic_id: str = ""
     fetch_offset: int = field(init=False)
-    generation: int = 0  # rises with every seek: what was fetched before it is not for us any more
+    generation: int = 0  # rises with every seek, which makes everything fetched before it obsolete
     is_paused: bool = False
-    is_failing: bool = False  # an error waits in the queue: do not fetch into it
-    is_doubted: bool = False  # what came from ``fetch_offset`` did not pass: the broker is to look at it
+    is_failing: bool = False  # an error is queued: do not fetch
+    needs_verify: bool = False  # the batch at ``fetch_offset`` failed a check: fetch it with ``verify``
     is_stopped: bool = False  # until_ms was reached
-    look_again_at: float = 0.0
-    attempts: int = 0  # failed in a row, each with an error that time may cure
+    retry_at: float = 0.0
+    attempts: int = 0  # consecutive failures with a retriable error
     failing_since: float = 0.0
 
     def __post_init__(self) -> None:
@@ -139,20 +141,20 @@ class PartitionState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the program has everything it asked for of this partition."""
+        """Whether the program has read this partition to its end."""
         return self.is_stopped or (self.end is not None and self.position >= self.end)
 
     def go_to(self, offset: int) -> None:
-        """Continue at ``offset``; what was fetched so far is forgotten."""
+        """Continue at ``offset``; batches fetched so far are dropped."""
         self.position = self.fetch_offset = offset
         self.generation += 1
-        self.is_failing = self.is_stopped = self.is_doubted = False
-        self.look_again_at = 0.0
+        self.is_failing = self.is_stopped = self.needs_verify = False
+        self.retry_at = 0.0
         self.attempts = 0
 
 
 class _Item(NamedTuple):
-    """Something fetched, in log order: a batch (header and data), a gap, or an error."""
+    """A queued item, in log order: a batch (header and data), a gap, or an error."""
 
     state: PartitionState
     generation: int
@@ -160,11 +162,11 @@ class _Item(NamedTuple):
     data: memoryview | None = None
     gap: Gap | None = None
     error: SeglogError | None = None
-    is_second_look: bool = False  # at what did not pass the first time
+    is_verified: bool = False  # fetched with ``verify`` after it failed a check
 
 
 class Fetcher:
-    """The partitions of one topic being read. Not thread-safe."""
+    """Fetches and verifies partitions of one topic. Not thread-safe."""
 
     def __init__(
         self,
@@ -184,12 +186,12 @@ class Fetcher:
         topic_id = next((state.topic_id for state in states), "")
         self._topic_ids = {topic: topic_id} if topic_id else None
         self.partition_count: int | None = None
-        """How many partitions the topic has, as far as is known here; None: those that are read are the ones wanted."""
+        """The topic's known number of partitions; None when added partitions are not to be read."""
         self.added: list[int] = []
-        """Partitions that the topic has by now and that are not read yet; ``read_too`` them."""
+        """New partitions of the topic that are not read yet; pass their states to ``add_partitions``."""
         self.gaps = GapLog()
-        self.met: deque[ConsumerGap] = deque()
-        """Gaps met and not yet told to the program; the face empties it."""
+        self.new_gaps: deque[ConsumerGap] = deque()
+        """Gaps not yet reported to the program; the caller empties it."""
         self._follow = follow
         self._on_out_of_range = on_out_of_range
         self._durable_only = durable_only
@@ -197,42 +199,41 @@ class Fetcher:
         self._fetch_bytes = fetch_bytes
         self._partition_bytes = partition_bytes
         self._retry_seconds = retry_seconds
-        self.must_ask_again = False
-        """Whether the fetch on its way is not the one that is needed next; the face makes it False again."""
+        self.is_pending_stale = False
+        """Whether the pending fetch is the wrong one and must be dropped; the caller resets it."""
         self._queue: deque[_Item] = deque()
-        self._turn = 0  # which partition is asked first next time, so that none starves behind a limit
+        self._turn = 0  # the partition that is first in the next request, so that none starves
 
     # --- Partitions ---------------------------------------------------------------------------------------------------
 
-    def _note_count(self, count: int | None) -> None:
+    def _update_count(self, count: int | None) -> None:
         if count is not None and self.partition_count is not None:
             self.added = [number for number in range(count) if number not in self.states]
             if not self.added:
                 self.partition_count = count
 
-    def read_too(self, states: Sequence[PartitionState]) -> None:
-        """From now on these partitions are read as well, unless they are another topic's of the same name."""
+    def add_partitions(self, states: Sequence[PartitionState]) -> None:
+        """Also read these partitions, unless they belong to a recreated topic of the same name."""
         meant = (self._topic_ids or {}).get(self.topic, "")
         if all(state.topic_id == meant or not meant for state in states):
             self.states |= {state.partition: state for state in states}
             self.partition_count = len(self.states)
         self.added = []
 
-    # --- Asking -------------------------------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     def request(self, now: float, *, version: int = FetchRequest.version) -> FetchRequest | None:
-        """What to fetch next, or None when there is nothing to ask for at this time.
+        """The next fetch, or None when there is nothing to fetch at this time.
 
-        ``version`` is the newest that the broker speaks: it names the topic's id, has what is doubted verified, and is
-        answered early when partitions have been added, as far as that goes.
+        ``version`` is the broker's newest; fields of later versions are left out.
         """
         wanted = [s for s in self.states.values() if self._is_wanted(s)]
-        ready = [s for s in wanted if s.look_again_at <= now]
+        ready = [s for s in wanted if s.retry_at <= now]
         if not ready:
             return None
         wait_ms = FOLLOW_WAIT_MS if self._follow else 0
         if len(ready) < len(wanted):
-            again = min(state.look_again_at for state in wanted if state.look_again_at > now)
+            again = min(state.retry_at for state in wanted if state.retry_at > now)
             wait_ms = min(wait_ms, max(1, int((again - now) * 1000)))
         self._turn %= len(ready)
         ordered = ready[self._turn :] + ready[: self._turn]
@@ -244,7 +245,7 @@ class Fetcher:
                     s.partition,
                     offset=s.fetch_offset,
                     max_bytes=self._partition_bytes,
-                    verify=True if s.is_doubted and version >= VERIFY_VERSION else None,
+                    verify=True if s.needs_verify and version >= VERIFY_VERSION else None,
                 )
                 for s in ordered
             ],
@@ -258,9 +259,9 @@ class Fetcher:
             ),
         )
 
-    def next_look(self) -> float | None:
-        """When ``request`` will have something to ask, if only time has to pass; None: never."""
-        return min((s.look_again_at for s in self.states.values() if self._is_wanted(s)), default=None)
+    def next_fetch_at(self) -> float | None:
+        """The next time at which ``request`` may return a fetch; None for never."""
+        return min((s.retry_at for s in self.states.values() if self._is_wanted(s)), default=None)
 
     def _is_wanted(self, state: PartitionState) -> bool:
         if state.is_paused or state.is_failing or state.is_finished:
@@ -269,19 +270,19 @@ class Fetcher:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will come: every partition is finished or paused and nothing fetched is left."""
+        """Whether every partition is finished or paused."""
         return all(state.is_finished or state.is_paused for state in self.states.values())
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
     def generations(self) -> dict[int, int]:
-        """To be remembered with a request and handed in with its answer."""
+        """The current generations, to keep with a request and pass to ``take`` with its reply."""
         return {state.partition: state.generation for state in self.states.values()}
 
     def take(
         self, reply: FetchReply, payload: memoryview, request: FetchRequest, asked: Mapping[int, int], now: float
     ) -> None:
-        """Queue what an answer holds. RemoteProtocolError when it does not answer ``request``."""
+        """Queue the content of a reply. Raises RemoteProtocolError when it does not match ``request``."""
         if len(reply.partitions) != len(request.partitions) or sum(r.size for r in reply.partitions) != len(payload):
             raise RemoteProtocolError("the broker's answer to a fetch does not fit what was asked")
         position = 0
@@ -294,7 +295,7 @@ class Fetcher:
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
         if request.partition_counts is not None and reply.partition_counts is not None:
-            self._note_count(reply.partition_counts.get(self.topic))
+            self._update_count(reply.partition_counts.get(self.topic))
 
     def _take_result(
         self, state: PartitionState, result: FetchResult, data: memoryview, now: float, *, is_first: bool
@@ -307,9 +308,9 @@ class Fetcher:
         gaps = sorted(result.gaps or [], key=lambda gap: gap.start)
         compacted_before = result.compacted_before or 0
         is_held_back = False
-        is_second_look = state.is_doubted
-        state.is_doubted = is_second_look and not data  # still to be looked at, where limits or an error kept it back
-        unsure: tuple[int, int] | None = None  # how long the queue was, and what came next, before such a batch
+        is_verified = state.needs_verify
+        state.needs_verify = is_verified and not data  # still to be verified, if limits or an error left it out
+        unsure: tuple[int, int] | None = None  # queue length and fetch offset before a batch with an unconfirmed offset
         try:
             for header, batch in iter_batches(data):
                 try:
@@ -317,7 +318,7 @@ class Fetcher:
                 except CorruptRecordError as error:
                     if unsure is None:
                         raise
-                    self._take_back(state, *unsure)  # the batch before it may be the one whose offset is wrong
+                    self._unqueue(state, *unsure)  # the batch before it may be the one whose offset is wrong
                     raise CorruptRecordError(error.message, start_offset=state.fetch_offset) from error
                 if self._durable_only and header.next_offset > state.durable:
                     is_held_back = True
@@ -326,19 +327,19 @@ class Fetcher:
                 unsure = None if is_next else (len(self._queue), state.fetch_offset)
                 if header.base_offset > state.fetch_offset:
                     self._queue_hole(state, header.base_offset, gaps, compacted_before)
-                self._queue.append(_Item(state, state.generation, header, batch, is_second_look=is_second_look))
+                self._queue.append(_Item(state, state.generation, header, batch, is_verified=is_verified))
                 state.fetch_offset = header.next_offset
         except CorruptRecordError as error:
-            if not is_second_look:
-                state.is_doubted = True
+            if not is_verified:
+                state.needs_verify = True
                 return
             at = state.fetch_offset
-            following = _sound_behind(data, at, state.latest)
+            following = _next_intact(data, at, state.latest)
             self._queue_error(state, self._unreadable(state, at, following, error.message))
             return
         if unsure is not None and unsure[1] > before:
-            # Nothing here tells whether its offset is right; as the first of an answer the broker looks at it.
-            self._take_back(state, *unsure)
+            # No batch confirms its offset; fetched again, as the first of a reply, it is checked by the broker.
+            self._unqueue(state, *unsure)
             state.attempts = 0
             return
         if not is_held_back:
@@ -349,14 +350,14 @@ class Fetcher:
         state.attempts = 0
         if state.fetch_offset == before:
             if is_held_back or (self._durable_only and state.durable <= before < state.latest):
-                state.look_again_at = now + DURABLE_PAUSE_SECONDS
+                state.retry_at = now + DURABLE_PAUSE_SECONDS
             elif not self._follow and state.end is not None and (is_first or before >= state.latest):
-                # Nothing where something should be, and no limit in the way: the rest holds no record.
+                # An empty result without a limit in effect: the rest of the range has no record.
                 self._queue_hole(state, state.end, gaps, compacted_before)
 
     @staticmethod
     def _check_place(state: PartitionState, header: BatchHeader, latest: int | None, *, is_first: bool) -> None:
-        """The first batch contains or follows the offset asked for, every other follows the one before it."""
+        """Check that the first batch contains or follows the fetch offset, and every other follows the one before."""
         at = state.fetch_offset
         if header.last_offset < at or (header.base_offset < at and not is_first):
             reason = f"does not continue at offset {at}"
@@ -369,17 +370,17 @@ class Fetcher:
         )
 
     def _queue_hole(self, state: PartitionState, end: int, named: list[Gap], compacted_before: int) -> None:
-        """Queue what lies between the last batch and ``end``, each piece with its reason."""
+        """Queue the gaps between the last batch and ``end``, with their reasons."""
         for gap in name_hole(state.fetch_offset, end, named, compacted_before):
             self._queue_gap(state, gap)
 
-    def _take_back(self, state: PartitionState, length: int, offset: int) -> None:
+    def _unqueue(self, state: PartitionState, length: int, offset: int) -> None:
         while len(self._queue) > length:
             self._queue.pop()
         state.fetch_offset = offset
 
     def _queue_next_gaps(self, state: PartitionState, named: list[Gap]) -> None:
-        """Queue the gaps that follow the last batch; later ones lie behind what the broker did not send."""
+        """Queue the gaps directly after the last batch; between later ones are batches that were not sent yet."""
         for gap in named:
             if gap.start <= state.fetch_offset < gap.end:
                 self._queue_gap(state, Gap(state.fetch_offset, gap.end, gap.reason))
@@ -389,15 +390,15 @@ class Fetcher:
         state.fetch_offset = gap.end
 
     def _failed(self, state: PartitionState, error: SeglogError, now: float) -> None:
-        """Ask again after a while, for as long as that may help; the other partitions go on meanwhile.
+        """Retry with backoff up to the retry time, or queue the error; other partitions are not affected.
 
-        A recovery comes to an end, however long it takes.
+        A recovery is retried without a limit, because it ends.
         """
         if state.attempts == 0:
             state.failing_since = now
         is_patient = isinstance(error, PartitionRecoveringError) or now < state.failing_since + self._retry_seconds
         if error.retriable and is_patient:
-            state.look_again_at = now + backoff_seconds(state.attempts)
+            state.retry_at = now + backoff_seconds(state.attempts)
             state.attempts += 1
         else:
             self._queue_error(state, error)
@@ -406,13 +407,13 @@ class Fetcher:
         state.is_failing = True
         self._queue.append(_Item(state, state.generation, error=error))
 
-    # --- Handing out --------------------------------------------------------------------------------------------------
+    # --- Returning batches --------------------------------------------------------------------------------------------
 
     def next_batch(self) -> FetchedBatch | None:
-        """The next batch with a record to hand out, or None when nothing of the kind is queued.
+        """The next batch with a record to return, or None when none is queued.
 
-        Stays at the head until ``position`` has reached its end, so a loop that was left can be entered again. Raises
-        what keeps a partition from being read; other partitions go on, and so does this one after a seek.
+        It stays at the head until ``position`` has reached its end, so that a new loop continues inside it. Raises the
+        error of a partition; other partitions can still be read, and this one after a seek.
         """
         index = 0
         while index < len(self._queue):
@@ -429,13 +430,13 @@ class Fetcher:
         return None
 
     def _open(self, item: _Item) -> FetchedBatch | None:
-        """The batch of an item, None when it is used up; a gap is told, an error raised."""
+        """The batch of an item, None when it is read; reports a gap, raises an error."""
         state = item.state
         if item.error is not None:
             self._handle(state, item.error)
             return None
         if item.gap is not None:
-            self._tell(state, item.gap)
+            self._report_gap(state, item.gap)
             return None
         header, data = item.header, item.data
         assert header is not None
@@ -444,13 +445,13 @@ class Fetcher:
             return None
         if not verify_crc(data, 0, header):
             at = state.position
-            next_offset = self._sound_in_queue(item, at)
+            next_offset = self._next_intact_in_queue(item, at)
             state.go_to(at)
-            if not item.is_second_look:
-                state.is_doubted = self.must_ask_again = True
+            if not item.is_verified:
+                state.needs_verify = self.is_pending_stale = True
                 return None
             raise self._unreadable(state, at, next_offset, "the batch there does not match its checksum")
-        if header.is_control:  # the checksum says so, too: one flipped bit would hide a batch
+        if header.is_control:  # after the checksum: a flipped bit here would hide a batch
             state.position = header.next_offset
             return None
         end = header.next_offset if state.end is None else min(state.end, header.next_offset)
@@ -463,7 +464,7 @@ class Fetcher:
         return batch
 
     def _unreadable(self, state: PartitionState, start: int, end: int, reason: str) -> CorruptRecordError:
-        """Of offsets ``start`` to ``end`` (exclusive), which is where to go on."""
+        """The error for offsets ``start`` to ``end`` (exclusive); reading may continue at ``end``."""
         return CorruptRecordError(
             f"offsets {start} to {end - 1} of {self.topic}-{state.partition} cannot be read: {reason}{GO_ON}{end}",
             topic=self.topic,
@@ -472,15 +473,15 @@ class Fetcher:
             next_offset=end,
         )
 
-    def _sound_in_queue(self, damaged: _Item, at: int) -> int:
-        """Where to go on behind a damaged batch: at the next sound one that came with it, else as ``_cautious``."""
+    def _next_intact_in_queue(self, damaged: _Item, at: int) -> int:
+        """Where to continue after a damaged batch: at the next intact one in the queue, else ``_end_by_header``."""
         for item in self._queue:
             if item.state is damaged.state and item.generation == damaged.generation and item is not damaged:
                 header, data = item.header, item.data
                 if header is not None and data is not None and header.base_offset > at and verify_crc(data, 0, header):
                     return header.base_offset
         assert damaged.header is not None
-        return _cautious(damaged.header, at)
+        return _end_by_header(damaged.header, at)
 
     def _stop_at_time(self, state: PartitionState, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
         stop = next((record.offset for record in batch.stored() if record.timestamp >= until_ms), None)
@@ -496,35 +497,35 @@ class Fetcher:
         )
 
     def finish(self, batch: FetchedBatch) -> None:
-        """All records of a batch have been handed out: what its offsets promise beyond them is compacted."""
+        """Mark a batch as read; offsets after its last record were removed by compaction."""
         state = self.states[batch.partition]
         if state.position < batch.end_offset:
             if batch.header.record_count <= batch.header.last_offset_delta:
-                self._tell(state, Gap(state.position, batch.end_offset, "compacted"))
+                self._report_gap(state, Gap(state.position, batch.end_offset, "compacted"))
             state.position = batch.end_offset
 
     def skipped(self, state: PartitionState, offset: int) -> None:
-        """Inside a batch the next record is at ``offset``, not at ``position``: compaction took those between."""
-        self._tell(state, Gap(state.position, offset, "compacted"))
+        """Report the offsets before ``offset``, inside a batch, that were removed by compaction."""
+        self._report_gap(state, Gap(state.position, offset, "compacted"))
 
-    def _tell(self, state: PartitionState, gap: Gap) -> None:
+    def _report_gap(self, state: PartitionState, gap: Gap) -> None:
         start = max(gap.start, state.position)
         end = gap.end if state.end is None else min(gap.end, state.end)
         if end > start:
-            told = ConsumerGap(self.topic, state.partition, start, end, gap.reason)
-            self.gaps.add(told)
-            self.met.append(told)
+            gap_met = ConsumerGap(self.topic, state.partition, start, end, gap.reason)
+            self.gaps.add(gap_met)
+            self.new_gaps.append(gap_met)
             state.position = end
 
     def _handle(self, state: PartitionState, error: SeglogError) -> None:
-        """Follow ``on_out_of_range``, or raise; either way this partition can be fetched again."""
+        """Apply ``on_out_of_range``, or raise; in both cases the partition can be fetched again."""
         at = state.position
         state.go_to(at)
         if isinstance(error, OffsetOutOfRangeError) and self._on_out_of_range != "error":
             target = error.earliest if self._on_out_of_range == "earliest" else error.latest
             if error.earliest > at:
                 reason = error.reason if error.reason in {"truncated", "missing"} else "expired"
-                self._tell(state, Gap(at, min(error.earliest, target), reason))
+                self._report_gap(state, Gap(at, min(error.earliest, target), reason))
             state.go_to(target)
             if state.end is not None and not self._follow:
                 state.end = min(state.end, error.latest)
@@ -533,15 +534,15 @@ class Fetcher:
             raise _located(error, self.topic, state.partition, None, at)
         if isinstance(error, UnknownTopicError):
             raise UnknownTopicError(
-                f"topic {self.topic} was deleted while it was read; one that is made later under its name is another "
-                "topic, to be read by a new consumer",
+                f"topic {self.topic} was deleted while it was read; a topic created later with its name is another "
+                "one, to be read by a new consumer",
                 topic=self.topic,
             ) from error
         raise error
 
 
-def _sound_behind(data: memoryview, at: int, latest: int) -> int:
-    """The base offset of the first sound batch in ``data`` above ``at`` and below ``latest``, else ``at`` + 1."""
+def _next_intact(data: memoryview, at: int, latest: int) -> int:
+    """The base offset of the first intact batch in ``data`` above ``at`` and below ``latest``, else ``at`` + 1."""
     whole = bytes(data)
     position = whole.find(b"\x02", MAGIC_POSITION)
     while 0 <= position <= len(whole) - HEADER_SIZE + MAGIC_POSITION:
@@ -553,11 +554,10 @@ def _sound_behind(data: memoryview, at: int, latest: int) -> int:
     return at + 1
 
 
-def _cautious(header: BatchHeader, at: int) -> int:
-    """Where to go on behind a damaged batch when nothing sound is known behind it.
+def _end_by_header(header: BatchHeader, at: int) -> int:
+    """Where to continue after a damaged batch when no intact one is known after it.
 
-    Its header counts twice how many offsets it has; the smaller number passes over nothing that is sound, but where
-    both are wrong.
+    Its header has the number of its offsets twice; the smaller one skips no intact batch unless both are wrong.
     """
     count = min(header.record_count, header.last_offset_delta + 1)
     return max(at + 1, header.base_offset + count if header.base_offset <= at else 0)
@@ -566,7 +566,7 @@ def _cautious(header: BatchHeader, at: int) -> int:
 def _located(
     error: CorruptRecordError, topic: str, partition: int, header: BatchHeader | None, start_offset: int = -1
 ) -> CorruptRecordError:
-    """The same error with every fact that is known here."""
+    """A copy of the error with the topic, partition and offsets known here."""
     facts = {"topic": topic, "partition": partition, "start_offset": start_offset}
     if header is not None:
         facts |= {"start_offset": header.base_offset, "next_offset": header.next_offset}

@@ -1,4 +1,4 @@
-"""Offsets that hold no record, told and never skipped in silence."""
+"""Gaps: offsets without a record, which consumers always report."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ GAPS_KEPT_MAX: Final = 1_000
 
 
 class ConsumerGap(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) of a partition that hold no record.
+    """Offsets ``start`` to ``end`` (exclusive) of a partition without a record.
 
     ``reason`` is one of compacted, expired, truncated, damaged, missing.
     """
@@ -21,21 +21,21 @@ class ConsumerGap(NamedTuple):
 
 
 class GapLog:
-    """The gaps a consumer has met: the last 1,000, neighbours of one reason merged, and totals of all.
+    """The gaps of a consumer: the last 1,000 (adjacent ones with one reason are merged) and totals of all.
 
     Iterates from the oldest kept to the newest.
     """
 
     def __init__(self) -> None:
         self.total = 0
-        """Gaps in all, after merging."""
+        """Number of gaps, after merging."""
         self.offsets_total = 0
-        """Offsets in all of them."""
+        """Number of offsets in all gaps."""
         self._kept: deque[list[ConsumerGap]] = deque(maxlen=GAPS_KEPT_MAX)
         self._last: dict[int, list[ConsumerGap]] = {}  # the newest of each partition, in a box that merging replaces in
 
     def add(self, gap: ConsumerGap) -> None:
-        """Take note of a gap, which begins at or after the end of its partition's last one."""
+        """Add a gap, which must begin at or after the end of its partition's last one."""
         self.offsets_total += gap.end - gap.start
         box = self._last.get(gap.partition)
         if box is not None and box[0].end == gap.start and box[0].reason == gap.reason:

@@ -11,15 +11,15 @@ PLACES_PER_REQUEST: Final = 1_000
 
 
 class PartitionLag(NamedTuple):
-    """What lies before a position of one partition, and what may happen to it; timestamps are epoch ms.
+    """Lag of one partition at a position, and when its records are deleted; timestamps are epoch ms.
 
-    [``earliest``, ``latest``) can be read; to a consumer with ``durable_only``, ``latest`` is what survives power loss.
-    ``timestamp`` is that of the first record in the batch to be read next (None: it has none, or nothing is there), so
-    that ``seconds`` is never too small; ``newest_timestamp`` is the largest near the end, ``now_ms`` the broker's time.
+    [``earliest``, ``latest``) can be read; with ``durable_only``, ``latest`` is the end that survives power loss.
+    ``timestamp`` is that of the first record in the batch to be read next (None: no timestamp or no record), so that
+    ``seconds`` is never too small; ``newest_timestamp`` is the largest near the end, ``now_ms`` the broker's time.
 
-    ``loss_from_ms`` and ``loss_by_ms`` say between which moments retention takes the records at the position out of the
-    log, and ``bytes_to_loss`` how many bytes must be appended until ``retention.bytes`` takes them before that; None:
-    as things stand, they are kept. ``why`` is the broker's sentence about it, that of ``explain segments``.
+    Retention deletes the records at the position between ``loss_from_ms`` and ``loss_by_ms``, or sooner, when
+    ``bytes_to_loss`` more bytes are appended, by ``retention.bytes``; None: they are kept as things stand. ``why`` is
+    the broker's explanation, as in ``explain segments``.
     """
 
     topic: str
@@ -38,29 +38,29 @@ class PartitionLag(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Offsets to be read up to the end."""
+        """Offsets left to read."""
         return max(0, self.latest - max(self.position, self.earliest))
 
     @property
     def seconds(self) -> float | None:
-        """Age of the record to be read next; 0 at the end, None where it has no timestamp."""
+        """Age of the next record; 0 at the end, None if it has no timestamp."""
         if not self.records:
             return 0.0
         return None if self.timestamp is None else max(0, self.now_ms - self.timestamp) / 1000
 
     @property
     def seconds_to_loss(self) -> float | None:
-        """How long the records at the position are safe from retention by time; None: as things stand, for ever."""
+        """Seconds until retention by time may delete the next record; None: it is kept as things stand."""
         return None if self.loss_from_ms is None else max(0, self.loss_from_ms - self.now_ms) / 1000
 
     @property
     def lost(self) -> int:
-        """Offsets between the position and the earliest one there is: they are gone, read or not."""
+        """Offsets between the position and ``earliest``, whose records have been deleted."""
         return max(0, self.earliest - self.position)
 
     @property
     def is_beyond_end(self) -> bool:
-        """Whether no record of the log has come that far: the position is of another topic, or made up."""
+        """Whether the position is above ``latest``, so that it cannot be one of this log."""
         return self.position > self.latest
 
 

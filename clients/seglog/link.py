@@ -1,12 +1,12 @@
 """One socket and its Connection, shared by any number of threads.
 
-There is no thread behind it. Whoever waits, reads: the first to come reads for all, hands every reply to the handler
-given with its request, and when it has what it waits for, the next one goes on reading. Writing has a lock of its own,
-so a large request never keeps replies from being read.
+There is no background thread. The first waiting thread reads for all and passes every reply to the handler given with
+its request; when it has its own reply, the next waiting thread reads on. Writing has a lock of its own, so that a large
+request does not delay the reading of replies.
 
-The socket never blocks; waiting happens in ``poll``, which an interrupt may leave at any time without harm. An
-interrupt (or any other exception) while bytes are in motion closes the link, because a half-written frame or a lost
-piece of a reply would put the two ends out of step.
+The socket is non-blocking; threads wait in ``poll``, which may be interrupted at any time. An interrupt (or any other
+exception) during a read or write closes the link, because a half-written frame or a lost piece of a reply would corrupt
+the stream.
 """
 
 import select
@@ -20,8 +20,8 @@ from typing import TypeVar
 from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse
 from seglog.failures import copied
+from seglog.formatting import seconds_of
 from seglog.process import Owner
-from seglog.words import seconds_of
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
@@ -29,13 +29,13 @@ from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
 ResultT = TypeVar("ResultT")
 
 Handler = Callable[[Reply], None]
-"""Called by whichever thread reads, with no lock held; must not wait and must not raise."""
+"""Called by the reading thread, without a lock; must not block and must not raise."""
 
 
 class Link:
-    """A connected socket, owned: ``close`` closes it.
+    """Owns a connected socket; ``close`` closes it.
 
-    ``hello`` is what the broker said about itself when the link was opened.
+    ``hello`` is the broker's reply when the link was opened.
     """
 
     hello: HelloReply
@@ -47,8 +47,8 @@ class Link:
         self._connection = Connection(server)
         self.owner = Owner("connection")
         self._write_lock = threading.Lock()
-        # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
-        self._lock = threading.Lock()  # guards what follows
+        # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
+        self._lock = threading.Lock()  # guards the following fields
         self._changed = threading.Condition(self._lock)
         self._handlers: dict[int, Handler] = {}
         self._is_reading = False
@@ -61,14 +61,14 @@ class Link:
     ) -> tuple[MessageT, memoryview]:
         """Send a request and wait for its reply and the reply's payload.
 
-        Raises the error that the broker answers with; ClientTimeoutError after ``timeout`` seconds, with the link still
-        usable; ConnectionLostError when it breaks.
+        Raises the broker's error; ClientTimeoutError after ``timeout`` seconds, with the link still usable;
+        ConnectionLostError when the connection breaks.
         """
         reply = self.ask(request, payload, timeout=timeout)
         return decode_reply(reply.header, reply_type), reply.payload
 
     def ask(self, request: Request, payload: Sequence[Buffer] = (), *, timeout: float) -> Reply:
-        """Send a request and wait for its reply, which may be an error; raises what else ``call`` does."""
+        """Send a request and wait for its reply, which may hold an error; otherwise raises what ``call`` raises."""
         arrived: list[Reply] = []
         deadline = time.monotonic() + timeout
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
@@ -80,7 +80,7 @@ class Link:
         return arrived[0]
 
     def converse(self, conversation: Conversation[ResultT], *, timeout: float) -> ResultT:
-        """Lead a conversation; each of its requests may take ``timeout`` seconds. Raises what ``call`` does."""
+        """Run a conversation; each of its requests may take ``timeout`` seconds. Raises what ``call`` raises."""
         return converse(conversation, lambda question: self.ask(question.request, question.payload, timeout=timeout))
 
     def send(
@@ -92,11 +92,11 @@ class Link:
         timeout: float,
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
-        """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
+        """Write a request and return its id without waiting for a reply; ``on_reply`` None: there is no reply.
 
-        ClientTimeoutError when it is not written within ``timeout`` seconds; the link stays usable only if none of the
-        request has been written by then. While the broker takes nothing, ``on_stalled`` is called every half second,
-        and says whether to go on; with False the time counts as over.
+        Raises ClientTimeoutError when it is not written within ``timeout`` seconds; the link stays usable only if no
+        byte of the request was written. While the broker takes no bytes, ``on_stalled`` is called every half second;
+        when it returns False, the write times out.
         """
         self.owner.check()
         with self._write_lock:
@@ -113,7 +113,7 @@ class Link:
         return request_id
 
     def abandon(self, request_id: int) -> None:
-        """Nobody wants this reply any more; a no-op when it has come."""
+        """Drop this reply when it arrives; a no-op when it has arrived."""
         with self._lock:
             self._handlers.pop(request_id, None)
             self._connection.abandon(request_id)
@@ -123,9 +123,9 @@ class Link:
     def wait(self, is_done: Callable[[], bool], timeout: float) -> bool:
         """Read until ``is_done()``; False when ``timeout`` seconds pass first.
 
-        ``is_done`` is asked after every arrival, under this link's lock: it only looks, it never waits. Replies are
-        handled even when the time is already over, as long as they need no waiting for. Raises what broke the link, but
-        only when ``is_done()`` is still false.
+        ``is_done`` is called after every read, under this link's lock, and must not block. Replies that have already
+        arrived are processed even after the timeout. Raises what broke the link, but only when ``is_done()`` is still
+        false.
         """
         self.owner.check()
         deadline = time.monotonic() + timeout
@@ -151,12 +151,12 @@ class Link:
                 return is_done()
 
     def wake(self) -> None:
-        """Make every waiting thread but the one in ``poll`` ask its ``is_done`` again."""
+        """Make every waiting thread except the one in ``poll`` call its ``is_done`` again."""
         with self._lock:
             self._changed.notify_all()
 
     def is_usable(self) -> bool:
-        """Whether nothing has been heard of the other end's death; takes in what has arrived."""
+        """Whether the connection is not known to be broken; processes replies that have arrived."""
         if not self.owner.is_here:
             return False
         try:
@@ -168,19 +168,19 @@ class Link:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the socket; everybody who waits gets ClientClosedError. In a forked child only the copy is closed."""
+        """Close the socket; waiting calls raise ClientClosedError. In a forked child only its copy is closed."""
         if self.owner.is_here:
             self.fail(ClientClosedError("the connection was closed"))
         self._socket.close()
 
     def fail(self, error: SeglogError) -> None:
-        """The link is over, for this reason; the first reason given stands."""
+        """Break the link with this error; only the first call counts."""
         with self._lock:
             if self._failure is None:
                 self._failure = error
             self._handlers.clear()
             self._changed.notify_all()
-        with suppress(OSError):  # the other end may have been faster
+        with suppress(OSError):  # the peer may have closed it already
             # Not close: another thread may be in poll with this descriptor, and numbers are reused.
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -191,7 +191,7 @@ class Link:
 
     @contextmanager
     def _in_motion(self) -> Iterator[None]:
-        """Around every step that, broken off, would leave the two ends out of step."""
+        """For every step that would corrupt the stream if interrupted: an exception breaks the link."""
         try:
             yield
         except OSError as error:
@@ -207,7 +207,7 @@ class Link:
         self.fail(
             ConnectionLostError(f"the connection to {self.server} broke: {error.strerror or error}", server=self.server)
         )
-        self._raise_failure()  # which may be an older one: closing breaks what others are doing
+        self._raise_failure()  # possibly an older one: closing the link breaks the calls of other threads
 
     def _interrupted(self, error: BaseException) -> None:
         self.fail(ConnectionLostError(f"the connection to {self.server} was closed by {error!r}", server=self.server))
@@ -216,7 +216,7 @@ class Link:
 
     def _write(self, buffers: Sequence[Buffer], deadline: float, on_stalled: Callable[[], bool] | None) -> None:
         unsent = Unsent(buffers)
-        is_moving = False  # whether bytes may be gone that `unsent` does not know of
+        is_moving = False  # whether bytes may have been written that `unsent` does not count yet
         try:
             while not unsent.is_done:
                 is_moving = True
@@ -242,7 +242,7 @@ class Link:
             raise late
 
     def _poll(self, event: int, deadline: float) -> bool:
-        """Whether the socket is ready before the deadline; asks once even when that has passed."""
+        """Whether the socket is ready before the deadline; polls once even when that has passed."""
         poll = select.poll()
         try:
             poll.register(self._socket, event)
@@ -252,7 +252,7 @@ class Link:
         return bool(poll.poll(max(0, min(remaining, 86_400.0)) * 1000))
 
     def _read(self, deadline: float) -> bool:
-        """Receive once and hand out what is whole; False when nothing came before the deadline."""
+        """Receive once and pass on whole replies; False when nothing arrived before the deadline."""
         if not self._poll(select.POLLIN, deadline):
             return False
         replies: list[tuple[Handler, Reply]] = []

@@ -1,7 +1,7 @@
-"""Moments as people type them: ``1200``, ``@1546300800000``, ``-1h``, ``yesterday``, ``2019-01-01T10:00``.
+"""Parsing of offsets and times: ``1200``, ``@1546300800000``, ``-1h``, ``yesterday``, ``2019-01-01T10:00``.
 
-A bare whole number is an offset; everything else is a time, in whole milliseconds since 1970 UTC. Nothing here reads a
-clock or the machine's zone unless told to: ``now_ms`` comes in, and ``zone`` None means the machine's own zone.
+A plain whole number is an offset; everything else is a time, in whole milliseconds since 1970 UTC. The clock comes in
+as ``now_ms``; ``zone`` None means the machine's own zone.
 """
 
 import re
@@ -37,7 +37,7 @@ class Edge(Enum):
 
 
 class AtOffset(NamedTuple):
-    """A place in the log."""
+    """An offset in the log."""
 
     offset: int
 
@@ -52,7 +52,7 @@ Moment = Edge | AtOffset | AtTime
 
 
 def parse_moment(text: str, *, now_ms: int, zone: tzinfo | None = UTC) -> Moment:
-    """What a person means by ``text``; times without a zone are in ``zone``.
+    """The offset or time that ``text`` describes; times without a zone are in ``zone``.
 
     ValueError with a sentence that says what is meant, perhaps, or else lists what can be written.
     """
@@ -91,9 +91,9 @@ def _not_understood(text: str) -> str:
 
 
 def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
-    """{partition: offset} as ``positions()`` gives it, also when it has been JSON, whose keys are text.
+    """{partition: offset} as ``positions()`` returns it, also after a JSON round trip, which makes keys text.
 
-    ValueError and TypeError with a sentence for what is no partition or no offset.
+    Raises ValueError and TypeError for an invalid partition or offset.
     """
     positions: dict[int, int] = {}
     for key, offset in places.items():
@@ -106,12 +106,12 @@ def to_positions(places: Mapping[int, int] | Mapping[str, int]) -> dict[int, int
 
 
 def to_offset(number: int) -> int:
-    """An offset that a log can have; TypeError and ValueError with a sentence for what is none."""
+    """``number`` as an offset. Raises TypeError and ValueError for an invalid one."""
     return _whole("an offset", number, _INT64_MAX)
 
 
 def to_partition(number: int) -> int:
-    """The same for the number of a partition."""
+    """``number`` as a partition. Raises TypeError and ValueError for an invalid one."""
     return _whole("a partition", number, _PARTITION_MAX)
 
 
@@ -135,12 +135,12 @@ def _midnight(day: date, zone: tzinfo | None) -> datetime:
 
 
 def in_zone(naive: datetime, zone: tzinfo | None) -> datetime:
-    """The moment when clocks in ``zone`` show ``naive``; None is the machine's zone, with that day's summer time."""
+    """The aware datetime of ``naive`` in ``zone``; None is the machine's zone, with that day's summer time."""
     return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
 
 
 def to_epoch_ms(moment: datetime, *, round_up: bool = False) -> int:
-    """Whole milliseconds since 1970 of an aware datetime; ValueError for a naive one, which means nothing."""
+    """Whole milliseconds since 1970 of an aware datetime. Raises ValueError for a naive one."""
     if moment.tzinfo is None:
         raise ValueError("a datetime without a zone is ambiguous; use datetime.now(UTC) or .replace(tzinfo=...)")
     since = moment - EPOCH
@@ -148,7 +148,7 @@ def to_epoch_ms(moment: datetime, *, round_up: bool = False) -> int:
 
 
 def to_timestamp(value: "int | datetime") -> int:
-    """Epoch ms of a record's timestamp, -1 for none; TypeError and ValueError with what can be given instead."""
+    """Epoch ms of a record's timestamp, -1 for none. Raises TypeError and ValueError, with what is valid instead."""
     if isinstance(value, datetime):
         timestamp = to_epoch_ms(value)
         if timestamp < 0:
@@ -172,12 +172,12 @@ def to_timestamp(value: "int | datetime") -> int:
 
 
 def from_epoch_ms(timestamp: int, zone: tzinfo | None = UTC) -> datetime:
-    """The aware datetime of a timestamp; OverflowError where the year does not fit."""
+    """The aware datetime of a timestamp. Raises OverflowError where the year does not fit."""
     return (EPOCH + timestamp * MILLISECOND).astimezone(zone)
 
 
 def format_time(timestamp: int, zone: tzinfo | None = UTC) -> str:
-    """A timestamp for people, its zone always shown: ``2019-01-01T00:00:00.000Z``; ``-`` for none (-1)."""
+    """A timestamp for people, always with its zone: ``2019-01-01T00:00:00.000Z``; ``-`` for none (-1)."""
     if timestamp < 0:
         return "-"
     try:

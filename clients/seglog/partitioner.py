@@ -1,7 +1,7 @@
-"""Which partition a record goes to: Kafka's default, so that both put a key in the same place.
+"""The partitioner: Kafka's default, so that both put a key into the same partition.
 
-A record with a key goes to murmur2(key) of the number of partitions; one without sticks to one partition until that
-partition's batch is closed, and then to another. Source: Kafka's Utils.murmur2 and BuiltInPartitioner.
+A record with a key goes to partition murmur2(key) modulo the number of partitions. Records without a key go to one
+sticky partition until its batch is closed, then to another. Source: Kafka's Utils.murmur2 and BuiltInPartitioner.
 """
 
 import random
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 KEYS_CACHED_MAX: Final = 16_384
-"""Hashing costs a microsecond for every ten bytes, and keys come again."""
+"""Hashing costs a microsecond for every ten bytes, and keys repeat."""
 
 KEY_BYTES_CACHED_MAX: Final = 256
 """Longer keys are hashed every time, so that the cache holds a few megabytes at most."""
@@ -41,14 +41,14 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioner:
-    """Kafka's default placement for one topic. ``choose`` is ``random.randrange`` or a stand-in for it."""
+    """Kafka's default partitioner for one topic. ``choose`` is ``random.randrange`` or a replacement in tests."""
 
     def __init__(self, partitions: int, choose: Callable[[int], int] = random.randrange) -> None:
         self.partitions = partitions
         self._choose = choose
         self._sticky = choose(partitions)
 
-        # Of this object, not of the module: it goes with the producer, and needs no number of partitions in its keys.
+        # Per object: it is freed with the producer, and its keys need no number of partitions.
         @lru_cache(maxsize=KEYS_CACHED_MAX)
         def for_key(key: bytes) -> int:
             return partition_for_key(key, partitions)
@@ -62,7 +62,7 @@ class Partitioner:
         return self.for_key(key) if len(key) <= KEY_BYTES_CACHED_MAX else partition_for_key(key, self.partitions)
 
     def batch_closed(self, partition: int) -> None:
-        """A batch of that partition takes no more records: keyless ones that went there go elsewhere from now on."""
+        """Choose another sticky partition if a batch of the current one was closed."""
         if partition == self._sticky and self.partitions > 1:
             other = self._choose(self.partitions - 1)
             self._sticky = other + (other >= partition)

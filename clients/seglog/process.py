@@ -1,7 +1,7 @@
-"""Which process an object with a socket belongs to.
+"""The process that owns an object with a socket.
 
-After a fork both processes hold the same connection. Two that read one socket take each other's replies, and locks that
-another thread held at that moment are never released in the child: there everything but letting go is refused.
+After a fork both processes have the same connection. Two readers of one socket would take each other's replies, and a
+lock held by another thread during the fork is never released in the child; so the child may only close its copy.
 """
 
 import os
@@ -18,11 +18,11 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is that process, and no forked child of it."""
+        """Whether this is that process, not a forked child."""
         return self._pid == os.getpid()
 
     def check(self) -> None:
-        """ClientError in a forked child, with what to do instead."""
+        """Raises ClientError in a forked child."""
         if self._pid != os.getpid():
             raise ClientError(
                 f"this {self._what} belongs to process {self._pid} and cannot be used after a fork in process "

@@ -1,9 +1,9 @@
-"""The blocking producer: a lock, a link and at most one daemon thread around the sending core.
+"""The blocking producer: a lock, a link and at most one daemon thread around ``ProducerCore``.
 
-Whoever has a reason to wait does the work: sends what is ready, reads answers, reconnects. The daemon thread exists
-only when records linger, because then something has to happen although nobody calls. Two locks, always taken in this
-order: ``_sending`` makes taking batches and writing them one step, so that they go out in order; ``_lock`` guards
-the core and is never held while anything blocks.
+A thread that waits does the work: it sends ready batches, reads answers, reconnects. The daemon thread exists only when
+records linger, because lingering batches must be sent without a call. Two locks, always taken in this order:
+``_sending`` makes taking and writing batches one step, so that they are sent in order; ``_lock`` guards the core and is
+never held during blocking calls.
 """
 
 import atexit
@@ -20,6 +20,7 @@ from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
 from seglog.delivery import Delivery
 from seglog.dialer import Dialer
+from seglog.formatting import seconds_of
 from seglog.link import Link
 from seglog.process import Owner
 from seglog.sending import (
@@ -27,14 +28,13 @@ from seglog.sending import (
     REQUEST_TIMEOUT_SECONDS,
     Content,
     HeaderInput,
+    ProducerCore,
     ProducerOptions,
-    Sender,
     Sent,
     append_version,
 )
 from seglog.timestamps import TimestampWatch
 from seglog.topics import describe_topic
-from seglog.words import seconds_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.errors import (
     ClientClosedError,
@@ -52,7 +52,7 @@ FOREVER_SECONDS: Final = 1e9
 class Producer:
     """Sends records to one topic. Any thread may use it; close it, or use it as a context manager.
 
-    Made by ``Client.producer``. It has a connection of its own, so acknowledgements never stand behind anything else.
+    Made by ``Client.producer``. It has a connection of its own, so that other calls do not delay acknowledgements.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Producer:
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._owner = Owner("producer")
-        self._sender = Sender(topic, options, producer, timestamps)
+        self._core = ProducerCore(topic, options, producer, timestamps)
         self._sending = threading.Lock()
-        # The lock itself is taken, not the condition, whose own methods an interrupt may leave with the lock held.
+        # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = False
@@ -92,22 +92,22 @@ class Producer:
         partition: int | None = None,
         headers: HeaderInput = (),
     ) -> Delivery:
-        """Hand over a record and return the promise of its receipt.
+        """Send a record and return a Delivery, the future of its receipt.
 
         ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
-        and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full, and with
-        ``linger_ms=0`` until the record is on its way. Raises ClientTimeoutError when the buffer stays full for the
-        delivery timeout, MessageTooLargeError for a record that no batch of this topic can hold, ClientClosedError.
+        by default now; ``partition`` overrides the partitioner. Waits while the buffer is full, and with
+        ``linger_ms=0`` until the record has been sent. Raises ClientTimeoutError when the buffer stays full for the
+        delivery timeout, MessageTooLargeError for a record larger than the topic's limit, ClientClosedError.
 
-        Warns (TimestampWarning, once a topic) of a timestamp that is older than the topic keeps, or looks like seconds.
+        Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
         """
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         try:
-            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+            record, size = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:
-            self._learn_partitions()  # it may have been added a moment ago
-            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+            self._refresh_partitions()  # the partition may be new
+            record, size = self._core.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         while added is None:
             self._wait_for_room(size)
@@ -119,8 +119,8 @@ class Producer:
             self._pump()
         return Delivery(batch, index, record[0], self)
 
-    def _learn_partitions(self) -> None:
-        """Ask the broker how many partitions there are; without an answer it stays at what is known."""
+    def _refresh_partitions(self) -> None:
+        """Ask the broker for the number of partitions; without an answer the known number stays."""
         link = self._link
         if link is None:
             return
@@ -128,23 +128,23 @@ class Producer:
         with suppress(SeglogError):
             found = link.converse(describe_topic(self.topic), timeout=REQUEST_TIMEOUT_SECONDS)
             with self._lock:
-                self._sender.note_partitions(found.partitions)
+                self._core.note_partitions(found.partitions)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``Sender.append``."""
+        """As ``ProducerCore.append``."""
         self._owner.check()
         with self._lock:
             self._check_open()
-            added = self._sender.append(partition, record, size, time.monotonic())
+            added = self._core.append(partition, record, size, time.monotonic())
             if added is not None and added[1] == 0:
-                self._changed.notify_all()  # the thread may have had nothing to do
+                self._changed.notify_all()  # wakes the daemon thread if it was idle
             return added
 
     def send_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch:
-        """Hand over a whole record batch as ``encode_batch`` makes it, base offset 0 and no producer in its header.
+        """Send a whole record batch as ``encode_batch`` makes it, with base offset 0 and no producer id.
 
-        ``wait_for`` it, or ``flush``; then its ``pieces`` tell what became of it. Waits while ``buffer_bytes`` are
-        full. Raises what ``send`` does.
+        After ``wait_for`` or ``flush`` its ``pieces`` have the results. Waits while the buffer is full. Raises what
+        ``send`` raises.
         """
         batch = self._append_batch(partition, data, record_count)
         while batch is None:
@@ -154,27 +154,27 @@ class Producer:
         return batch
 
     def _append_batch(self, partition: int, data: bytes, record_count: int) -> ProducerBatch | None:
-        """As ``Sender.append_batch``."""
+        """As ``ProducerCore.append_batch``."""
         self._owner.check()
         with self._lock:
             self._check_open()
-            batch = self._sender.append_batch(partition, data, record_count, time.monotonic())
-            self._changed.notify_all()  # the thread may have had nothing to do
+            batch = self._core.append_batch(partition, data, record_count, time.monotonic())
+            self._changed.notify_all()  # wakes the daemon thread if it was idle
             return batch
 
     def _wait_for_room(self, size: int) -> None:
-        if not self._drive(lambda: self._sender.accumulator.has_room(size), self.options.delivery_timeout):
-            raise self._sender.stayed_full()
+        if not self._drive(lambda: self._core.accumulator.has_room(size), self.options.delivery_timeout):
+            raise self._core.stayed_full()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far has been acknowledged or has failed.
+        """Wait until every record sent so far has been acknowledged or has failed.
 
-        Raises DeliveryFailed for what failed since the last flush and was not looked at, ClientTimeoutError when
+        Raises DeliveryFailed for failures since the last flush that the program has not seen, ClientTimeoutError when
         ``timeout`` seconds pass first.
         """
         self._owner.check()
         with self._lock:
-            pending = self._sender.flush()
+            pending = self._core.flush()
             self._changed.notify_all()
 
         def is_done() -> bool:
@@ -187,55 +187,55 @@ class Producer:
                 f"not everything was acknowledged within {seconds_of(timeout or 0)}; it is still on its way"
             )
         with self._lock:
-            failure = self._sender.failure()
+            failure = self._core.failure()
         if failure is not None:
             raise failure
 
     def wait_for(self, batch: ProducerBatch, timeout: float | None) -> bool:
-        """Do the producer's work until the batch is resolved; False when ``timeout`` seconds pass first."""
+        """Drive the producer until the batch is resolved; False when ``timeout`` seconds pass first."""
         self._owner.check()
         return self._drive(lambda: batch.is_resolved, FOREVER_SECONDS if timeout is None else timeout)
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has, as far as is known here."""
-        return self._sender.partitions
+        """The topic's known number of partitions."""
+        return self._core.partitions
 
     @property
     def batch_bytes_max(self) -> int:
-        """How large a batch the topic takes."""
-        return self._sender.message_bytes_max
+        """Largest batch, in bytes, that the topic accepts."""
+        return self._core.message_bytes_max
 
     @property
     def timestamps(self) -> TimestampWatch:
-        """What is known of the timestamps that the topic keeps."""
-        return self._sender.timestamps
+        """The topic's timestamp checks."""
+        return self._core.timestamps
 
     @property
     def expired_on_arrival(self) -> int:
-        """Records sent with a timestamp older than the topic keeps, which retention deletes soon."""
-        return self._sender.expired_on_arrival
+        """Number of records sent with a timestamp past the topic's retention, which are deleted soon."""
+        return self._core.expired_on_arrival
 
     @property
     def has_expired(self) -> bool:
         """Whether any record was not acknowledged within the delivery timeout."""
-        return self._sender.accumulator.has_expired
+        return self._core.accumulator.has_expired
 
     @property
     def unacknowledged(self) -> int:
-        """Records sent to this producer of which it is not known what became."""
+        """Number of records that have neither been acknowledged nor failed."""
         self._owner.check()
         with self._lock:
-            return self._sender.unacknowledged
+            return self._core.unacknowledged
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, then let go of the connection. Raises what ``flush`` raises, closed all the same; twice is fine.
+        """Flush, then close the connection, even when ``flush`` raises. Idempotent.
 
-        In a forked child, which can have sent nothing, only the child's copy of the connection is let go.
+        In a forked child only its copy of the connection is closed.
         """
-        if self._is_closed or self._has_let_go():
+        if self._is_closed or self._close_in_child():
             return
         try:
             self.flush(timeout)
@@ -243,15 +243,15 @@ class Producer:
             self._shut()
 
     def abort(self, timeout: float = ABORT_WAIT_SECONDS) -> int:
-        """Send nothing new, wait ``timeout`` seconds for what is on the way; how many records were not acknowledged.
+        """Close without sending more, after up to ``timeout`` seconds for requests in flight.
 
-        Counted are those that the program did not look at.
+        Returns the number of unacknowledged records whose failure the program has not seen.
         """
         self._abort(time.monotonic() + timeout)
-        return self._sender.accumulator.take_failures()[1]
+        return self._core.accumulator.take_failures()[1]
 
     def _abort(self, deadline: float) -> None:
-        if self._is_closed or self._has_let_go():
+        if self._is_closed or self._close_in_child():
             return
         try:
             waiting = self._end()
@@ -259,13 +259,13 @@ class Producer:
             if link is not None:
                 link.wait(lambda: all(batch.is_resolved for batch in waiting), deadline - time.monotonic())
         except SeglogError:
-            pass  # the connection is gone: nothing more can be learnt
+            pass  # the connection is lost: no more answers
         finally:
             self._shut()
 
     def _end(self) -> list[ProducerBatch]:
         with self._lock:
-            return self._sender.end(ClientClosedError("the producer was closed before this record was sent"))
+            return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
 
     def __enter__(self) -> Self:
         return self
@@ -277,12 +277,12 @@ class Producer:
             self.close()
         elif not self._is_closed:
             self._abort(time.monotonic() + ABORT_WAIT_SECONDS)
-            note = self._sender.loss()
+            note = self._core.loss()
             if note is not None:
                 error.add_note(note)
 
-    def _has_let_go(self) -> bool:
-        """Whether this is a forked child: locks are not touched there, since no thread may be left to release them."""
+    def _close_in_child(self) -> bool:
+        """In a forked child: close the copy of the connection and return True. Locks are not used there."""
         if self._owner.is_here:
             return False
         self._is_closed = True
@@ -301,25 +301,25 @@ class Producer:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(ABORT_WAIT_SECONDS)
         if self._link is not None:
-            self._link.close()  # one that was being opened meanwhile
+            self._link.close()  # a link that was opened meanwhile
         with self._lock:
-            self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
+            self._core.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
             self._changed.notify_all()
 
     # --- The work -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """The daemon thread: there as long as records may linger."""
+        """The daemon thread, which sends lingering batches."""
         while True:
             with self._lock:
-                while not self._is_closed and not self._sender.accumulator.unresolved:
+                while not self._is_closed and not self._core.accumulator.unresolved:
                     self._changed.wait()
                 if self._is_closed:
                     return
             self._step(lambda: False, FOREVER_SECONDS)
 
     def _drive(self, is_done: Callable[[], bool], timeout: float) -> bool:
-        """Work until ``is_done()``; False when ``timeout`` seconds pass first. Takes in what has arrived anyway."""
+        """Send and read until ``is_done()``; False when ``timeout`` seconds pass first. Makes at least one step."""
         deadline = time.monotonic() + timeout
         while not is_done():
             remaining = deadline - time.monotonic()
@@ -331,42 +331,42 @@ class Producer:
         return True
 
     def _step(self, is_done: Callable[[], bool], timeout: float) -> None:
-        """Send what can be sent; then wait for one answer, for the next thing to do, or for ``timeout`` seconds."""
-        answers = self._sender.answers
+        """Send ready batches; then wait for one answer, for the next event, or for ``timeout`` seconds."""
+        answers = self._core.answers
         link = self._pump()
         now = time.monotonic()
         pause = min(timeout, self._seconds_to_next_event(now, is_connected=link is not None))
         if link is None:
             with self._lock:
-                if self._sender.answers == answers and not is_done() and not self._is_closed:
+                if self._core.answers == answers and not is_done() and not self._is_closed:
                     self._changed.wait(pause)
             return
         try:
-            link.wait(lambda: is_done() or self._sender.answers != answers, pause)
+            link.wait(lambda: is_done() or self._core.answers != answers, pause)
         except SeglogError as error:
             self._lost(link, error)
 
     def _seconds_to_next_event(self, now: float, *, is_connected: bool) -> float:
         with self._lock:
-            answers = self._sender.answers
-            event = self._sender.tick(now, is_connected=is_connected)
-            if self._sender.answers != answers:
+            answers = self._core.answers
+            event = self._core.tick(now, is_connected=is_connected)
+            if self._core.answers != answers:
                 self._changed.notify_all()
         next_event = now + FOREVER_SECONDS if event is None else event
         if self._thread is not None and is_connected:
-            # A batch opened from now on is due after this, so nobody has to wake whoever is in poll.
-            next_event = min(next_event, now + max(0.001, self._sender.accumulator.limits.linger_seconds))
+            # A batch opened from now on is due after this, so the thread in poll need not be woken.
+            next_event = min(next_event, now + max(0.001, self._core.accumulator.limits.linger_seconds))
         return max(0.0, next_event - now)
 
     def _pump(self) -> Link | None:
-        """Send all that may be sent now; the link, or None while there is none."""
+        """Send all ready batches; returns the link, or None without a connection."""
         link: Link | None = None
         with self._sending:
             try:
                 link = self._connected()
                 while link is not None:
                     with self._lock:
-                        sent = None if self._is_closed else self._sender.take(time.monotonic())
+                        sent = None if self._is_closed else self._core.take(time.monotonic())
                     if sent is None:
                         break
                     self._write(link, sent)
@@ -381,15 +381,15 @@ class Producer:
             return link
 
     def _write(self, link: Link, sent: Sent) -> None:
-        sender = self._sender
-        sender.build(sent)
+        core = self._core
+        core.build(sent)
         now = time.monotonic()
         with self._lock:
-            request = sender.request(sent, now, version=append_version(link.hello))
-            look_up = sender.look_up(now)
+            request = core.request(sent, now, version=append_version(link.hello))
+            look_up = core.look_up(now)
         if request is None:
             return
-        timeout = sender.write_seconds(sent, now)
+        timeout = core.write_seconds(sent, now)
         if look_up is not None:
             link.send(look_up, on_reply=self._looked_up, timeout=timeout)
         if self.options.ack != "none":
@@ -402,26 +402,26 @@ class Producer:
             return
         link.send(*request, on_reply=None, timeout=timeout, on_stalled=self._nothing_expires)
         with self._lock:
-            sender.written(sent)
+            core.written(sent)
 
     def _nothing_expires(self) -> bool:
-        """Give up what has been here too long, while the broker takes no bytes; False when that was anything."""
+        """Fail expired batches while the broker takes no bytes; returns False when there were any."""
         with self._lock:
-            answers = self._sender.answers
-            self._sender.tick(time.monotonic(), is_connected=True)
-            if self._sender.answers == answers:
+            answers = self._core.answers
+            self._core.tick(time.monotonic(), is_connected=True)
+            if self._core.answers == answers:
                 return True
             self._changed.notify_all()
             return False
 
     def _answered(self, sent: Sent, reply: Reply) -> None:
         with self._lock:
-            self._sender.answered(sent, reply.header, time.monotonic())
+            self._core.answered(sent, reply.header, time.monotonic())
             self._changed.notify_all()
 
     def _looked_up(self, reply: Reply) -> None:
         with self._lock:
-            self._sender.looked_up(reply)
+            self._core.looked_up(reply)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -431,30 +431,30 @@ class Producer:
         now = time.monotonic()
         if link is not None:
             return link if self._is_alive(link, now) else None
-        if self._is_closed or now < self._sender.connect_at:
+        if self._is_closed or now < self._core.connect_at:
             return None
         with self._lock:
-            seconds = self._sender.dial_seconds(now)
+            seconds = self._core.dial_seconds(now)
         try:
             link = self._dialer.dial_once(seconds)
         except SeglogError as error:
             with self._lock:
-                self._sender.not_connected(error, time.monotonic())
+                self._core.not_connected(error, time.monotonic())
             return None
         if self._is_closed:
             link.close()
             return None
         with self._lock:
-            self._sender.connected()
+            self._core.connected()
             self._link = link
         return link
 
     def _is_alive(self, link: Link, now: float) -> bool:
         try:
-            if self._thread is None and (self._sender.in_flight or self.options.ack == "none"):
-                link.wait(lambda: False, 0)  # nobody else takes in answers while no call waits
+            if self._thread is None and (self._core.in_flight or self.options.ack == "none"):
+                link.wait(lambda: False, 0)  # without a daemon thread, answers are read only during calls
             with self._lock:
-                overdue = self._sender.overdue(now, self._dialer.server)
+                overdue = self._core.overdue(now, self._dialer.server)
             if overdue is not None:
                 raise overdue
         except SeglogError as error:
@@ -463,13 +463,13 @@ class Producer:
         return True
 
     def _lost(self, link: Link, error: SeglogError) -> None:
-        """The link broke: what was on the way goes first on the next one."""
+        """Handle a broken link: its unanswered batches are sent first on the next one."""
         link.fail(error)
         link.close()
         with self._lock:
             if self._link is not link:
                 return
-            self._sender.lost(time.monotonic(), error)
+            self._core.lost(time.monotonic(), error)
             self._link = None
             self._changed.notify_all()
 
@@ -483,7 +483,7 @@ _open_producers: set[Producer] = set()
 
 @atexit.register
 def _flush_at_exit() -> None:
-    """A producer that nobody closed still gets its records out, with a word about it."""
+    """Flush producers that were not closed, with a warning."""
     for producer in list(_open_producers):
         if not producer._owner.is_here:  # noqa: SLF001 - of this module
             continue

@@ -13,9 +13,9 @@ _log = logging.getLogger(__name__)
 
 
 def new_producer(patience_seconds: float) -> Conversation[ProducerEpoch]:
-    """An id for an idempotent producer; asked twice, the first one is simply never used.
+    """A new id for an idempotent producer; if the request is repeated, the first id stays unused.
 
-    On a full disk it waits for room as records do: DiskFullError after ``patience_seconds``.
+    On a full disk it retries, as for records; raises DiskFullError after ``patience_seconds``.
     """
 
     def asked(pause: float) -> Conversation[tuple[InitProducerReply, memoryview]]:

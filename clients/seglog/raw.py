@@ -1,7 +1,7 @@
-"""Batches as they are: append ready-made ones, have them flushed, fetch a bounded range of offsets as batch bytes.
+"""Access to whole batches: append built ones, flush partitions, fetch a range of offsets as batch bytes.
 
-For programs that make or read batches themselves, many records at a time: a vectorised decoder, a Spark source, a copy
-from one topic to another. Nothing is opened or compressed here.
+For programs that encode or decode batches themselves: a vectorised decoder, a Spark source, a copy from one topic to
+another. Batches are neither compressed nor decompressed here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RawBatch(NamedTuple):
-    """A whole record batch with base offset 0, as ``encode_batch`` makes it, and where it goes."""
+    """A whole record batch with base offset 0, as ``encode_batch`` makes it, and its destination."""
 
     topic: str
     partition: int
@@ -38,12 +38,12 @@ class RawBatch(NamedTuple):
 
 
 def append(client: "Client", batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
-    """Append in one request; for each batch, in order, its receipt or the error that kept it out.
+    """Append in one request; returns for each batch, in order, its receipt or its error.
 
-    A receipt's offset is that of the batch's first record, its timestamp the time of append or -1; expired on arrival
-    is a batch whose first or newest record is, and a TimestampWarning says so once a topic. One bad batch never
-    fails the others. With ack "none" nothing is answered. Raises ConnectionLostError when it is not known what
-    happened, and sends nothing twice. The caller keeps a request within the broker's frame limit.
+    A receipt's offset is that of the batch's first record, its timestamp the append time or -1; a batch counts as
+    expired on arrival if its first or newest record is, with one TimestampWarning per topic. One bad batch does not
+    affect the others. Ack "none" gets no answer. Never retries: raises ConnectionLostError when the outcome is unknown.
+    The caller keeps a request within the broker's frame limit.
     """
     if ack == "none":
         client.post(append_request(batches, ack), [batch.data for batch in batches])
@@ -57,14 +57,14 @@ def append_request(batches: Sequence[RawBatch], ack: Ack) -> AppendRequest:
 
 
 def unanswered(batches: Sequence[RawBatch]) -> list[Receipt | SeglogError]:
-    """What is known at ack "none"."""
+    """The receipts at ack "none"."""
     return [Receipt(batch.topic, batch.partition, -1, -1, "none") for batch in batches]
 
 
 def appending(
     batches: Sequence[RawBatch], ack: Ack, timestamps: Callable[[str], TimestampWatch]
 ) -> Conversation[list[Receipt | SeglogError]]:
-    """As ``append`` where there is an answer; ``timestamps`` gives what is known of those of a topic."""
+    """As ``append`` at an ack with an answer; ``timestamps`` returns the timestamp checks of a topic."""
     reply, _ = yield from ask(append_request(batches, ack), AppendReply, [batch.data for batch in batches])
     return [
         result.error
@@ -82,7 +82,7 @@ def appending(
 
 
 def _has_expired(batch: RawBatch, result: AppendResult, watch: TimestampWatch) -> bool:
-    """Whether the first or the newest record of a batch expired on arrival, warned of if it is time."""
+    """Whether the first or the newest record of a batch expired on arrival; may issue a TimestampWarning."""
     watch.learn(result)
     header = parse_header(batch.data)
     known = [timestamp for timestamp in (header.base_timestamp, header.max_timestamp) if timestamp >= 0]
@@ -90,10 +90,10 @@ def _has_expired(batch: RawBatch, result: AppendResult, watch: TimestampWatch) -
 
 
 def flush(client: "Client", topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Bring partitions to the disk, whoever wrote what is there and at whatever ack; nothing is added to them.
+    """Flush partitions to disk, with the records of all producers at any ack.
 
-    Returns for each the offset below which every record survives power loss: the end it had when it was asked, or more.
-    Raises the first partition's error, PartitionReadOnlyError where the disk failed.
+    Returns for each the offset below which every record survives power loss, at least the end at the time of the
+    request. Raises the first partition's error, PartitionReadOnlyError where the disk failed.
     """
     return client.converse(flushing(topic, partitions))
 
@@ -122,7 +122,7 @@ def fetch(
 ) -> Iterator[FetchedBatch]:
     """The verified batches of offsets ``start`` to ``end`` (exclusive) of one partition, over a connection of its own.
 
-    The first and the last may hold records outside; ``start_offset`` and ``end_offset`` of each batch say which count.
+    The first and the last may hold records outside the range; see ``start_offset`` and ``end_offset`` of each batch.
     Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
     """
     with client.consumer(
@@ -137,5 +137,5 @@ def fetch(
 
 
 def join(batches: Iterable[FetchedBatch]) -> bytes:
-    """Their bytes in a row, the same as on the broker's disk."""
+    """The concatenated bytes of ``batches``, the same as on the broker's disk."""
     return b"".join(batch.data for batch in batches)

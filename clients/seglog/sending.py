@@ -1,11 +1,11 @@
-"""What a producer knows and decides, without socket, thread or clock; the blocking face and the trio face stand on it.
+"""The core of a producer, without socket, thread or clock, shared by the blocking and the trio producer.
 
-The Accumulator has the records that are not on the way; ``Sender`` has the requests that are, and what follows from
-answers, silence and lost connections. A face takes a request with ``take``, has its batches made with ``build`` and
-writes what ``request`` gives; it hands in every answer, says when a connection was lost, and asks ``tick`` when to look
-again.
+The Accumulator has the records that are not in flight. ``ProducerCore`` has the requests in flight, and handles
+answers, timeouts and lost connections. A producer calls ``take`` for a request, ``build`` to encode its batches, and
+writes what ``request`` returns; it passes in every answer and every lost connection, and calls ``tick`` for the time of
+the next event.
 
-All times are seconds of one monotonic clock, handed in. Not thread-safe, but for ``prepare`` and ``build``.
+All times are seconds of one monotonic clock, passed in. Not thread-safe, except ``prepare`` and ``build``.
 """
 
 import logging
@@ -19,10 +19,10 @@ from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBat
 from seglog.connection import Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.failures import copied
+from seglog.formatting import count_of, seconds_of
 from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner
 from seglog.timestamps import TimestampWatch
-from seglog.words import count_of, seconds_of
 from seglog_protocol.batch_builder import NewRecord
 from seglog_protocol.compression import LEVELS, Codec
 from seglog_protocol.errors import (
@@ -55,16 +55,16 @@ Content = bytes | bytearray | memoryview | str | None
 HeaderInput = Mapping[str, Content] | Iterable[tuple[str, Content]]
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
-"""A request unanswered for so long means a dead connection, Kafka's ``request.timeout.ms``."""
+"""After this time without an answer the connection counts as broken, Kafka's ``request.timeout.ms``."""
 SILENCE_SECONDS: Final = 3.0
-"""A request unanswered for so long is logged."""
+"""After this time without an answer a warning is logged."""
 ABORT_WAIT_SECONDS: Final = 1.0
-"""How long to wait for what is on the way when a block is left by an exception."""
+"""How long to wait for requests in flight when a block is left by an exception."""
 
 LOOK_UP_SECONDS: Final = 5.0
-"""How often a producer at ack "none" asks whether the topic has more partitions by now."""
+"""How often a producer at ack "none" asks for the topic's number of partitions."""
 TOPIC_IDS_VERSION: Final = 2
-"""From this version of ``append`` on a broker takes ``topic_ids`` and ``partition_counts``."""
+"""First version of ``append`` with ``topic_ids`` and ``partition_counts``."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ _CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """What ``Client.producer`` takes; sizes in bytes."""
+    """The options of ``Client.producer``; sizes in bytes."""
 
     ack: Ack = "disk"
     linger_ms: float = 5
@@ -84,9 +84,9 @@ class ProducerOptions:
     delivery_timeout: float = 120.0
     idempotent: bool = True
     stop_at_failure: bool = False
-    """Whether nothing more is sent once something has failed; only ``write_arrow`` wants that."""
+    """Whether to send nothing more after a failure; only for ``write_arrow``."""
     may_create: bool = True
-    """Whether a topic that does not exist is created where the broker does that; only ``write_arrow`` asks."""
+    """Whether to create a missing topic if the broker allows that; only ``write_arrow`` sets it."""
 
     def __post_init__(self) -> None:
         if self.ack not in {"none", "os", "disk"}:
@@ -103,26 +103,26 @@ class ProducerOptions:
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether the broker is asked for one: at ack "none" nothing is sent again that could be recognised."""
+        """Whether a producer id is needed; not at ack "none", where nothing is retried."""
         return self.idempotent and self.ack != "none"
 
     @property
     def codec(self) -> Codec:
-        """The codec by its name."""
+        """The codec named by ``compression``."""
         return _CODECS[self.compression]
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A request on the way, since ``at``."""
+    """A request in flight, since ``at``."""
 
     batches: list[ProducerBatch]
     at: float
-    is_silence_told: bool = False
+    is_silence_logged: bool = False
 
 
-class Sender:
-    """The records of one producer on their way to being acknowledged."""
+class ProducerCore:
+    """The unacknowledged records of one producer, and its requests in flight."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Sender:
         self.timestamps = timestamps or TimestampWatch(topic.name)
         self.timestamps.learn_config(topic.config)
         self.expired_on_arrival = 0
-        """Records taken in so far that were older than the topic keeps."""
+        """Number of records so far whose timestamp was past the topic's retention."""
         self.topic_id = topic.id
         self.partitions = topic.partitions
         self.options = options
@@ -155,21 +155,21 @@ class Sender:
         self.accumulator.passed_ack = options.ack
         self.in_flight: list[Sent] = []
         self.answers = 0
-        """Rises with everything that may let the next request go or a waiting call return."""
+        """Rises with every event after which a request may be sent or a waiting call may return."""
         self.connect_at = 0.0
-        """When to try for a new connection, if there is none."""
+        """When to reconnect, if there is no connection."""
         self._connect_attempts = 0
         self._connect_error: SeglogError | None = None
         self._partitioner = Partitioner(topic.partitions)
         self._ending: SeglogError | None = None
         self._look_up_at: float | None = None  # not before the first request
 
-    # --- Taking in ----------------------------------------------------------------------------------------------------
+    # --- Adding records -----------------------------------------------------------------------------------------------
 
     def prepare(
         self, value: Content, key: Content, timestamp: int | datetime, partition: int | None, headers: HeaderInput
     ) -> tuple[NewRecord, int]:
-        """A record as it is kept, and an upper bound of its size; raises for what can only be refused."""
+        """A checked record, and an upper bound of its size in bytes. Raises for records that cannot be sent."""
         value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
         header_pairs = _to_headers(headers) if headers else ()
         if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
@@ -192,11 +192,11 @@ class Sender:
     def append(
         self, partition: int | None, record: NewRecord, size: int, now: float
     ) -> tuple[ProducerBatch, int, bool] | None:
-        """Put a prepared record into its batch; as ``Accumulator.append``, or None when there is no room.
+        """Add a prepared record to its batch; returns as ``Accumulator.append``, or None when there is no room.
 
-        Then nothing lingers any more, because room comes only from answers.
+        Without room, open batches are sent without lingering, because only answers make room.
         """
-        self._check_going_on()
+        self._check_not_ended()
         accumulator = self.accumulator
         if not accumulator.has_room(size):
             accumulator.flush()
@@ -208,40 +208,40 @@ class Sender:
         return added
 
     def append_batch(self, partition: int, data: bytes, record_count: int, now: float) -> ProducerBatch | None:
-        """Take in a batch that is built already; None when there is no room."""
-        self._check_going_on()
+        """Add a batch that is already built; None when there is no room."""
+        self._check_not_ended()
         if not self.accumulator.has_room(len(data)):
             return None
         return self.accumulator.append_batch(partition, data, record_count, now)
 
-    def _check_going_on(self) -> None:
+    def _check_not_ended(self) -> None:
         if self._ending is not None:
             raise copied(self._ending) from self._ending
 
     def flush(self) -> list[ProducerBatch]:
-        """Let nothing linger any more; the batches to wait for."""
+        """Send without lingering; returns the batches to wait for."""
         self.accumulator.flush()
         pending = self.pending()
         if not pending:
-            self.accumulator.nothing_left()
+            self.accumulator.reset_counts()
         return pending
 
     def pending(self) -> list[ProducerBatch]:
-        """Every batch of which it is not known what became."""
+        """Every batch that has neither been acknowledged nor failed."""
         return [batch for batch in [*self.accumulator.kept(), *self._on_the_way()] if not batch.is_resolved]
 
     @property
     def unacknowledged(self) -> int:
-        """Records of which it is not known what became."""
+        """Number of records that have neither been acknowledged nor failed."""
         return sum(batch.record_count for batch in self.pending())
 
     def _on_the_way(self) -> list[ProducerBatch]:
         return [batch for sent in self.in_flight for batch in sent.batches]
 
-    # --- Giving out ---------------------------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     def take(self, now: float) -> Sent | None:
-        """The batches of the next request, or None when nothing may be sent now. ``build`` it, then ``request``."""
+        """The next request, or None when nothing may be sent now. Call ``build``, then ``request`` with it."""
         self._stop_if_failed()
         if self._ending is not None or len(self.in_flight) >= IN_FLIGHT_MAX:
             return None
@@ -256,17 +256,16 @@ class Sender:
         return sent
 
     def build(self, sent: Sent) -> None:
-        """Make the bytes of a request; touches nothing else, so other threads may go on meanwhile."""
+        """Encode the batches of a request; changes nothing else, so that it needs no lock."""
         for batch in sent.batches:
             self.accumulator.build(batch)
 
     def request(
         self, sent: Sent, now: float, *, version: int = AppendRequest.version
     ) -> tuple[AppendRequest, list[bytes]] | None:
-        """What to write; None when nothing is left to be sent, which then is no request on the way either.
+        """The message and payload to write; None when no batch is left to send, and then ``sent`` is not in flight.
 
-        ``version`` is the newest that the broker speaks: it says which topic is meant, and how many partitions are
-        known here, as far as that goes.
+        ``version`` is the broker's newest; fields of later versions are left out.
         """
         if sent not in self.in_flight:
             return None  # the connection was lost meanwhile
@@ -278,9 +277,9 @@ class Sender:
                 continue
             sent.batches.remove(batch)
             if data is None:
-                self.accumulator.landed(batch)  # given up while it was made
+                self.accumulator.completed(batch)  # it expired meanwhile
             else:
-                self.accumulator.refuse(batch, self._too_large(len(data)), now)  # known to be refused: spare the wire
+                self.accumulator.refuse(batch, self._too_large(len(data)), now)  # as the broker would
         if not payload:
             self._settle(sent)
             return None
@@ -296,13 +295,13 @@ class Sender:
 
     @staticmethod
     def write_seconds(sent: Sent, now: float) -> float:
-        """How long writing a request may take: behind its last deadline nobody wants it any more."""
+        """How long writing a request may take, at most until the last deadline of its batches."""
         return min(REQUEST_TIMEOUT_SECONDS, max(0.0, max(batch.deadline for batch in sent.batches) - now))
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
     def written(self, sent: Sent) -> None:
-        """A request went out at ack "none", and that is all that will be known."""
+        """Resolve a request written at ack "none", which gets no answer."""
         if sent in self.in_flight:
             for batch in sent.batches:
                 batch.expired_before = self.timestamps.expired_before
@@ -310,7 +309,7 @@ class Sender:
             self._settle(sent)
 
     def answered(self, sent: Sent, header: Mapping[str, Any], now: float) -> None:
-        """A reply came; one to a request that counts as lost changes nothing."""
+        """Process a reply; ignored if its request was lost with a connection."""
         if sent not in self.in_flight:
             return
         try:
@@ -326,21 +325,21 @@ class Sender:
                 batch.expired_before = self.timestamps.learn(result)
                 self.accumulator.answer(batch, result, now)
                 if isinstance(result.error, InconsistentTopicIdError):
-                    self.end(result.error)  # neither what was sent to ours nor its sequences are there
+                    self.end(result.error)  # the new topic has neither the records nor the sequences
             self.note_partitions((reply.partition_counts or {}).get(self.topic))
         self._settle(sent)
 
     def note_partitions(self, count: int | None) -> None:
-        """The topic has so many partitions by now; None: as many as are known here.
+        """Update the topic's number of partitions; None: unchanged.
 
-        From the next record on keys are spread over them, as Kafka's producers do.
+        From the next record on keys are spread over all of them, as by Kafka's producers.
         """
         if count is not None and count > self.partitions:
             self.partitions = count
             self._partitioner = Partitioner(count)
 
     def look_up(self, now: float) -> TopicsRequest | None:
-        """What to ask every few seconds at ack "none", where appends are not answered; None: nothing now."""
+        """A request for the number of partitions, due every few seconds at ack "none"; None when it is not due."""
         if self.options.ack != "none":
             return None
         is_time = self._look_up_at is not None and now >= self._look_up_at
@@ -349,7 +348,7 @@ class Sender:
         return TopicsRequest(names=[self.topic]) if is_time else None
 
     def looked_up(self, reply: Reply) -> None:
-        """The answer to ``look_up``; that the topic is another one by now, the end of the connection tells."""
+        """Process the reply to ``look_up``. A recreated topic is ignored: the broker closes the connection for it."""
         with suppress(SeglogError):
             decode_reply(reply.header, TopicsReply)
             for found in decode_descriptions(reply.payload):
@@ -358,13 +357,13 @@ class Sender:
 
     def _settle(self, sent: Sent) -> None:
         self.in_flight.remove(sent)
-        self._moved()
+        self._progressed()
 
-    def _moved(self) -> None:
+    def _progressed(self) -> None:
         self.answers += 1
         self._stop_if_failed()
         if self._ending is not None:
-            self.accumulator.abandon(self._ending)  # what would be sent again otherwise
+            self.accumulator.abandon(self._ending)  # batches waiting for a retry
 
     def _stop_if_failed(self) -> None:
         if self.options.stop_at_failure and self._ending is None and self.accumulator.failed:
@@ -373,7 +372,7 @@ class Sender:
     # --- The connection -----------------------------------------------------------------------------------------------
 
     def overdue(self, now: float, server: str) -> ConnectionLostError | None:
-        """Why the connection counts as dead, if the oldest request has waited too long for its answer."""
+        """The error for a connection whose oldest request has timed out; None otherwise."""
         if self.in_flight and now >= self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS:
             return ConnectionLostError(
                 f"{server} did not answer an append within {seconds_of(REQUEST_TIMEOUT_SECONDS)}", server=server
@@ -381,21 +380,22 @@ class Sender:
         return None
 
     def lost(self, now: float, error: SeglogError | None = None) -> None:
-        """The connection is gone: what was on the way goes first on the next one, which may be tried for at once.
+        """Handle a lost connection: requeue the batches in flight, and reconnect at once.
 
-        Unless ``error``, for which it broke, says that the topic is another one: at ack "none" nothing else tells.
+        If ``error``, the cause, says that the topic was recreated, the producer ends; at ack "none" that is the only
+        report of it.
         """
         self.connect_at = now
         if isinstance(error, InconsistentTopicIdError):
             self.end(error)
-        self.accumulator.unsent(self._on_the_way())
+        self.accumulator.requeue(self._on_the_way())
         self.in_flight.clear()
-        self._moved()
+        self._progressed()
 
     def not_connected(self, error: SeglogError, now: float) -> None:
-        """There is no connection yet; records are kept until their time is over, also if a stranger has our port.
+        """Handle a failed attempt to connect: records are kept until their deadlines.
 
-        Unless the stranger is a broker with another log: neither what was sent to ours nor its sequences are there.
+        If the server is a broker with another log, the producer ends: the records and sequences are not there.
         """
         if isinstance(error, InconsistentClusterIdError):
             self.end(error)
@@ -404,27 +404,27 @@ class Sender:
         self._connect_attempts += 1
 
     def dial_seconds(self, now: float) -> float:
-        """How long an attempt to connect may take: little longer than the first batch may still wait.
+        """How long an attempt to connect may take: until the earliest deadline, but at least ATTEMPT_FIRST_SECONDS.
 
-        But never so short that none succeeds while one batch after the other is given up.
+        The minimum lets an attempt succeed even while one batch after the other expires.
         """
         expiry = self.accumulator.next_expiry()
         seconds = REQUEST_TIMEOUT_SECONDS if expiry is None else expiry - now
         return min(REQUEST_TIMEOUT_SECONDS, max(ATTEMPT_FIRST_SECONDS, seconds))
 
     def connected(self) -> None:
-        """There is a connection."""
+        """Reset the reconnect backoff: there is a connection."""
         self._connect_attempts, self._connect_error = 0, None
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float, *, is_connected: bool) -> float | None:
-        """Give up what has been here too long; when to look again even though nothing arrives, None for never."""
+        """Fail expired batches; returns the time of the next event, None for never."""
         on_the_way = self._on_the_way()
         unresolved = self.accumulator.unresolved
         self.accumulator.expire(now, on_the_way, self._connect_error or self._silence(now))
         if self.accumulator.unresolved != unresolved:
-            self._moved()
+            self._progressed()
         events = [self.accumulator.next_expiry()]
         events += [batch.deadline for batch in on_the_way if not batch.is_resolved]
         if not is_connected:
@@ -434,48 +434,48 @@ class Sender:
             if len(self.in_flight) < IN_FLIGHT_MAX:
                 events.append(self.accumulator.next_event())
             if self.in_flight:
-                events.append(self._tell_silence(now))
+                events.append(self._warn_of_silence(now))
                 events.append(self.in_flight[0].at + REQUEST_TIMEOUT_SECONDS)
         return min((event for event in events if event is not None), default=None)
 
     def _silence(self, now: float) -> ClientTimeoutError | None:
-        """What keeps records waiting if it is the broker, which has not answered the oldest request for a while."""
+        """The error for a broker that has not answered the oldest request for SILENCE_SECONDS; None otherwise."""
         seconds = now - self.in_flight[0].at if self.in_flight else 0.0
         if seconds < SILENCE_SECONDS:
             return None
         return ClientTimeoutError(f"the broker has not answered an append to {self.topic} for {seconds:.0f} s")
 
-    def _tell_silence(self, now: float) -> float | None:
-        """Log that the broker is silent, once a request; when to look again, None when it has been logged."""
+    def _warn_of_silence(self, now: float) -> float | None:
+        """Log that the broker does not answer, once per request; returns when to check again, None once logged."""
         oldest = self.in_flight[0]
         silence = self._silence(now)
-        if oldest.is_silence_told:
+        if oldest.is_silence_logged:
             return None
         if silence is None:
             return oldest.at + SILENCE_SECONDS
-        oldest.is_silence_told = True
+        oldest.is_silence_logged = True
         _log.warning("%s", silence.message)
         return None
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def end(self, error: SeglogError) -> list[ProducerBatch]:
-        """Send nothing new: fail with ``error`` what is not on the way; the batches that are."""
+        """Stop sending: fail batches not in flight with ``error``; returns the batches in flight."""
         self._ending = error
         self.accumulator.abandon(error)
         self.answers += 1
         return self.pending()
 
     def forget(self, error: SeglogError) -> None:
-        """The end: fail with ``error`` whatever is left."""
+        """Fail all unresolved batches with ``error``."""
         self.end(error)
         for batch in self._on_the_way():
-            self.accumulator.landed(batch)
+            self.accumulator.completed(batch)
             self.accumulator.resolve(batch, error=error)
         self.in_flight.clear()
 
     def failure(self) -> DeliveryFailed | None:
-        """What failed unseen since the last call."""
+        """The error for unseen failures since the last call; None without any."""
         failures, count = self.accumulator.take_failures()
         if not count:
             return None
@@ -489,11 +489,11 @@ class Sender:
         return failed
 
     def loss(self) -> str | None:
-        """The note for an exception that ended a block: how many records were not acknowledged, if any."""
+        """A note with the number of unacknowledged records, for the exception that ended a block; None if 0."""
         _, count = self.accumulator.take_failures()
         return f"seglog: not acknowledged: {count_of(count, 'record')} to {self.topic}" if count else None
 
-    # --- Sentences ----------------------------------------------------------------------------------------------------
+    # --- Errors -------------------------------------------------------------------------------------------------------
 
     def _too_large(self, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(
@@ -504,7 +504,7 @@ class Sender:
         )
 
     def stayed_full(self) -> ClientTimeoutError:
-        """No room came within the delivery timeout."""
+        """The error when the buffer stayed full for the delivery timeout."""
         options = self.options
         return ClientTimeoutError(
             f"the buffer of {options.buffer_bytes:,} bytes stayed full for {seconds_of(options.delivery_timeout)}"
@@ -512,7 +512,7 @@ class Sender:
 
 
 def append_version(hello: HelloReply) -> int:
-    """The newest version of ``append`` that a broker speaks."""
+    """The newest version of ``append`` that a broker supports."""
     return max(hello.apis.get(AppendRequest.api, ()), default=1)
 
 

@@ -1,4 +1,4 @@
-"""From what a program gives as ``start`` and ``until`` to a place in every partition: conversations about offsets."""
+"""Resolution of ``start`` and ``until`` to offsets of partitions, and conversations that look up offsets."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 Place = int | str | datetime | Mapping[int, int] | Mapping[str, int] | Moment
-"""An offset for every partition, a moment as people type it, an aware datetime, or {partition: offset}.
+"""An offset for every partition, text for ``parse_moment``, an aware datetime, or {partition: offset}.
 
-Partitions may be text, which is what JSON makes of them.
+Partitions may be text, as after a JSON round trip.
 """
 
 
 class PartitionOffsets(NamedTuple):
-    """The ends of a partition: [``earliest``, ``latest``) can be read, what lies below ``durable`` survives power loss.
+    """The ends of a partition: [``earliest``, ``latest``) can be read, records below ``durable`` survive power loss.
 
-    ``offset`` and ``timestamp`` are the first record at or after the moment asked for; None: there is none, or no
-    moment was asked for.
+    ``offset`` and ``timestamp`` are of the first record at or after the requested time; None without such a record or
+    without a requested time.
     """
 
     topic: str
@@ -36,14 +36,14 @@ class PartitionOffsets(NamedTuple):
 
 
 def to_moment(place: int | str | datetime | Moment) -> Moment:
-    """The moment that a program means; ValueError with a sentence for anything else."""
+    """``place`` as a Moment. Raises ValueError for anything else."""
     if isinstance(place, Edge | AtOffset | AtTime):
         return place
     if isinstance(place, str):
         return parse_moment(place, now_ms=time.time_ns() // 1_000_000)
     if isinstance(place, datetime):
         return AtTime(max(0, to_epoch_ms(place, round_up=True)))
-    if type(place) is int and place >= 0:  # True is no offset
+    if type(place) is int and place >= 0:  # excludes True
         return AtOffset(to_offset(place))
     raise ValueError(f"{place!r} is not a place in a log; give an offset, a time or {{partition: offset}}")
 
@@ -51,7 +51,7 @@ def to_moment(place: int | str | datetime | Moment) -> Moment:
 def offsets_at(
     topic: str, at: str | datetime | Moment | None, partitions: Sequence[int] | None
 ) -> Conversation[list[PartitionOffsets]]:
-    """As ``Client.offsets``; ValueError for an ``at`` that is no time."""
+    """As ``Client.offsets``. Raises ValueError for an ``at`` that is not a time."""
     moment = None if at is None else to_moment(at)
     if moment is not None and not isinstance(moment, AtTime):
         raise ValueError(f"{at!r} is not a time; to find a record by time write for example -1h or 2019-01-01")
@@ -66,9 +66,9 @@ def _without_id(looked_up: Conversation[tuple[list[PartitionOffsets], str]]) -> 
 def look_up(
     topic: str, partitions: Sequence[int] | None, timestamp: int | None, *, after_seconds: float = 0.0
 ) -> Conversation[tuple[list[PartitionOffsets], str]]:
-    """Ask for the ends of partitions (None: all), ordered by partition; raises the first partition's error.
+    """The ends of partitions (None: all), ordered by partition, and the topic's id, "" if the broker sends none.
 
-    Beside them is the id of the topic that they are of; "" where the broker does not tell.
+    Raises the first partition's error.
     """
     asked = [
         OffsetsPartition(topic, partition, timestamp)
@@ -106,10 +106,10 @@ def begin(
     follow: bool,
     durable_only: bool,
 ) -> Conversation[list[PartitionState]]:
-    """The partitions to read, each at its start and with its end, from one look at the broker.
+    """States of the partitions to read, each with its start and end, from one request.
 
-    Partitions that a mapping as ``start`` does not name begin at the earliest: they were added since the positions were
-    kept. ``partitions`` reads just these. Partitions that are being recovered are waited for.
+    Partitions missing in a mapping begin at the earliest offset: they were added after the positions were saved.
+    ``partitions`` limits which are read. Waits for partitions in recovery.
     """
     starts = to_positions(start) if isinstance(start, Mapping) else to_moment(start)
     stops = to_positions(until) if isinstance(until, Mapping) else None if until is None else to_moment(until)
@@ -133,7 +133,7 @@ def begin(
             state.end = end
         _stop_at(state, stops, offsets, end)
         if state.end is not None and not offsets.earliest <= state.position <= offsets.latest:
-            state.end = max(state.end, state.position + 1)  # so that it is fetched, and found to be out of range
+            state.end = max(state.end, state.position + 1)  # so that a fetch reports it as out of range
         states.append(state)
     wanted = starts if partitions is None and isinstance(starts, Mapping) else partitions
     missing = set(wanted or ()) - {state.partition for state in states}

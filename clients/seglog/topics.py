@@ -1,9 +1,9 @@
-"""Conversations about topics: creating, altering, shortening, deleting, listing, describing."""
+"""Conversations about topics: create, alter, truncate, delete, list, describe."""
 
 from collections.abc import Mapping, Sequence
 
 from seglog.conversations import Conversation, ask
-from seglog.words import count_of
+from seglog.formatting import count_of
 from seglog_protocol.errors import RemoteProtocolError, TopicExistsError, UnknownTopicError
 from seglog_protocol.messages import (
     AlterTopicReply,
@@ -52,7 +52,7 @@ def alter_topic(
 
 
 def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[dict[int, int]]:
-    """As ``Client.truncate_topic``; every partition is tried, then the first error is raised."""
+    """As ``Client.truncate_topic``; truncates every partition it can, then raises the first error."""
     asked = [TruncatePartition(name, partition, offset) for partition, offset in sorted(before.items())]
     reply, _ = yield from ask(TruncateRequest(asked), TruncateReply, is_repeatable=True)
     for result in reply.partitions:
@@ -62,7 +62,7 @@ def truncate_topic(name: str, before: Mapping[int, int | None]) -> Conversation[
 
 
 def describe_for_producing(name: str, *, may_create: bool) -> Conversation[TopicDescription]:
-    """The topic to produce to; one that does not exist is created where the broker allows it."""
+    """The topic to produce to; a missing one is created if ``may_create``."""
     try:
         return (yield from describe_topic(name))
     except UnknownTopicError:
@@ -78,7 +78,7 @@ def delete_topic(name: str) -> Conversation[None]:
 
 
 def list_topics() -> Conversation[list[TopicDescription]]:
-    """As ``Client.topics``: page by page."""
+    """As ``Client.topics``, page by page."""
     found: list[TopicDescription] = []
     while True:
         after = found[-1].name if found else ""
@@ -94,7 +94,7 @@ def describe_topic(name: str) -> Conversation[TopicDescription]:
     for error in reply.unknown:
         raise error
     if not found:
-        raise RemoteProtocolError(f"the broker was asked about {name} and answered with nothing")
+        raise RemoteProtocolError(f"the broker's reply does not contain the topic {name}")
     return found[0]
 
 
@@ -104,7 +104,7 @@ def _page(request: TopicsRequest) -> Conversation[tuple[TopicsReply, list[TopicD
 
 
 def _is_same(key: str, written: ConfigValue, held: str) -> bool:
-    """Whether ``written`` means the value that the broker holds: ``7d`` is kept as a number."""
+    """Whether ``written`` equals the broker's value ``held``; the broker stores ``7d`` as a number."""
     from seglog_protocol.quantities import parse_quantity, unit_of  # noqa: PLC0415 - fractions, which few calls need
 
     text, unit = _config_text(written), unit_of(key)

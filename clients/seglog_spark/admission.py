@@ -1,7 +1,7 @@
-"""How far one micro-batch goes: limits on offsets and bytes, shared out over partitions. No Spark, no clock.
+"""The end of a micro-batch: limits on offsets and bytes, divided among partitions. No Spark, no clock.
 
-Every partition that lags gets a share in proportion to its lag, and at least one offset while there is one to give, so
-that none waits for ever behind a busy one. Limits are kept exactly in offsets, in bytes as well as sizes are known.
+Every partition with a lag gets a share in proportion to it, and at least one offset while the limit allows, so that
+none starves behind a busy one. Limits in offsets are exact, limits in bytes as exact as sizes are known.
 """
 
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from seglog_spark.planning import Extents
 
 
 def lag(start: Offsets, latest: Offsets) -> Offsets:
-    """Offsets that each partition has to go, of those that have any."""
+    """The lag in offsets of each partition that has any."""
     return {partition: end - start[partition] for partition, end in latest.items() if end > start[partition]}
 
 
 def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> Offsets:
-    """An end for every partition of ``latest`` that is at most ``limit`` offsets further in all."""
+    """An end for every partition of ``latest``, at most ``limit`` offsets after ``start`` in total."""
     shares = _shares(lag(start, latest), limit)
     return {p: start[p] + shares[p] if p in shares else end for p, end in latest.items()}
 
 
 def limit_bytes(start: Offsets, latest: Offsets, limit: int, extents: Extents) -> Offsets:
-    """An end for every partition of ``latest`` that is about ``limit`` bytes further in all.
+    """An end for every partition of ``latest``, about ``limit`` bytes after ``start`` in total.
 
-    Each partition that lags goes on by one offset at least: a record larger than its share must not stop it.
+    Each partition with a lag advances by at least one offset, so that a record larger than its share does not stop it.
     """
     behind = lag(start, latest)
     sizes = {p: max(1, bytes_between(extents.get(p, ()), start[p], latest[p])) for p in behind}
@@ -38,7 +38,7 @@ def limit_bytes(start: Offsets, latest: Offsets, limit: int, extents: Extents) -
 
 
 def _shares(wanted: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """``limit`` shared out in proportion to what is wanted; the largest first where there is not one for each."""
+    """``limit`` divided in proportion to ``wanted``; the largest first where there is not one for each."""
     total = sum(wanted.values())
     if total <= limit:
         return dict(wanted)

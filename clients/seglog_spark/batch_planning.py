@@ -1,4 +1,4 @@
-"""A batch read, planned: the ranges of its tasks, pinned when they are asked for."""
+"""Planning of a batch read: the offset ranges of its tasks, fixed when Spark asks for partitions."""
 
 from seglog_spark.catalog import Log
 from seglog_spark.extents import bytes_between
@@ -9,7 +9,7 @@ from seglog_spark.planning import pinned, resolve, split
 
 
 def plan_batch(log: Log, options: ReadOptions, wanted: Wanted) -> list[OffsetRange]:
-    """The ranges to read, in tasks. Raises OptionError, DataLossError, and what ``log`` raises."""
+    """The ranges to read, one per task. Raises OptionError, DataLossError, and what ``log`` raises."""
     assert options.ending is not None
     ends = log.ends(log.partitions(options.selection))
     starts = resolve(options.starting, ends, log.find_times, ("startingOffsets", "startingOffsetsByTimestamp"))
@@ -25,6 +25,6 @@ def plan_batch(log: Log, options: ReadOptions, wanted: Wanted) -> list[OffsetRan
     for r in ranges:
         partition = r.topic_partition
         if bytes_between(extents.get(partition, ()), r.start, r.end) > options.target_task_bytes:
-            # Worth a question: it will be cut, and where its segments begin a read begins without a search.
+            # Worth a request: the range will be split, best at starts of segments, where a read needs no search.
             extents[partition] = log.segments(partition, ends[partition]) or extents[partition]
     return split(ranges, extents, options)

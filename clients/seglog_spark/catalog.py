@@ -1,4 +1,4 @@
-"""What the broker says of topics, offsets and sizes, asked for planning; one request for many partitions."""
+"""Look-up of topics, offsets and sizes at a broker, for planning; one request for many partitions."""
 
 import re
 import time
@@ -16,31 +16,31 @@ from seglog_spark.options import Assign, OptionError, Selection, Subscribe
 from seglog_spark.planning import Ends
 
 CONNECT_SECONDS: Final = 10.0
-"""How long a broker may take to answer for the first time: behind it, the address is taken to be wrong."""
+"""Timeout for a broker's first answer; after it the address counts as wrong."""
 
 PATIENCE_SECONDS: Final = 120.0
-"""How long a broker that has answered once may stay away, for example while it is started again."""
+"""How long a broker that has answered once may be away, for example during a restart."""
 
 AnswerT = TypeVar("AnswerT")
 
 
 class Log(Protocol):
-    """What planning asks; a test answers without a broker."""
+    """The look-ups that planning needs; tests implement it without a broker."""
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """Sorted; UnknownTopicError, OptionError when nothing is selected."""
+        """The selected partitions, sorted. Raises UnknownTopicError, OptionError when none is selected."""
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-        """What can be read of each."""
+        """The readable range of each partition."""
 
     def find_times(self, times: Offsets) -> dict[TopicPartition, int | None]:
         """For a time (epoch ms) by partition, the offset of the first record at or after it."""
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
-        """Where the bytes of these partitions lie, roughly."""
+        """Estimated extents of these partitions."""
 
     def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
-        """Where the bytes of a partition lie, segment by segment; nothing when that is not known."""
+        """Extents of a partition by segment; empty if unknown."""
 
 
 def selected(
@@ -48,7 +48,7 @@ def selected(
     partitions_of: Callable[[str], Sequence[int]],
     topics: Callable[[], Mapping[str, Sequence[int]]],
 ) -> list[TopicPartition]:
-    """What is selected of the partitions of a topic that is named, or of all ``topics``; sorted. OptionError."""
+    """The selected partitions of the named topics, or of all ``topics``; sorted. Raises OptionError."""
     if isinstance(selection, Assign):
         there = {topic: partitions_of(topic) for topic in {t for t, _ in selection.partitions}}
         for topic, partition in selection.partitions:
@@ -67,7 +67,7 @@ def selected(
 
 
 def connect_first(server: str) -> Client:
-    """A client for a driver: a wrong address is an error soon, a broker that is started again later is waited for."""
+    """A client for a driver: fails soon for a wrong address, waits for a broker that restarts later."""
     with connect(server, CONNECT_SECONDS):
         return connect(server)
 
@@ -78,7 +78,7 @@ def connect(server: str, seconds: float = PATIENCE_SECONDS) -> Client:
 
 
 def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
-    """What ``ask`` returns, called again for as long as that may help."""
+    """The result of ``ask``, with retries for PATIENCE_SECONDS after retriable errors."""
     retries = Retries(PATIENCE_SECONDS)
     while True:
         try:
@@ -89,14 +89,14 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
 
 
 class Catalog:
-    """The broker behind ``client``. With ``durable_only`` logs end where a power cut would end them."""
+    """Look-ups at the broker of ``client``. With ``durable_only`` logs end at their durable end."""
 
     def __init__(self, client: Client, *, durable_only: bool = False) -> None:
         self._client = client
         self._durable_only = durable_only
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """As in ``Log``; UnknownTopicError names the nearest topic, OptionError a partition that is not there."""
+        """As in ``Log``. Raises UnknownTopicError with the nearest topic, OptionError for a missing partition."""
         return selected(
             selection,
             lambda topic: range(self._described(topic).partitions),
@@ -114,7 +114,7 @@ class Catalog:
         return {_place(result): result.offset for result in self._offsets(asked)}
 
     def extents(self, ends: Mapping[TopicPartition, Ends]) -> dict[TopicPartition, Sequence[Extent]]:
-        """One extent a partition: of a topic's bytes, which the broker tells, each offset is taken to have as many."""
+        """One extent per partition, assuming that a topic's bytes are spread evenly over its offsets."""
         found: dict[TopicPartition, Sequence[Extent]] = {}
         for topic in {partition.topic for partition in ends}:
             size = self._described(topic).size
@@ -126,11 +126,11 @@ class Catalog:
         return found
 
     def segments(self, partition: TopicPartition, ends: Ends) -> Sequence[Extent]:
-        """As in ``Log``; nothing from a broker that does not tell."""
+        """As in ``Log``; empty from a broker without ``explain_segments``."""
         if "explain_segments" not in self._client.broker.apis:
             return ()
         explained = patiently(lambda: self._client.explain.segments(*partition))
-        # Segments that only wait to leave the disk come first, and lie below the log start.
+        # Deleted segments that are still on disk come first, below the log start.
         return [
             Extent(segment.base_offset, segment.next_offset, segment.size)
             for segment in explained.segments

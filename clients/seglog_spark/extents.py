@@ -1,7 +1,7 @@
-"""How many bytes lie between two offsets, as far as the broker tells.
+"""Estimated bytes between two offsets.
 
-An extent is a stretch of offsets whose size is known: a segment, or a whole partition. Inside of one, offsets are taken
-to be of one size. What is made of it are estimates, good for sharing work out and for nothing else.
+An extent is a range of offsets of known size: a segment, or a whole partition. Offsets in an extent are assumed to have
+equal sizes. The estimates are used only to divide work.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ class Extent(NamedTuple):
 
 
 def bytes_between(extents: Sequence[Extent], start: int, end: int) -> int:
-    """The bytes of offsets ``start`` to ``end``; offsets outside of all extents take none."""
+    """The estimated bytes of offsets ``start`` to ``end``; offsets outside all extents count as 0."""
     total = 0
     for extent in extents:
         common = min(end, extent.end) - max(start, extent.start)
@@ -28,7 +28,7 @@ def bytes_between(extents: Sequence[Extent], start: int, end: int) -> int:
 
 
 def offset_behind(extents: Sequence[Extent], start: int, size: int, end: int) -> int:
-    """The offset at which ``size`` bytes from ``start`` on are over, at most ``end``."""
+    """The offset ``size`` bytes after ``start``, at most ``end``."""
     for extent in extents:
         first, last = max(start, extent.start), min(end, extent.end)
         if first >= last:
@@ -41,10 +41,10 @@ def offset_behind(extents: Sequence[Extent], start: int, size: int, end: int) ->
 
 
 def cut(extents: Sequence[Extent], start: int, end: int, pieces: int) -> list[int]:
-    """Where to cut offsets ``start`` to ``end`` into ``pieces`` of about equal bytes: at most ``pieces`` - 1 offsets.
+    """At most ``pieces`` - 1 offsets that split ``start`` to ``end`` into pieces of about equal bytes.
 
-    A cut moves to the edge of an extent within a quarter of a piece, where a read begins without a search; where
-    nothing is known of sizes, pieces have as many offsets each. Cuts rise and lie inside.
+    A cut moves to the start of an extent within a quarter of a piece, where a read needs no search. Without known sizes
+    pieces have equal numbers of offsets. Cuts ascend, strictly between ``start`` and ``end``.
     """
     total = bytes_between(extents, start, end)
     edges = [extent.start for extent in extents]

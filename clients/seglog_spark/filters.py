@@ -1,6 +1,6 @@
-"""What Spark offers to leave out before it is read: topics, partitions and bounds of offsets, without Spark.
+"""Filter pushdown: bounds on topics, partitions and offsets. Does not depend on Spark.
 
-Only what a range can keep exactly is taken; Spark does the rest itself.
+Only filters that an offset range applies exactly are pushed down; Spark applies the others.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ Operator = Literal["=", "in", "<", "<=", ">", ">=", "is not null"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A bound on what is read; None is no bound. ``first`` is the first offset, ``end`` the one behind the last."""
+    """Bounds of a read; None is no bound. Offsets are in [``first``, ``end``)."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -24,7 +24,7 @@ class Wanted:
     end: int | None = None
 
     def narrowed(self, column: str, operator: Operator, values: Iterable[object]) -> "Wanted | None":
-        """This and ``column operator values`` too; None when a range cannot keep that exactly."""
+        """These bounds and ``column operator values``; None when a range cannot apply that exactly."""
         given = tuple(values)
         if operator == "is not null":
             return self if column in {"topic", "partition", "offset"} else None
@@ -48,7 +48,7 @@ class Wanted:
         return Wanted(self.topics, self.partitions, first, end)
 
     def cut(self, found: OffsetRange) -> list[OffsetRange]:
-        """What is wanted of a range: a range, or nothing."""
+        """The part of a range within the bounds: one range, or none."""
         if self.topics is not None and found.topic not in self.topics:
             return []
         if self.partitions is not None and found.partition not in self.partitions:

@@ -1,11 +1,11 @@
-"""Rows as numbers: how a job that is run again finds out that its rows are other ones than before.
+"""Fingerprints of rows, by which a repeated job detects that its rows differ from those of the first run.
 
-A row's fingerprint is made of its key, value, headers and the partition it asks for, whatever batch it comes in. The
-time is left out: that of a row without one is the time of writing. Many rows are told by the sum of their fingerprints,
-which is the same in any order. Numbers are of 64 bits and wrap; they find mistakes, not forgeries.
+A row's fingerprint depends on its key, value, headers and requested partition, not on its batch. The timestamp is left
+out, because rows without one get the time of writing. A set of rows is identified by the sum of its fingerprints, in
+any order. Numbers have 64 bits and wrap; they detect mistakes, not forgeries.
 
 The bytes of a column are terms of one polynomial, byte i times M to the power of i: the difference of two running sums,
-moved back by the power that it begins at, depends on a row's bytes alone. So no row costs a step in Python.
+divided by the power at its start, depends on a row's bytes alone. So there is no Python step per row.
 """
 
 from typing import Final
@@ -23,14 +23,14 @@ Fingerprints = npt.NDArray[np.uint64]
 MODULUS: Final = 1 << 64
 
 BLOCK_BYTES: Final = 64 * 1024
-"""Bytes whose terms are made at a time, eight times as large."""
+"""Bytes processed at a time; their terms take eight times as much memory."""
 
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15  # odd, so that it has an inverse
 _INVERSE: Final[int] = pow(_MULTIPLIER, -1, MODULUS)
 _POWERS: Final[Fingerprints] = np.cumprod(np.full(BLOCK_BYTES, _MULTIPLIER, np.uint64), dtype=np.uint64)
 _INVERSE_POWERS: Final[Fingerprints] = np.cumprod(np.full(BLOCK_BYTES, _INVERSE, np.uint64), dtype=np.uint64)
 _BLOCK_INVERSE: Final = _INVERSE_POWERS[-1]
-_NO_HEADERS: Final = binary_array(np.array([0, 1], np.int32), pa.py_buffer(b"\x00"))  # as they stand in a record
+_NO_HEADERS: Final = binary_array(np.array([0, 1], np.int32), pa.py_buffer(b"\x00"))  # as encoded in a record
 
 
 def fingerprints(records: NewRecords) -> Fingerprints:
@@ -43,12 +43,12 @@ def fingerprints(records: NewRecords) -> Fingerprints:
 
 
 def total(found: Fingerprints) -> int:
-    """What tells all these records, in any order."""
+    """The fingerprint of a set of records, in any order."""
     return int(found.sum(dtype=np.uint64))
 
 
 def _contents(column: pa.Array | None, lengths: Int64s) -> Fingerprints:
-    """A number for the bytes of each value; ``lengths`` tell null, which is none of them, from empty."""
+    """A number for the bytes of each value; ``lengths`` distinguish null from empty."""
     if column is None:
         return _mixed(lengths.astype(np.uint64))
     edges = offsets_of(column)
@@ -81,7 +81,7 @@ def _running(data: npt.NDArray[np.uint8], edges: Int64s) -> Fingerprints:
 
 
 def _mixed(numbers: Fingerprints) -> Fingerprints:
-    """Every bit spread over all of them (the finalizer of SplitMix64), so that sums and swaps do not cancel out."""
+    """The finalizer of SplitMix64, which mixes all bits, so that sums and swaps do not cancel out."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

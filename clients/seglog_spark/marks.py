@@ -1,9 +1,8 @@
-"""Marks: how a task that is run again finds out what it has written already.
+"""Marks, by which a repeated task finds the rows it has already written.
 
-A batch is appended whole or not at all, so one header on its first record speaks for all of it: which query, which
-micro-batch (epoch), which task, and how many of that task's rows for this partition lie in batches up to this one. The
-rows of a task and their order are the same when a micro-batch is run again; so rows [``rows`` - records of the batch,
-``rows``) are those that need not be written again.
+A batch is appended whole or not at all, so one header on its first record marks all of it: the query, the micro-batch
+(epoch), the task, and the number of that task's rows for this partition up to the end of this batch. A repeated
+micro-batch has the same rows in the same order, so rows [``rows`` - records of the batch, ``rows``) are skipped.
 """
 
 import json
@@ -21,20 +20,20 @@ from seglog_protocol.records import Headers, decode_records, encode_record, iter
 MARK_HEADER: Final = "seglog.spark"
 
 MARK_BYTES_MAX: Final = 512
-"""What a mark adds to a batch at most, before compression."""
+"""Maximum bytes that a mark adds to a batch, before compression."""
 
 
 class OtherRowsError(SeglogError):
-    """A job or a micro-batch that is run again has other rows than before; they are not written."""
+    """A repeated job or micro-batch has other rows than before; they are not written."""
 
 
 Rows = tuple[int, int]
-"""A task's rows for one partition, counted from 0: first, and the one behind the last."""
+"""A range of a task's rows for one partition, from 0: first, and end (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Whose rows: ``query`` is the query's id or the batch job's, ``epoch`` its micro-batch (0 for a job)."""
+    """The writer of rows: ``query`` is the id of the query or batch job, ``epoch`` the micro-batch (0 for a job)."""
 
     query: str
     epoch: int
@@ -45,7 +44,7 @@ class Writing:
 class Mark:
     """``rows`` of ``writing`` are in this partition up to the end of the marked batch; keys went to ``partitions``.
 
-    ``content`` tells what rows these are, see ``fingerprints.total``; only a batch job says it.
+    ``content`` is the fingerprint of these rows, see ``fingerprints.total``; only set by batch jobs.
     """
 
     writing: Writing
@@ -54,14 +53,14 @@ class Mark:
     content: int | None = None
 
     def encode(self) -> bytes:
-        """The header's value, readable by people."""
+        """The header's value, as text."""
         w = self.writing
         fields = {"query": w.query, "epoch": w.epoch, "task": w.task, "rows": self.rows, "partitions": self.partitions}
         return json.dumps(fields if self.content is None else fields | {"content": self.content}).encode()
 
 
 def read_mark(headers: Headers) -> Mark | None:
-    """The mark among a record's headers; None if there is none, or not a whole one."""
+    """The mark among a record's headers; None if there is no valid one."""
     text = next((value for key, value in reversed(headers) if key == MARK_HEADER), None)
     try:
         fields = json.loads(text or b"")
@@ -94,7 +93,7 @@ def part_of(batch: Buffer, rows: Rows) -> bytes:
 
 
 def without(rows: Rows, written: Iterable[Rows]) -> list[Rows]:
-    """What is left of ``rows`` when all in ``written`` are taken away; in order."""
+    """The ranges of ``rows`` that are not in ``written``, in order."""
     left = [rows]
     for first, end in written:
         left = [

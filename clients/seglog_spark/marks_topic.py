@@ -1,16 +1,16 @@
-"""Where marks are looked for: a topic with one record for each finished micro-batch of each query.
+"""The marks topic, which limits the search for marks: one record for each finished micro-batch of each query.
 
-A finished micro-batch leaves behind the end of every partition of its target, so that the next one, when it is run
-again, looks for marks only from there on. A query that has never finished one leaves the ends before its first record,
-task by task. All are written at ack "disk" before anything rests on them. Nothing is ever deleted by age: a query may
-be stopped for a year; compaction may keep the newest record of each key.
+A finished micro-batch records the end of every partition of its target, so that a repetition of the next one searches
+for marks only from there on. A query without a finished micro-batch records the ends before its first record, task by
+task. All are written at ack "disk" before they are used. Nothing is deleted by age, because a query may be stopped for
+a year; compaction may keep the newest record of each key.
 
-An attempt that was killed may have left rows that are not on the disk: it was still waiting for its ack, or had asked
-for "os", and nothing else is sure to sync such a tail soon. A query that writes at "disk" has it synced before it looks
-for marks, and so before it leaves a row out, and before it notes an end: were an end above what a power cut leaves, the
-marks of the next rows might lie below it.
+A killed attempt may have left rows that are not on disk: it was waiting for its ack, or used "os", and nothing else
+flushes them soon. A query that writes at "disk" flushes the target before it searches for marks, hence before it skips
+a row, and before it records an end: if a power loss moved the log end below a recorded end, the marks of the next rows
+could be below it.
 
-A note speaks of one topic, not of its name: when the target was deleted and made again, nothing is noted of it.
+A record is about one topic id, not its name: nothing is recorded about a recreated target.
 """
 
 import json
@@ -28,14 +28,14 @@ from seglog_spark.options import WriteOptions
 
 _CONFIG: Final[dict[str, ConfigValue]] = {"cleanup.policy": "compact", "retention.ms": -1, "retention.bytes": -1}
 _LOOK_BACK: Final = 256
-"""How many records from the end are read first; each further look reads eight times as many."""
+"""Records read from the end at first; each further attempt reads eight times as many."""
 
 NextOffsets = dict[int, int]
 """Partition -> offset of the next record."""
 
 
 class Content(NamedTuple):
-    """All rows of a batch job: how many, and the sum of their fingerprints."""
+    """All rows of a batch job: their number, and the sum of their fingerprints."""
 
     rows: int
     fingerprint: int
@@ -43,7 +43,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The newest micro-batch of a query that was finished, and the target's ends then."""
+    """The last finished micro-batch of a query, and the target's ends at that time."""
 
     epoch: int
     ends: NextOffsets
@@ -92,7 +92,7 @@ class MarksTopic:
         self._write(self._key(query), note if content is None else note | {"content": content})
 
     def finished(self, query: str) -> Finished | None:
-        """The newest; None when there is none."""
+        """The last finished micro-batch; None when there is none."""
         found = self._noted(self._key(query))
         if found is None:
             return None

@@ -1,7 +1,7 @@
-"""Offsets of many partitions, as Spark keeps them: ``{"topic": {"partition": offset}}``.
+"""Offsets of many partitions, as Spark stores them: ``{"topic": {"partition": offset}}``.
 
-The shape is that of Spark's Kafka connector, so that a notebook reads the same. Spark compares offsets as text: topics
-are sorted by name and partitions by number, always, or the same offsets would look like new data.
+The format is that of Spark's Kafka connector. Spark compares offsets as text, so topics are always sorted by name and
+partitions by number; otherwise the same offsets would look like new data.
 """
 
 import json
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 EARLIEST: Final = -2
-"""Stands for the first offset there is."""
+"""Stands for the earliest offset."""
 LATEST: Final = -1
-"""Stands for the offset of the next record."""
+"""Stands for the latest offset, that of the next append."""
 
 
 class TopicPartition(NamedTuple):
@@ -34,12 +34,12 @@ class OffsetRange(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose offsets these are."""
+        """The partition of the range."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def size(self) -> int:
-        """Offsets in the range, of which some may hold no record."""
+        """Number of offsets in the range; some may have no record."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def to_spark(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]
 
 
 def from_spark(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What ``to_spark`` made, possibly long ago, of a checkpoint."""
+    """The offsets of a checkpoint, written by ``to_spark``, possibly of an older version."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in nested.items()

@@ -1,8 +1,7 @@
-"""From options and what the broker says to the exact ranges that tasks read, without Spark and without a socket.
+"""Planning of the exact offset ranges that tasks read, without Spark and without a socket.
 
-Everything a range stands on is looked up before: a range is pinned, means the same offsets however often it is read,
-and is never shortened in silence. Where records that were asked for are gone, that is DataLossError, unless
-``failOnDataLoss`` is false.
+Ranges are fixed: a range means the same offsets however often it is read, and is never shortened silently. If
+requested records have been deleted, planning raises DataLossError, unless ``failOnDataLoss`` is false.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +19,11 @@ FindTimes = Callable[[Offsets], Mapping[TopicPartition, int | None]]
 
 
 class DataLossError(SeglogError):
-    """Records that were to be read are gone; the message says which, why, and how to go on without them."""
+    """Records to be read have been deleted; the message says which, why, and how to continue without them."""
 
 
 class Ends(NamedTuple):
-    """[``earliest``, ``latest``) is what can be read of a partition."""
+    """[``earliest``, ``latest``), the readable range of a partition."""
 
     earliest: int
     latest: int
@@ -84,7 +83,7 @@ def _check_complete(given: Offsets, everywhere: int | None, ends: Mapping[TopicP
 
 
 def pinned(partition: TopicPartition, start: int, end: int, ends: Ends, *, fail_on_data_loss: bool) -> OffsetRange:
-    """The range, all of which is there; cut down to what is there if losses are accepted."""
+    """The range, if all of it can be read; shortened to the readable part if losses are accepted."""
     wanted = OffsetRange(*partition, start, max(start, end))
     if start >= ends.earliest and wanted.end <= ends.latest:
         return wanted
@@ -99,10 +98,10 @@ GOING_ON = "To read what is left, set failOnDataLoss to false"
 
 
 def split(ranges: Iterable[OffsetRange], extents: Extents, options: ReadOptions) -> list[OffsetRange]:
-    """The ranges in pieces for tasks, which tile them exactly; empty ones are left out.
+    """The ranges split into pieces for tasks, which cover them exactly; empty ranges are left out.
 
-    A piece has about ``targetTaskBytes``, never more than ``maxRecordsPerPartition`` offsets, and there are at least
-    ``minPartitions`` where there are so many offsets.
+    A piece has about ``targetTaskBytes`` and at most ``maxRecordsPerPartition`` offsets. There are at least
+    ``minPartitions`` pieces if there are that many offsets.
     """
     whole = sorted(r for r in ranges if r.size > 0)
     counts = [_pieces(r, extents.get(r.topic_partition, ()), options) for r in whole]

@@ -1,8 +1,7 @@
-"""A range of offsets as Arrow batches: what a task does, on any machine that reaches the broker, or its files.
+"""Reading of an offset range as Arrow batches: the work of a task, on any machine that reaches the broker or its files.
 
-A range is read to its end or not at all: where records of it are gone the task fails with DataLossError, unless losses
-are accepted. Offsets that compaction took are no loss; the broker, or what it noted on the disk, names the reason of
-every gap.
+A range is read to its end, or the task fails with DataLossError because records were deleted, unless losses are
+accepted. Offsets removed by compaction are not a loss; the reason of every gap comes from the broker or its files.
 """
 
 import logging
@@ -23,27 +22,24 @@ from seglog_spark.offsets import OffsetRange
 from seglog_spark.planning import GOING_ON, DataLossError
 
 ROWS_MAX: Final = 50_000
-"""Rows of a batch for Spark: fewer cost time in handing over, more do not gain."""
+"""Rows per batch for Spark: fewer are slower to transfer, more are not faster."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RangeReader:
-    """Reads ranges from the broker at ``server``, or from the log directory there; travels to workers."""
+    """Reads ranges from the broker at ``server``, or from a log directory; pickled to workers."""
 
     server: str | Path
     columns: tuple[str, ...]
     fail_on_data_loss: bool = True
     durable_only: bool = False
     on_gap: Callable[[ConsumerGap], None] | None = None
-    """Told of every gap; of one that is no loss too."""
+    """Called with every gap, including those that are not a loss."""
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """All its records with their ``columns``.
-
-        Raises DataLossError, and whatever keeps the broker from being reached.
-        """
+        """All records of the range, with ``columns``. Raises DataLossError, and the client's errors."""
         position = wanted.start
         with nullcontext(self.server) if isinstance(self.server, Path) else connect(self.server) as client:
             while True:

@@ -1,4 +1,4 @@
-"""The columns of a row, those of Spark's Kafka connector, in Spark's words."""
+"""The columns of a row, those of Spark's Kafka connector, with Spark's type names."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,14 +19,14 @@ COLUMNS: Final = {
 
 
 def ddl(*, include_headers: bool) -> str:
-    """The schema of a read that names none."""
+    """The default schema of a read."""
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != "headers" or include_headers)
 
 
 def check_columns(columns: Sequence[tuple[str, str, bool]], *, include_headers: bool) -> tuple[str, ...]:
     """The names of a user's columns (name, type, whether null is allowed); ValueError with a sentence.
 
-    Any of the columns in any order: what is left out is not decoded and not sent to Spark.
+    Any of the columns in any order; other columns are neither decoded nor sent to Spark.
     """
     for name, kind, nullable in columns:
         if name not in COLUMNS:

@@ -23,7 +23,7 @@ _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStor
 
 
 def settings(master: str | None, cores: int) -> dict[str, str]:
-    """What is set unless the caller says otherwise; ``cores`` are this machine's, which a local master uses."""
+    """Default Spark settings; ``cores`` are this machine's, for a local master."""
     chosen = {
         # Without these sockets every task waits 40 ms for an acknowledgement that TCP delays.
         "spark.python.unix.domain.socket.enabled": "true",
@@ -39,9 +39,9 @@ def settings(master: str | None, cores: int) -> dict[str, str]:
 
 
 def environment(environ: Mapping[str, str], master: str | None) -> dict[str, str]:
-    """What is missing in the environment that Spark is started in.
+    """Environment variables to add before Spark starts.
 
-    Workers would take ``python3`` from PATH, which is another one when a virtual environment is not activated.
+    Without them workers would use ``python3`` from PATH, another Python when a virtual environment is not activated.
     """
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
@@ -61,10 +61,10 @@ def session(
     conf: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> "SparkSession":
-    """The session of this process, made if there is none.
+    """The session of this process, created if there is none.
 
-    ``master`` is ``local[*]``, unless spark-submit started this program and knows better. ``conf`` is stronger than
-    what is set here. Raises JavaMissingError.
+    ``master`` defaults to spark-submit's, else ``local[*]``. ``conf`` overrides the settings made here. Raises
+    JavaMissingError.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the rest of this package is imported without it
 

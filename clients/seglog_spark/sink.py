@@ -1,7 +1,7 @@
-"""The sink that Spark sees: batch and streaming writers around ``writing``.
+"""Spark's sink interface: batch and streaming writers around ``writing``.
 
-``write`` runs on workers, ``commit`` and ``abort`` on the driver, each with a copy of the writer; what passes between
-them is the commit message.
+``write`` runs on workers, ``commit`` and ``abort`` on the driver, each with a copy of the writer; only the commit
+message passes between them.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from seglog.words import count_of
+from seglog.formatting import count_of
 from seglog_spark.catalog import connect, connect_first
 from seglog_spark.fingerprints import MODULUS
 from seglog_spark.marks import OtherRowsError, Writing
@@ -27,7 +27,7 @@ _EPOCH: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Committed(WriterCommitMessage):
-    """What one task wrote, and for which query."""
+    """The result of one task, and its query."""
 
     query: str | None
     written: Written
@@ -38,7 +38,7 @@ def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
 
 
 class _Writer:
-    """What batch and streaming writers do. Made on the driver, where a wrong address or topic is an error soon."""
+    """Common part of batch and streaming writers. Made on the driver, which checks address and topic at once."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
@@ -56,12 +56,12 @@ class _Writer:
             return Committed(query, write_rows(client, self.options, iterator, writing))
 
     def identity(self, context: TaskContext) -> tuple[str | None, int]:
-        """Query and epoch that rows are marked with; no query: they are not."""
+        """Query and epoch for the marks of rows; query None: rows have no marks."""
         raise NotImplementedError
 
     @contextmanager
     def marks(self) -> Iterator[MarksTopic]:
-        """Where the driver notes what is done."""
+        """The topic in which the driver records finished epochs."""
         with connect(self.options.server) as client:
             yield MarksTopic(client, self.options)
 
@@ -93,14 +93,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A log takes nothing back: what was written stays."""
+        """Nothing: appended records stay in the log."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A streaming write."""
 
     def identity(self, context: TaskContext) -> tuple[str | None, int]:
-        """The query's id, which its checkpoint keeps, and the micro-batch."""
+        """The query's id, which is in its checkpoint, and the micro-batch."""
         if self.options.guarantee == "at-least-once":
             return None, 0
         query, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_EPOCH)
@@ -117,4 +117,4 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 marks.finish(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A log takes nothing back: what was written stays, and is found when the micro-batch is run again."""
+        """Nothing: appended records stay in the log, and are found when the micro-batch is run again."""

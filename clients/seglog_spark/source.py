@@ -1,8 +1,8 @@
-"""The data source that Spark sees: ``spark.read.format("seglog")``, ``readStream``, ``write``, ``writeStream``.
+"""Spark's data source interface: ``spark.read.format("seglog")``, ``readStream``, ``write``, ``writeStream``.
 
-Spark makes these objects in processes of its own and pickles them about, so they hold options and no connections: what
-they do is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``. The last two, which need numpy and
-pyarrow, are imported where rows are at hand: most of those processes only plan, and live for one question.
+Spark creates these objects in processes of its own and pickles them, so they hold options and no connections; the work
+is in ``batch_planning``, ``stream_planning``, ``reading`` and ``sink``. The last two need numpy and pyarrow and are
+imported only where rows are processed, because most of those processes only plan, and exit after one request.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,11 +64,11 @@ class SeglogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "seglog"
 
     def schema(self) -> str:
-        """Of a read that names no schema of its own."""
+        """The default schema of a read."""
         return ddl(include_headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> "BatchReader":
@@ -105,21 +105,21 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
 
 
 def _log(options: ReadOptions, opened: ExitStack) -> Log:
-    """What planning asks; a connection to a broker lasts as long as ``opened``."""
+    """The look-ups for planning; a connection to a broker is closed with ``opened``."""
     if isinstance(options.server, Path):
         return LocalCatalog(options.server, durable_only=options.durable_only)
     return Catalog(opened.enter_context(connect_first(options.server)), durable_only=options.durable_only)
 
 
 class _Reader:
-    """What batch and stream readers do on a worker."""
+    """Common part of batch and stream readers, on a worker."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of a task; Spark makes up one without a range where there is nothing to read."""
+        """The rows of a task; Spark creates one task without a range if there is nothing to read."""
         from seglog_spark.reading import RangeReader  # noqa: PLC0415 - see the module's first lines
 
         options, wanted = self.options, partition.value
@@ -129,7 +129,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A batch read: its ranges are pinned when Spark asks for partitions."""
+    """A batch read; its ranges are fixed when Spark asks for partitions."""
 
     wanted = Wanted()
 
@@ -141,13 +141,13 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class PushdownBatchReader(BatchReader):
-    """A batch read that leaves out what Spark would throw away, where ranges can keep that exactly.
+    """A batch read with filter pushdown, for filters that ranges apply exactly.
 
-    A class of its own: Spark refuses a reader with ``pushFilters`` unless its configuration allows filter pushdown.
+    A separate class, because Spark refuses a reader with ``pushFilters`` unless its configuration allows pushdown.
     """
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what can be taken; the rest is Spark's."""
+        """Apply the filters that ranges can apply; returns the others, for Spark."""
         for offered in filters:
             narrowed = self._narrowed(offered)
             if narrowed is None:
@@ -165,12 +165,12 @@ class PushdownBatchReader(BatchReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming read. Only the copy in the driver's long-lived process is ever asked for offsets."""
+    """A streaming read. Only the copy in the driver's long-lived process plans offsets."""
 
     _plan: StreamPlan | None = None
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """Without what belongs to this process."""
+        """The state without the fields of this process."""
         return {name: value for name, value in self.__dict__.items() if name != "_plan"}
 
     def _planned(self) -> StreamPlan:
@@ -183,7 +183,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_spark(self._planned().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The strongest limit of the options; ``latestOffset`` keeps them all."""
+        """The strictest limit of the options; ``latestOffset`` applies them all."""
         options = self.options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -201,11 +201,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_spark(self._planned().next_end(from_spark(start), is_limited=is_limited))
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
-        """The real ends, from which Spark's progress tells the lag."""
+        """The actual ends, from which Spark's progress computes the lag."""
         return to_spark(self._planned().latest())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What is appended from now on is not for this run."""
+        """Exclude records appended from now on from this run."""
         self._planned().stop_at_latest()
 
     def partitions(

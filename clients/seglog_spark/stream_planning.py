@@ -1,9 +1,9 @@
-"""A streaming read, planned: where it begins, how far each micro-batch goes, and the ranges of its tasks.
+"""Planning of a streaming read: its start, the end of each micro-batch, and the ranges of its tasks.
 
-Spark keeps the offsets; what is here is only what one run of a query has to remember: the target of
-Trigger.AvailableNow and since when ``minOffsetsPerTrigger`` waits. Spark asks for a micro-batch that it has planned
-before with the same start and end, possibly in another process, and gets the same tasks: they follow from offsets and
-options alone. Bytes have no say in that, because what the broker tells of them changes; the sink's marks count on it.
+Spark stores the offsets. The state here is that of one run of a query: the target of Trigger.AvailableNow, and since
+when ``minOffsetsPerTrigger`` waits. A micro-batch that Spark repeats with the same start and end, possibly in another
+process, has the same tasks, because they depend on offsets and options only, not on byte estimates, which change. The
+sink's marks rely on that.
 """
 
 import time
@@ -18,12 +18,12 @@ from seglog_spark.options import ReadOptions
 from seglog_spark.planning import GOING_ON, DataLossError, pinned, resolve, split
 
 STREAM_TASK_OFFSETS: Final = 250_000
-"""A task of a micro-batch has no more, unless ``maxRecordsPerPartition`` says otherwise."""
+"""Default of ``maxRecordsPerPartition`` for a task of a micro-batch."""
 
 
 @dataclass(slots=True)
 class StreamPlan:
-    """One run of a query. ``clock`` gives seconds that only ever rise."""
+    """One run of a query. ``clock`` is a monotonic clock in seconds."""
 
     log: Log
     options: ReadOptions
@@ -40,20 +40,20 @@ class StreamPlan:
         return {p: pinned(p, start, start, ends[p], fail_on_data_loss=fail).start for p, start in starts.items()}
 
     def stop_at_latest(self) -> None:
-        """Trigger.AvailableNow: what is appended from now on is not for this run."""
+        """Trigger.AvailableNow: exclude records appended from now on from this run."""
         self._target = self.latest()
 
     def latest(self) -> Offsets:
-        """The end of every partition there is."""
+        """The end of every existing partition."""
         ends = self.log.ends(self.log.partitions(self.options.selection))
         return {partition: latest for partition, (_, latest) in ends.items()}
 
     def next_end(self, start: Offsets, *, is_limited: bool) -> Offsets:
-        """The end of the micro-batch that begins at ``start``; ``start`` itself when it is not time yet.
+        """The end of the micro-batch that begins at ``start``; ``start`` itself when none is due.
 
-        A partition that is new joins at its earliest offset, and its records come with the micro-batch after that: a
-        range is pinned by two offsets that Spark has kept. Without ``is_limited`` the end is the latest, whatever the
-        options say. DataLossError where a log ends before ``start``.
+        A new partition is added at its earliest offset, and read in the next micro-batch, because a range needs two
+        offsets stored by Spark. Without ``is_limited`` the end is the latest, whatever the options. Raises
+        DataLossError where a log ends before ``start``.
         """
         latest = self._reachable(start)
         new = sorted(latest.keys() - start.keys())
@@ -91,12 +91,12 @@ class StreamPlan:
             first = min(shorter)
             raise DataLossError(
                 f"{first} has been read up to offset {start[first]}, and its log ends at {latest[first]}: records were "
-                f"lost, or the topic was created anew. {GOING_ON}"
+                f"lost, or the topic was recreated. {GOING_ON}"
             )
         return latest | {p: start[p] for p in gone}
 
     def _is_waiting(self, offsets: int) -> bool:
-        """Whether to wait for more, which AvailableNow never does: nothing more is coming."""
+        """Whether to wait for more records; never with AvailableNow."""
         least, now = self.options.min_offsets_per_trigger, self.clock()
         if least is None or self._target is not None:
             return False
@@ -108,7 +108,7 @@ class StreamPlan:
         return True
 
     def tasks(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """The ranges of a micro-batch. DataLossError when not all of it is there any more."""
+        """The ranges of a micro-batch. Raises DataLossError when some of its records have been deleted."""
         fail = self.options.fail_on_data_loss
         there = set(self.log.partitions(self.options.selection))
         wanted = {p: stop for p, stop in end.items() if p in there}

@@ -1,8 +1,8 @@
-"""Rows into topics: what a sink's task does, on any machine that reaches the broker.
+"""Writing of rows to topics: the work of a sink's task, on any machine that reaches the broker.
 
 Rows are encoded many at a time and sent in requests of some megabytes, each answered before the next is sent. When the
-connection breaks it is not known what became of a request: at least once, it is sent again; effectively once, the marks
-in the target say what is there already.
+connection breaks, the result of a request is unknown: at-least-once sends it again; effectively-once looks up the marks
+in the target for what was written.
 """
 
 import random
@@ -22,9 +22,9 @@ from seglog.arrow.columns import NewRecords, check_columns, check_timestamps, ne
 from seglog.arrow.encoding import ArrowEncoder, EncodedBatch
 from seglog.client import Client
 from seglog.consuming import Retries
+from seglog.formatting import count_of
 from seglog.timestamps import TimestampWarning
 from seglog.topics import describe_for_producing
-from seglog.words import count_of
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import SeglogError
 from seglog_spark.catalog import PATIENCE_SECONDS
@@ -34,15 +34,15 @@ from seglog_spark.marks_topic import Found, MarksTopic, NextOffsets
 from seglog_spark.options import OptionError, WriteOptions
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024
-"""Batches are collected to so many bytes before they are sent."""
+"""Bytes of batches collected before they are sent."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What a task wrote: rows, how many of them were there already, and by (topic, partition) first and last offset.
+    """The result of a task: rows, rows written before, and first and last offset by (topic, partition).
 
     ``content`` is the sum of the fingerprints of all rows of a batch job. ``expired_on_arrival`` counts, by topic, rows
-    whose timestamps are older than the topic keeps.
+    whose timestamps are past the topic's retention.
     """
 
     rows: int = 0
@@ -52,7 +52,7 @@ class Written:
     expired_on_arrival: Counter[str] = field(default_factory=Counter)
 
     def add(self, topic: str, partition: int, first: int, count: int) -> None:
-        """``count`` records went to ``first`` and the following offsets; -1 where nobody said."""
+        """Add ``count`` records at offset ``first`` and following; -1 if unknown."""
         self.rows += count
         if first >= 0:
             known = self.offsets.get((topic, partition), (first, first))
@@ -60,7 +60,7 @@ class Written:
 
 
 def warn_of_expired(written: Iterable[Written]) -> None:
-    """A TimestampWarning a topic on the driver, where the warnings of tasks are not seen."""
+    """Issue a TimestampWarning per topic on the driver, because warnings of tasks are not shown."""
     total: Counter[str] = Counter()
     for task in written:
         total += task.expired_on_arrival
@@ -82,12 +82,12 @@ def write_rows(
 ) -> Written:
     """Write all rows; with ``writing`` each of its rows once, however often this is called.
 
-    ``pace`` is called before rows are sent, with their number, and returns when it is time; batches are then sent one
-    by one.
+    ``pace`` is called before rows are sent, with their number, and returns when they may be sent; batches are then sent
+    one by one.
 
-    Raises OptionError for rows without a topic, ValueError and TypeError for columns that are no record's,
-    OtherRowsError for other rows than were written before under the same ``writing``, and SeglogError when the broker
-    takes a batch for no good or stays away too long.
+    Raises OptionError for rows without a topic, ValueError and TypeError for invalid columns, OtherRowsError for other
+    rows than were written before under the same ``writing``, and SeglogError when the broker refuses a batch or is away
+    too long.
     """
     if writing is None:
         task: _Task = _Task(client, options, pace)
@@ -100,7 +100,7 @@ def write_rows(
 
 @dataclass(slots=True)
 class _Pending:
-    """A batch on its way; ``rows`` are its rows among those of the task for this partition."""
+    """A batch to send; ``rows`` are its rows among those of the task for this partition."""
 
     topic: str
     partition: int
@@ -151,23 +151,23 @@ class _Task:
         return self.written
 
     def prepared(self, topic: str, encoded: EncodedBatch) -> Iterator[_Pending]:
-        """What to send of an encoded batch."""
+        """The batches to send for an encoded batch."""
         yield _Pending(topic, encoded.partition, (0, encoded.record_count), encoded.data)
 
     def encoder(self, topic: str) -> ArrowEncoder:
-        """Of a topic that is written to for the first time."""
+        """A new encoder for a topic."""
         partitions, batch_bytes = self.describe(topic)
         return ArrowEncoder(topic, partitions, batch_bytes=batch_bytes, codec=self.options.codec)
 
     def describe(self, topic: str) -> tuple[int, int]:
-        """Its number of partitions, and how large a batch for it may be."""
+        """The topic's number of partitions, and its largest batch in bytes."""
         may_create = self.options.create_topic and self.client.broker.auto_create_topics
         found = self.client.converse(describe_for_producing(topic, may_create=may_create))
         self.client.timestamps(topic).learn_config(found.config)
         return found.partitions, min(self.options.batch_bytes, found.max_message_bytes, found.segment_bytes)
 
     def unsure(self, pending: list[_Pending]) -> list[_Pending]:
-        """After a lost connection: which of these to send again."""
+        """The batches to send again after a lost connection."""
         return pending
 
     def _encoder(self, topic: str) -> ArrowEncoder:
@@ -216,7 +216,7 @@ class _Task:
 
 
 class _MarkedTask(_Task):
-    """Writes each row once, as ``marks`` has it."""
+    """Writes each row once, by marks; see ``marks``."""
 
     def __init__(
         self, client: Client, options: WriteOptions, writing: Writing, pace: Callable[[int], None] | None
@@ -247,7 +247,7 @@ class _MarkedTask(_Task):
             self._add_content(total(fingerprints(self.records(batch))))
 
     def encoder(self, topic: str) -> ArrowEncoder:
-        """Places rows without a key the same way each time; batches are compressed when they have their mark."""
+        """An encoder that places rows without a key deterministically; batches are compressed with their mark."""
         choose = random.Random(self._writing.task).randrange  # noqa: S311 - it is to be foreseen
         room = max(1, self._batch_bytes - MARK_BYTES_MAX)
         return ArrowEncoder(topic, self._partitions, batch_bytes=room, codec=Codec.NONE, choose=choose)
@@ -267,11 +267,11 @@ class _MarkedTask(_Task):
             mark = Mark(self._writing, stop, self._partitions, content)
             packed = marked(data, mark, self.options.codec)
             if len(packed) > self._batch_bytes:
-                packed = marked(data, mark, Codec.NONE)  # what cannot be compressed grows a little
+                packed = marked(data, mark, Codec.NONE)  # incompressible data grows a little
             yield _Pending(topic, encoded.partition, (start, stop), packed)
 
     def _contents_of(self, encoded: EncodedBatch, rows: Rows) -> Fingerprints:
-        """What tells the rows of a job for this partition up to each one of a batch; OtherRowsError."""
+        """Running fingerprints of a job's rows for this partition, per row of a batch. Raises OtherRowsError."""
         partition = encoded.partition
         contents = np.uint64(self._contents.get(partition, 0)) + np.cumsum(fingerprints(encoded.records))
         noted = self._noted.get(partition, [])

@@ -39,7 +39,7 @@ def values(batch: ProducerBatch, accumulator: Accumulator) -> list[bytes | None]
     return [record.value for record in decode_records(parse_header(data), data)]
 
 
-def landed(offset: int = 0) -> AppendResult:
+def appended(offset: int = 0) -> AppendResult:
     return AppendResult("t", 0, offset, -1, "disk", False)
 
 
@@ -101,7 +101,7 @@ def test_flush_lets_nothing_linger_until_all_is_resolved() -> None:
     batch, _ = add(accumulator, b"a")
     accumulator.flush()
     assert accumulator.take(0.0) == [batch]
-    accumulator.answer(batch, landed(), 0.0)
+    accumulator.answer(batch, appended(), 0.0)
     add(accumulator, b"b")
     assert accumulator.take(0.0) == [], "the flush is over"
 
@@ -113,12 +113,12 @@ def test_what_was_on_the_way_when_the_connection_broke_goes_first_and_in_order()
         add(accumulator, b"%d" % number)
         sent += accumulator.take(0.0)
     add(accumulator, b"3")
-    accumulator.unsent(reversed(sent))
+    accumulator.requeue(reversed(sent))
     order = []
     while batches := accumulator.take(0.0):
         order += [values(batch, accumulator) for batch in batches]
         for batch in batches:
-            accumulator.answer(batch, landed(), 0.0)
+            accumulator.answer(batch, appended(), 0.0)
     assert order == [[b"0"], [b"1"], [b"2"], [b"3"]]
 
 
@@ -131,7 +131,7 @@ def test_nothing_overtakes_a_batch_that_waits_to_be_sent_again() -> None:
     accumulator.answer(first, refused(BrokerStoppingError("stopping")), 0.0)
     add(accumulator, b"2")
     assert accumulator.take(100.0) == [], "the second one is still on the way"
-    accumulator.answer(second, landed(), 0.0)
+    accumulator.answer(second, appended(), 0.0)
     assert accumulator.take(0.0) == [], "backing off"
     assert accumulator.next_event() is not None
     assert accumulator.take(100.0) == [first]
@@ -167,7 +167,7 @@ def test_a_batch_refused_as_too_large_is_split_and_each_record_keeps_its_promise
     while batches := accumulator.take(0.0):
         (half,) = batches
         accumulator.build(half)
-        accumulator.answer(half, landed(offset), 0.0)
+        accumulator.answer(half, appended(offset), 0.0)
         offset += half.record_count
     assert offset == 15
     assert all(place[0].is_resolved for place in places)
@@ -191,7 +191,7 @@ def test_an_error_that_trying_again_cannot_mend_fails_the_batch_alone() -> None:
     good, _ = add(accumulator, b"y", 1)
     accumulator.take(0.0)
     accumulator.answer(bad, refused(InvalidRecordError("no")), 0.0)
-    accumulator.answer(good, landed(7), 0.0)
+    accumulator.answer(good, appended(7), 0.0)
     assert isinstance(bad.error, InvalidRecordError)
     assert good.base_offset == 7
     failures, count = accumulator.take_failures()
@@ -206,8 +206,8 @@ def test_a_failure_that_was_looked_at_is_not_told_again() -> None:
     add(accumulator, b"b")
     accumulator.take(0.0)
     accumulator.answer(batch, refused(InvalidRecordError("no")), 0.0)
-    batch.looked_at(0)
-    batch.looked_at(0)
+    batch.mark_seen(0)
+    batch.mark_seen(0)
     assert accumulator.take_failures()[1] == 1
 
 
@@ -231,7 +231,7 @@ def test_what_is_here_too_long_fails_sent_or_not() -> None:
     assert isinstance(sent.error, ClientTimeoutError)
     assert isinstance(kept.error, ClientTimeoutError)
     assert not young.is_resolved
-    accumulator.answer(sent, landed(), 11.0)
+    accumulator.answer(sent, appended(), 11.0)
     assert sent.base_offset == -1, "what was told stays told"
     assert accumulator.unresolved == 1
 
@@ -267,7 +267,7 @@ def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_be
 
     def land(batch: ProducerBatch) -> None:
         logs[batch.partition] += values(batch, accumulator)
-        accumulator.answer(batch, landed(), 0.0)
+        accumulator.answer(batch, appended(), 0.0)
 
     for kind, at, size in steps:
         if kind == "add":
@@ -280,7 +280,7 @@ def test_whatever_happens_every_record_lands_exactly_once_and_nothing_is_left_be
         elif kind == "land" and flying:
             land(flying.pop(at % len(flying)))
         elif kind == "lose":
-            accumulator.unsent(flying)
+            accumulator.requeue(flying)
             flying = []
         elif kind == "split" and flying:
             batch = flying.pop(at % len(flying))
@@ -328,9 +328,9 @@ def test_many_small_batches_are_given_out_and_given_up_in_as_many_steps_as_there
     for number in range(count):
         add(accumulator, b"x", now=float(number))
     for _ in range(count // 4):
-        accumulator.unsent(accumulator.take(0.0))  # lost with the connection, and put back
+        accumulator.requeue(accumulator.take(0.0))  # lost with the connection, and put back
         (batch,) = accumulator.take(0.0)
-        accumulator.answer(batch, landed(), 0.0)
+        accumulator.answer(batch, appended(), 0.0)
     for number in range(count * 3 // 4):
         accumulator.expire(number + LIMITS.delivery_seconds)
         accumulator.next_expiry()

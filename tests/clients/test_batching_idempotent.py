@@ -28,7 +28,7 @@ def accumulator(batch_bytes: int = 10_000) -> Accumulator:
 
 def send(a: Accumulator, *values: bytes) -> ProducerBatch:
     batch = [a.append(0, (-1, None, value, ()), 0.0)[0] for value in values][-1]
-    lane = a._lanes[0]
+    lane = a._queues[0]
     if lane.open is not None:  # a batch of its own
         lane.waiting.append(lane.open)
         lane.open = None
@@ -102,7 +102,7 @@ def test_after_a_lost_connection_the_same_bytes_go_again() -> None:
     accept(a, taken(a))
     first, second = taken(a), taken(a)
     before = [first.data, second.data]
-    a.unsent([first, second])
+    a.requeue([first, second])
     again = taken(a)
     assert (again, again.data) == (first, before[0])
     accept(a, again)
@@ -163,7 +163,7 @@ def test_what_the_broker_is_already_past_was_appended_before_and_its_offset_is_n
         send(a, b"%d" % number)
     accept(a, taken(a))
     first, second = taken(a), taken(a)
-    a.unsent([first, second])
+    a.requeue([first, second])
     a.answer(taken(a), AppendResult("t", 0, error=out_of_order(3)), 0.0)
     assert (first.ack, first.base_offset, first.error) == ("disk", -1, None)
     accept(a, taken(a), 2)
@@ -250,7 +250,7 @@ def test_every_record_is_there_once_and_in_order_whatever_is_refused_lost_or_sen
                 a.answer(batch, result, 0.0)
 
     def cut() -> None:
-        a.unsent([batch for batch, _ in wire])
+        a.requeue([batch for batch, _ in wire])
         wire.clear()
 
     for step in steps:

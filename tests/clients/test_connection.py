@@ -99,7 +99,7 @@ def test_a_request_that_no_header_can_hold_changes_nothing() -> None:
     with pytest.raises(LocalProtocolError, match="fewer partitions"):
         connection.send(DeleteTopicRequest("x" * 2_000_000))
     for number in (2**64, -(2**63) - 1, 10**30):
-        with pytest.raises(LocalProtocolError, match="a number in the append request fits no field"):
+        with pytest.raises(LocalProtocolError, match="a number in the append request is out of range"):
             connection.send(AppendRequest([AppendPartition("t", number, 6000)]))
     assert connection.send(DeleteTopicRequest("t"))[0] == 1
 

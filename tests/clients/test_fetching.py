@@ -75,8 +75,8 @@ class Reader:
         return found
 
     def told(self) -> list[tuple[int, int, str]]:
-        told = [(gap.start, gap.end, gap.reason) for gap in self.fetcher.met]
-        self.fetcher.met.clear()
+        told = [(gap.start, gap.end, gap.reason) for gap in self.fetcher.new_gaps]
+        self.fetcher.new_gaps.clear()
         return told
 
 
@@ -356,7 +356,7 @@ def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
     reader.answer(batch(2), durable=2, now=5.0)
     assert reader.offsets() == []
     assert reader.ask(5.0) == [], "asking again at once would change nothing"
-    look = reader.fetcher.next_look()
+    look = reader.fetcher.next_fetch_at()
     assert look is not None
     assert reader.ask(look) == [2]
     reader.answer(batch(2), durable=4, now=look)
@@ -431,7 +431,7 @@ def test_a_recovering_partition_is_asked_again_for_as_long_as_it_takes() -> None
         assert reader.ask(now) == [0]
         reader.answer(now=now, error=PartitionRecoveringError("not yet"), latest=None)
         assert reader.offsets() == []
-        looks = reader.fetcher.next_look()
+        looks = reader.fetcher.next_fetch_at()
         assert looks is not None
         assert now < looks <= now + 1
         now = looks

@@ -114,6 +114,11 @@ def test_what_is_printed_can_be_typed(timestamp: int) -> None:
     assert parse_moment(format_time(timestamp), now_ms=NOW) == AtTime(timestamp)
 
 
+def test_a_duration_without_a_sign_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ValueError, match=r"'1h' is not a time; did you mean -1h\?"):
+        parse_moment("1h", now_ms=NOW)
+
+
 def test_a_datetime_without_a_zone_is_no_moment() -> None:
     with pytest.raises(ValueError, match="zone"):
         to_epoch_ms(datetime(2019, 1, 1))  # noqa: DTZ001

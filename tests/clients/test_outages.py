@@ -104,7 +104,7 @@ def test_a_host_that_does_not_exist_is_no_reason_to_wait(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", unknown_name)
-    with pytest.raises(NotReachableError, match="there is no host of the name in nowhere:9192: Name or service"):
+    with pytest.raises(NotReachableError, match="unknown host in nowhere:9192: Name or service"):
         seglog.connect("nowhere:9192", connect_timeout=3600)
     assert lines(caplog) == []
 
@@ -195,7 +195,7 @@ async def test_on_trio_a_host_that_does_not_exist_is_no_reason_to_wait(autojump_
     async def unknown(_: object) -> None:
         unknown_name()
 
-    with pytest.raises(NotReachableError, match="there is no host of the name in nowhere:1"):
+    with pytest.raises(NotReachableError, match="unknown host in nowhere:1"):
         async with seglog.trio.connect("nowhere:1", connect_timeout=3600, opener=unknown):  # type: ignore[arg-type]
             pytest.fail("not reached")
     assert trio.current_time() < 1

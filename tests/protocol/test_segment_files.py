@@ -142,8 +142,8 @@ def test_sound_offset_indexes_have_no_problem(data: bytes, log_size: int) -> Non
 @pytest.mark.parametrize(
     ("data", "log_size", "problem"),
     [
-        (bytes(21), 1000, "its size 21 is no multiple of 8"),
-        (b"xy", 1000, "its size 2 is no multiple of 8"),
+        (bytes(21), 1000, "its size 21 is not a multiple of 8"),
+        (b"xy", 1000, "its size 2 is not a multiple of 8"),
         (_offset_index((4, 41), (8, 82)), 82, "its last entry points at 82, the log ends at 82"),
         (_offset_index((4, 41)), 0, "its last entry points at 41, the log ends at 0"),
         (_offset_index((-1, 41)), 100, "its first entry is negative"),
@@ -166,7 +166,7 @@ def test_sound_time_indexes_have_no_problem(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (bytes(13), "its size 13 is no multiple of 12"),
+        (bytes(13), "its size 13 is not a multiple of 12"),
         (_time_index((5, -1)), "an entry names an offset below the base"),
         (_time_index((5, 1), (6, -1)), "an entry names an offset below the base"),
         (_time_index((5, 1), (5, 2)), "its entries do not rise"),

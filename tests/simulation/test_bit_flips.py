@@ -78,7 +78,9 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Found, set[int]]:
                 fetcher.finish(batch)
     except SeglogError:
         return found, set(range(fetcher.states[0].position, end))
-    return found, {offset for gap in fetcher.met if gap.reason == "missing" for offset in range(gap.start, gap.end)}
+    return found, {
+        offset for gap in fetcher.new_gaps if gap.reason == "missing" for offset in range(gap.start, gap.end)
+    }
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ class _Reader:
 
     @property
     def told(self) -> set[int]:
-        missing = (range(gap.start, gap.end) for gap in self.fetcher.met if gap.reason in {"missing", "damaged"})
+        missing = (range(gap.start, gap.end) for gap in self.fetcher.new_gaps if gap.reason in {"missing", "damaged"})
         return self.damaged.union(*missing)
 
 

@@ -183,11 +183,13 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
             position = fetcher.states[0].position
             onward = max(error.next_offset, position + 1)
             told |= set(range(position, onward))
-            told |= {offset for gap in fetcher.met if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
+            told |= {
+                offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)
+            }
             fetcher = Fetcher("t", [PartitionState(0, onward, end=end)])
         except SeglogError:
             return found, told | set(range(position, end))
-    told |= {offset for gap in fetcher.met if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
+    told |= {offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)}
     return found, told
 
 

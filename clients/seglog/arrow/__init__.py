@@ -1,12 +1,12 @@
-"""Topics as Arrow tables, and tables as topics: records by the hundred thousand, none of them a Python object.
+"""Topics as Arrow tables, and tables as topics: vectorised, without a Python object per record.
 
-    schema        the columns that are read, those of Spark's Kafka source
-    columns       the columns that can be written
+    schema        columns for reading, those of Spark's Kafka source
+    columns       columns for writing
     varints       varints of many numbers at once
     decoding      verified batches -> pyarrow.RecordBatch
     reading       ``read_arrow``
     partitioning  murmur2 of many keys at once
-    encoding      columns -> ready record batches
+    encoding      columns -> record batches
     writing       ``write_arrow``
 
 Needs pyarrow and numpy: ``pip install 'seglog[arrow]'``.

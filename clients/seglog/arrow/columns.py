@@ -1,15 +1,15 @@
-"""The columns that can be written, as the encoder takes them: of whatever Arrow types a table has them in.
+"""The columns that can be written, converted from a table's Arrow types to the encoder's.
 
     key            binary or text, null: none
     value          binary or text, null: none (a tombstone)
     headers        list<struct<key: text, value: binary or text>> or map<text, binary or text>; null: none
     timestamp      timestamp of any unit with a zone, or whole milliseconds since 1970; null: none
-    partition      whole numbers from 0 on, null: where the key belongs
+    partition      whole numbers, 0 or more; null: chosen by the key
 
-Text is written as UTF-8. Without the column ``timestamp`` records get the time of the call, and without any of the
-others null. Among whole milliseconds -1 is none as well, as it is in Kafka's format and for ``Producer.send``; other
-numbers below 0 are errors, and in ``partition`` -1 too. The columns ``topic``, ``offset`` and ``timestampType`` of what
-``read_arrow`` gives may be there and mean nothing.
+Text is written as UTF-8. Without the column ``timestamp`` records get the time of the call; other missing columns are
+null. In whole milliseconds -1 is none too, as in Kafka's format and for ``Producer.send``; other negative numbers are
+errors, and so is -1 in ``partition``. The columns ``topic``, ``offset`` and ``timestampType``, which ``read_arrow``
+returns, are ignored.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ _UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 @dataclass(frozen=True, slots=True)
 class NewRecords:
-    """Records that have no offset yet, one a row; arrays are int64.
+    """Records without offsets, one per row; arrays are int64.
 
-    ``key`` and ``value`` are binary columns, None where all are null; lengths are bytes, -1 for null. ``headers`` is a
-    binary column that has them encoded, their count first; None where no record has any. ``timestamp`` is epoch ms, -1
-    for none; ``partition`` ANY_PARTITION where the partitioner decides. ``content_bytes``: of key, value and headers.
+    ``key`` and ``value`` are binary columns, None when all are null; lengths are bytes, -1 for null. ``headers`` is a
+    binary column of encoded headers, their count first; None when no record has any. ``timestamp`` is epoch ms, -1 for
+    none; ``partition`` is ANY_PARTITION where the partitioner chooses. ``content_bytes``: of key, value and headers.
     """
 
     key: pa.Array | None
@@ -53,11 +53,11 @@ class NewRecords:
     content_bytes: Int64s
 
     def __len__(self) -> int:
-        """Records."""
+        """Number of records."""
         return len(self.timestamp)
 
     def key_bytes(self) -> tuple[pa.Buffer, Int64s]:
-        """The buffer that holds the keys, and where each of them begins; for records of which one has a key."""
+        """The buffer of the keys, and the start of each; at least one record must have a key."""
         assert self.key is not None
         return self.key.buffers()[2] or pa.py_buffer(b""), offsets_of(self.key)[:-1]
 
@@ -88,7 +88,7 @@ class NewRecords:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """ValueError for columns that nobody would write, or that come twice, and for a table without any to write."""
+    """Raises ValueError for unknown or duplicate columns, and for a table without key and value."""
     for name in schema.names:
         if name not in WRITTEN and name not in IGNORED:
             raise ValueError(f"a record has no {name!r}; the columns that are written are {', '.join(WRITTEN)}")
@@ -99,11 +99,11 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def new_records(rows: pa.RecordBatch, now_ms: int, *, first_row: int = 0, whole: str = "the table") -> NewRecords:
-    """The records of these rows; ``now_ms`` is their time if they have no column for it.
+    """The records of these rows; ``now_ms`` is their timestamp without a column for it.
 
-    They are those from ``first_row`` on, counted from 0, of what an error calls ``whole``.
+    ``first_row`` (from 0) and ``whole`` locate the rows in error messages.
 
-    Raises ValueError or TypeError for what cannot be a field of a record.
+    Raises ValueError or TypeError for values that cannot be written.
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     count = rows.num_rows
@@ -121,7 +121,7 @@ def new_records(rows: pa.RecordBatch, now_ms: int, *, first_row: int = 0, whole:
 
 
 def check_timestamps(records: NewRecords, watch: TimestampWatch) -> int:
-    """How many of these records expire on arrival; a TimestampWarning if it is time for one."""
+    """How many of these records expire on arrival; may issue a TimestampWarning."""
     timestamps = records.timestamp[(records.timestamp >= 0) & (records.timestamp < watch.suspicious_below)]
     if not len(timestamps):
         return 0
@@ -134,7 +134,7 @@ def check_timestamps(records: NewRecords, watch: TimestampWatch) -> int:
 
 
 def binary_of(column: pa.Array | None, name: str) -> pa.Array | None:
-    """A column of bytes or text as binary; None where all are null. TypeError for other types."""
+    """A column of bytes or text as binary; None when all are null. Raises TypeError for other types."""
     if column is None or column.null_count == len(column):
         return None
     kind = column.type
@@ -142,7 +142,7 @@ def binary_of(column: pa.Array | None, name: str) -> pa.Array | None:
         column = column.dictionary_decode()
         kind = column.type
     if not _is_content(kind):
-        raise TypeError(f"the column {name} is {kind}; what a record holds is bytes or text, so cast it")
+        raise TypeError(f"the column {name} is {kind}; cast it to bytes or text")
     return column if pa.types.is_binary(kind) else column.cast(pa.binary())
 
 
@@ -172,7 +172,7 @@ def _lengths(column: pa.Array | None, count: int) -> Int64s:
 
 
 def _encode_headers(column: pa.Array) -> pa.Array | None:
-    """The headers of each row as they stand in a record, their count first; None where no row has any."""
+    """The encoded headers of each row, their count first; None when no row has any."""
     kind = column.type
     if column.null_count == len(column):
         return None
@@ -207,7 +207,7 @@ def _encode_headers(column: pa.Array) -> pa.Array | None:
 
 
 def _timestamps(column: pa.Array) -> Int64s:
-    """Epoch ms; what is finer is cut off."""
+    """Epoch ms; finer units are truncated."""
     kind = column.type
     if pa.types.is_floating(kind):
         raise TypeError(
@@ -217,7 +217,7 @@ def _timestamps(column: pa.Array) -> Int64s:
     if not pa.types.is_timestamp(kind):
         return _with_nulls(column, _integers(column, "timestamp"), "timestamp", NO_TIMESTAMP)
     if kind.tz is None:
-        raise ValueError("the column timestamp has no zone, so it means no moment: cast it to one with tz='UTC'")
+        raise ValueError("the column timestamp has no zone, so it is ambiguous: cast it to one with tz='UTC'")
     if kind.unit == "s":
         column = column.cast(pa.timestamp("ms", tz=kind.tz))
     ticks = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -228,7 +228,7 @@ def _timestamps(column: pa.Array) -> Int64s:
 
 
 def _partitions(column: pa.Array, first_row: int, whole: str) -> Int64s:
-    """-1 is for null alone: a number that was looked up and not found must not pass for leaving the choice."""
+    """Partition numbers, -1 for null. A -1 in the column is refused, because it may be a failed look-up."""
     partitions = _integers(column, "partition")
     wrong = np.flatnonzero(partitions < 0)
     if wrong.size:

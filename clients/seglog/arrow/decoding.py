@@ -1,8 +1,8 @@
-"""Record batches -> ``pyarrow.RecordBatch``, many at a time and without a Python object for a record.
+"""Record batches -> ``pyarrow.RecordBatch``, many at a time and without a Python object per record.
 
-Where the fields of all records lie is found by ``record_columns``; a column is then one gather out of the buffer that
-the batches came in (or were opened into), and columns that nobody asked for are not made: where headers are enough, no
-batch is opened. What is refused of those that are is what ``records.iter_records`` refuses, with the same error.
+``record_columns`` finds the positions of all fields; each column is then one gather from the buffer of the (if needed
+decompressed) batches. Only requested columns are made; if batch headers suffice for them, no batch is decompressed.
+Errors are those of ``records.iter_records``.
 """
 
 from collections.abc import Iterator
@@ -40,14 +40,14 @@ _US_PER_MS: Final = 1000
 _TIMESTAMP_MAX: Final = INT64_MAX // _US_PER_MS
 
 _IN_HEADERS: Final = frozenset({"topic", "partition", "offset", "timestampType"})
-"""Columns that batch headers tell, as long as compaction has taken no record from inside a batch."""
+"""Columns that follow from batch headers, unless compaction has removed records inside a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """Some records of one partition: ``table`` has a row, and ``offsets`` (int64) an entry for each, in log order.
+    """Some records of one partition: the rows of ``table`` and their ``offsets`` (int64), in log order.
 
-    ``gaps`` are the offsets that compaction took from inside their batches.
+    ``gaps`` are offsets that compaction removed inside their batches.
     """
 
     table: pa.RecordBatch
@@ -67,12 +67,12 @@ def decode(
 ) -> Iterator[DecodedRecords]:
     """The records with offsets in [``start``, ``end``) of the batches in ``data``, some hundred thousand at a time.
 
-    ``data`` is bytes of a segment or of an answer to a fetch, from the beginning of a batch on; a last batch that is
-    not all there is left out. ``schema`` is one of ``schema_of``. Checksums are verified, control batches have no rows.
+    ``data`` is bytes of a segment or of a fetch reply, from the start of a batch on; an incomplete last batch is
+    ignored. ``schema`` is one of ``schema_of``. Checksums are verified; control batches have no rows.
 
-    Raises CorruptRecordError (or DecompressedTooLargeError, a kind of it) naming [``start_offset``, ``next_offset``)
-    of the batch that cannot be read, when all records before it have been handed out; and, if the column is asked for,
-    naming the record whose timestamp microseconds cannot hold.
+    Raises CorruptRecordError (or its subclass DecompressedTooLargeError) with the range [``start_offset``,
+    ``next_offset``) of the unreadable batch, after all records before it have been yielded. Also raised, if the column
+    is requested, for a record whose timestamp does not fit microseconds.
     """
     batches = read_batches(data)
     continues = np.append(True, batches.base_offset[1:] > batches.last_offset[:-1])[: len(batches)]
@@ -92,7 +92,7 @@ def decode(
     rest = memoryview(data)[int(batches.end[-1]) if len(batches) else 0 :]
     try:
         for _ in iter_batches(rest):
-            pass  # no whole batch is left: it ends quietly where one is cut short, and raises where none can be
+            pass  # no whole batch is left: an incomplete one ends the loop, an impossible one raises
     except CorruptRecordError as error:
         raise located(error, topic, partition) from error
 
@@ -107,7 +107,7 @@ def decode_verified(
     end: int = INT64_MAX,
     decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
 ) -> Iterator[DecodedRecords]:
-    """As ``decode``, of batches whose headers and checksums have been looked at."""
+    """As ``decode``, for batches whose headers and checksums have been verified."""
     wanted = (batches.attributes & CONTROL_BIT == 0) & (batches.last_offset >= start) & (batches.base_offset < end)
     if _IN_HEADERS.issuperset(schema.names) and _is_complete(batches, wanted, decompressed_batch_bytes_max):
         yield from _read_headers(batches, wanted, topic, partition, schema, (start, end))
@@ -132,7 +132,7 @@ def decode_verified(
 
 
 def _is_complete(batches: BatchColumns, wanted: Bools, size_limit: int) -> bool:
-    """Whether every wanted batch has a record at each of its offsets, and announces no more than may be in it."""
+    """Whether every wanted batch has a record at each of its offsets, and a plausible record count."""
     is_plain = batches.attributes & CODEC_MASK == Codec.NONE
     room = np.where(is_plain, batches.end - batches.position - HEADER_SIZE, size_limit)
     complete = batches.record_count == batches.last_offset_delta + 1
@@ -142,7 +142,7 @@ def _is_complete(batches: BatchColumns, wanted: Bools, size_limit: int) -> bool:
 def _read_headers(
     batches: BatchColumns, wanted: Bools, topic: str, partition: int, schema: pa.Schema, bounds: tuple[int, int]
 ) -> Iterator[DecodedRecords]:
-    """The rows of complete batches, as headers tell them."""
+    """The rows of complete batches, from their headers only."""
     counts = np.where(wanted, batches.record_count, 0)
     begin = 0
     while begin < len(batches):
@@ -164,7 +164,7 @@ def _read_headers(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of a table, of which each entry is the batch and the offset; has the columns that headers tell."""
+    """Rows given by batch and offset; has the columns that follow from batch headers."""
 
     batches: BatchColumns
     batch_number: Int64s
@@ -197,7 +197,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _RecordRows(_Rows):
-    """Rows whose batches were opened: the records [``first``, ``last``) of ``records``; has all columns."""
+    """Rows of decoded batches: the records [``first``, ``last``) of ``records``; has all columns."""
 
     records: RecordColumns
     first: int
@@ -266,16 +266,16 @@ class _RecordRows(_Rows):
 
 
 def gather(data: Buffer, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> pa.Array:
-    """``data[start : start + length]`` of each, null for a length of -1; copied once.
+    """``data[start : start + length]`` for each, null for a length of -1; copied once.
 
-    Ranges rise and do not overlap. ValueError where they reach over 2 GiB, which Arrow's offsets cannot count.
+    Ranges must ascend without overlap. Raises ValueError when they span more than 2 GiB, the limit of Arrow's offsets.
     """
     count = len(starts)
     if not count:
         return pa.nulls(0, kind)
     if int(starts[-1] + lengths[-1]) - int(starts[0]) > INT32_MAX:
-        raise ValueError("2 GiB of records are too many at a time; hand them in in pieces, or lower the limit")
-    # The fields and what lies between them as one array over the data, of which every other element is taken.
+        raise ValueError("2 GiB of records are too many at a time; pass smaller pieces, or lower the limit")
+    # One array over the data of the fields and the bytes between them, of which every other element is taken.
     base = int(starts[0])
     bounds = np.empty(2 * count, np.int32)
     is_there = lengths >= 0
@@ -290,7 +290,7 @@ def gather(data: Buffer, starts: Int64s, lengths: Int64s, kind: pa.DataType) -> 
 
 
 def _validity(is_there: Bools) -> pa.Buffer | None:
-    """Arrow's bitmap; None where nothing is null."""
+    """Arrow's validity bitmap; None without nulls."""
     if is_there.all():
         return None
     bits: npt.NDArray[np.uint8] = np.packbits(is_there, bitorder="little")
@@ -303,7 +303,7 @@ def _validity(is_there: Bools) -> pa.Buffer | None:
 def _compacted(
     batches: BatchColumns, wanted: Bools, numbers: range, offsets: Int64s, bounds: tuple[int, int]
 ) -> list[tuple[int, int, str]]:
-    """The offsets inside these batches, as far as they lie within ``bounds``, that have no record any more."""
+    """Offsets inside these batches and within ``bounds`` whose records were removed by compaction."""
     chosen = slice(numbers.start, numbers.stop)
     sparse = wanted[chosen] & (batches.record_count[chosen] <= batches.last_offset_delta[chosen])
     gaps: list[tuple[int, int, str]] = []
@@ -323,7 +323,7 @@ def _unfit(batches: BatchColumns, number: int, topic: str, partition: int) -> Co
     reason = why_implausible(header)
     if reason is None:
         is_whole = verify_crc(batches.data, int(batches.position[number]), header)
-        reason = "it does not lie above the one before it" if is_whole else "it does not match its checksum"
+        reason = "its offsets are not above those of the batch before" if is_whole else "it does not match its checksum"
     return CorruptRecordError(
         f"the batch of offsets {header.base_offset} to {header.last_offset} in {topic}-{partition}: {reason}",
         topic=topic,
@@ -342,7 +342,7 @@ def _malformed(
     partition: int,
     size_limit: int,
 ) -> CorruptRecordError:
-    """What the loop that reads records one by one has to say about this batch."""
+    """The error of ``decode_records`` for this batch."""
     header = batches.header(number)
     try:
         decode_records(header, batches.batch(number), size_limit=size_limit)
@@ -353,6 +353,6 @@ def _malformed(
 
 
 def located(error: CorruptRecordError, topic: str, partition: int) -> CorruptRecordError:
-    """The same error, of this partition."""
+    """A copy of the error with topic and partition."""
     facts: dict[str, Any] = error.facts | {"topic": topic, "partition": partition}
     return copied(error, facts)

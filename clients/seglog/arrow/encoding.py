@@ -1,8 +1,7 @@
-"""Columns -> ready record batches, many records at a time and without a Python object for a record.
+"""Columns -> record batches, many records at a time and without a Python object per record.
 
-What comes out is byte for byte what ``batch_builder`` makes of the same records. The numbers of all records are written
-as varints by a few array operations, and one join puts them between keys, values and headers: its buffer holds the
-records of every batch, one behind the other.
+The output is byte for byte that of ``batch_builder``. The numbers of all records are written as varints by a few array
+operations, and one join interleaves them with keys, values and headers: its buffer holds the records of all batches.
 """
 
 import random
@@ -37,17 +36,17 @@ from seglog_protocol.records import RECORD_SIZE_MIN
 BATCH_BYTES: Final = 256 * 1024
 
 PIECE_BYTES: Final = 16 * 1024 * 1024
-"""Rows that are dealt out to partitions at a time: enough for batches to fill."""
+"""Content bytes of the rows assigned to partitions at a time: enough to fill batches."""
 
 BLOCK_ROWS: Final = 32 * 1024
-"""Rows that are encoded at a time, if batches are that small: their arrays stay in the processor's cache."""
+"""Rows encoded at a time, if batches are that small: their arrays stay in the processor's cache."""
 
-_UNKNOWN: Final = 0  # stands in a header's place for what seal_batch computes
+_UNKNOWN: Final = 0  # placeholder for the header fields that seal_batch computes
 _NO_HEADERS: Final = constant(pa.binary(), b"\x00")
 
 
 class EncodedBatch(NamedTuple):
-    """A whole record batch with base offset 0, as ``raw.append`` takes it, and the ``records`` that are in it."""
+    """A whole record batch with base offset 0, as ``raw.append`` takes it, and its ``records``."""
 
     partition: int
     data: bytes
@@ -55,16 +54,16 @@ class EncodedBatch(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """Of ``records``."""
+        """Number of records."""
         return len(self.records)
 
 
 class ArrowEncoder:
-    """Turns the rows of one topic into batches, each for one partition and in the order of its rows.
+    """Encodes the rows for one topic into batches, each for one partition and in row order.
 
-    A row goes where its column ``partition`` says, else where its key belongs by murmur2, the same place as with
-    ``Producer``; without a key it sticks to a partition until a batch of it is full. Batches have up to ``batch_bytes``
-    before they are compressed, and after that too, unless a single record is larger.
+    A row goes to the partition in its column ``partition``, else to the one of its key by murmur2, as with
+    ``Producer``; without a key it goes to a sticky partition until a batch of it is full. Batches have up to
+    ``batch_bytes``, both before and after compression, unless a single record is larger.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class ArrowEncoder:
         self._sticky = StickyPartitions(partitions, batch_bytes, choose)
 
     def encode(self, records: NewRecords) -> Iterator[EncodedBatch]:
-        """The batches of ``records``; UnknownPartitionError for a partition that the topic does not have."""
+        """The batches of ``records``. Raises UnknownPartitionError for a partition that the topic does not have."""
         total = np.cumsum(records.content_bytes)
         first = 0
         while first < len(records):
@@ -133,7 +132,7 @@ class ArrowEncoder:
         return partition
 
     def _bounds(self, records: NewRecords, partition: Int64s) -> list[int]:
-        """Where batches begin, and the end: as many records as surely fit, of one partition."""
+        """Row numbers where batches begin, and the end; each batch has one partition and an upper bound that fits."""
         count = len(records)
         spread = int(records.timestamp.max()) - int(records.timestamp.min())
         size = records.content_bytes + varint_sizes(zigzag(records.key_length))
@@ -176,7 +175,7 @@ class ArrowEncoder:
             )
             plain = body.slice(edges[number], edges[number + 1] - edges[number]).to_pybytes()
             data = seal_batch(header, compress(self.codec, plain, self.level))
-            if len(data) > self.batch_bytes and count > 1:  # what cannot be compressed grows a little
+            if len(data) > self.batch_bytes and count > 1:  # incompressible data grows a little
                 yield from self._build(records.part(first, last), [0, count // 2, count], partition[first:last])
             else:
                 yield EncodedBatch(int(partition[first]), data, records.part(first, last))
@@ -186,7 +185,7 @@ class ArrowEncoder:
 
 
 def _encode_records(records: NewRecords, counts: Int64s) -> tuple[Int64s, pa.Buffer]:
-    """All records of batches with so many records each, one behind the other, and where each begins (and the end)."""
+    """The encoded records of batches with ``counts`` records each, contiguous; and the start of each, and the end."""
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     offset_delta = np.arange(len(records)) - starts
     timestamp, base = records.timestamp, records.timestamp[starts]

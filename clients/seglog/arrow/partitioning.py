@@ -1,4 +1,4 @@
-"""Which partitions many records go to: ``partitioner`` for a million keys at a time."""
+"""The partitions of many records at once: the vectorised form of ``partitioner``."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from seglog.partitioner import murmur2
 from seglog_protocol.batch_columns import Int64s
 
 LOCKSTEP_MIN: Final = 16
-"""Keys from which on hashing four bytes of each is cheaper than whole keys in plain Python."""
+"""Number of keys from which hashing four bytes of each at a time is cheaper than plain Python."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
@@ -23,7 +23,7 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def murmur2_of(data: bytes | memoryview, starts: Int64s, lengths: Int64s) -> Hashes:
-    """Of each key ``data[start : start + length]`` what ``partitioner.murmur2`` gives; no length is negative."""
+    """``partitioner.murmur2`` of each key ``data[start : start + length]``; lengths must not be negative."""
     octets = np.frombuffer(data, np.uint8)
     blocks = np.ndarray((max(0, len(octets) - 3),), np.dtype("<u4"), data, strides=(1,))
     hashes: Hashes = _SEED ^ lengths.astype(np.uint32)
@@ -53,7 +53,7 @@ def murmur2_of(data: bytes | memoryview, starts: Int64s, lengths: Int64s) -> Has
 
 
 def partitions_for_keys(data: bytes | memoryview, starts: Int64s, lengths: Int64s, partitions: int) -> Int64s:
-    """The partition of each key, as ``partitioner.partition_for_key`` has it."""
+    """``partitioner.partition_for_key`` of each key."""
     found = np.empty(len(starts), np.int64)
     for first in range(0, len(starts), _BLOCK_KEYS):
         block = slice(first, first + _BLOCK_KEYS)
@@ -62,9 +62,9 @@ def partitions_for_keys(data: bytes | memoryview, starts: Int64s, lengths: Int64
 
 
 class StickyPartitions:
-    """Places for records without a key: one partition until a batch of it is full, then another.
+    """Partitions of records without a key: one until a batch of it is full, then another.
 
-    ``choose`` is ``random.randrange`` or a stand-in for it.
+    ``choose`` is ``random.randrange`` or a replacement in tests.
     """
 
     def __init__(self, partitions: int, batch_bytes: int, choose: Callable[[int], int] = random.randrange) -> None:
@@ -75,7 +75,7 @@ class StickyPartitions:
         self._filled = 0
 
     def place(self, sizes: Int64s) -> Int64s:
-        """The partitions of records of these sizes in bytes, in their order."""
+        """The partitions of records with these sizes in bytes, in order."""
         filled = self._filled + np.cumsum(sizes)
         which = filled // self._batch_bytes
         batches = [self._sticky]

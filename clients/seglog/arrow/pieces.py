@@ -1,7 +1,7 @@
-"""Batches of one partition in pieces that arrays are worth the trouble for, and the bytes of a piece as one buffer.
+"""Groups of batches of one partition, large enough for array operations, and the bytes of a group as one buffer.
 
-What was fetched lies in memory as it lay in the log, batch behind batch. A piece follows that where it can: copying the
-bytes together takes longer than half of all that decoding does with them.
+Fetched batches are contiguous in memory, as in the log. Groups keep to that where possible, because copying the bytes
+together takes more than half the time of decoding them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,11 +14,11 @@ from seglog_protocol.checksum import Buffer
 from seglog_protocol.errors import SeglogError
 
 _WORTH_DECODING: Final = 1 / 8
-"""Of a whole piece: what is that large is not filled up with bytes from elsewhere, for which it would be copied."""
+"""Fraction of ``piece_bytes`` from which a group is not extended with batches of another buffer, to avoid a copy."""
 
 
 def pieces(batches: Iterable[FetchedBatch], piece_bytes: int) -> Iterator[list[FetchedBatch]]:
-    """Neighbouring batches of one partition, some ``piece_bytes`` at a time."""
+    """Consecutive batches of one partition, about ``piece_bytes`` at a time."""
     piece: list[FetchedBatch] = []
     size = 0
     try:
@@ -34,14 +34,14 @@ def pieces(batches: Iterable[FetchedBatch], piece_bytes: int) -> Iterator[list[F
             size += len(batch.data)
     except SeglogError:
         if piece:
-            yield piece  # what came before the error is handed out first
+            yield piece  # batches before the error are yielded first
         raise
     if piece:
         yield piece
 
 
 def one_buffer(views: Sequence[memoryview]) -> Buffer:
-    """The bytes of all ``views`` one behind the other; a view itself where they lie like that in memory."""
+    """The concatenated bytes of ``views``; without a copy where they are contiguous in memory."""
     first, last = views[0], views[-1]
     if all(view.obj is first.obj for view in views):
         whole = memoryview(first.obj).cast("B")

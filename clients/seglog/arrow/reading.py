@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 
 _READ: Final = (
-    "the reader has been read to its end, and a stream is read once: keep what read_all() gives, or call read_arrow() "
-    "again, with since=reader.positions() for what has come since"
+    "the reader is at its end, and a stream can be read once: keep the result of read_all(), or call read_arrow() "
+    "again, with since=reader.positions() for records appended since"
 )
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""Batches are decoded in pieces of about that size, one partition's at a time: large enough for arrays to pay, and
-small enough for the processor's cache. It is also what is fetched of a partition at a time."""
+"""Batches are decoded in pieces of about that size, of one partition: large enough for arrays to pay off, and small
+enough for the processor's cache. It is also the fetch size of a partition."""
 
 
 def read_arrow(
@@ -53,18 +53,18 @@ def read_arrow(
     """The records of ``topic`` as a stream of ``pyarrow.RecordBatch``, with the columns of Spark's Kafka source.
 
     ``client`` is a Client, HOST:PORT, or the Path of a log directory, seglog's or Kafka's, whose files are then read
-    without asking a broker; see ``seglog.directory``. ``since`` and ``until`` are what ``Client.consumer`` takes as
-    ``start`` and ``until``: an offset, {partition: offset}, an aware datetime, or a moment such as "-1h" or
-    "2019-01-01"; ``since`` is "earliest". Where to begin and to end is fixed by this call, for every partition, however
-    much is appended meanwhile. Order holds within a partition.
+    without a broker; see ``seglog.directory``. ``since`` and ``until`` are ``start`` and ``until`` of
+    ``Client.consumer``: an offset, {partition: offset}, an aware datetime, or text such as "-1h" or "2019-01-01";
+    ``since`` defaults to "earliest". This call fixes the start and end of every partition; later appends are not read.
+    Records are in order within a partition.
 
-    ``columns`` are names of ``SCHEMA``, or "headers", in any order; what is not asked for is not made. With ``headers``
-    they come on top. A record batch has at most ``batch_rows`` rows, of one partition; memory stays bounded by a few
-    times the larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
+    ``columns`` are names of ``SCHEMA``, or "headers", in any order; other columns are not decoded. ``headers`` adds the
+    headers. A record batch has at most ``batch_rows`` rows, of one partition. Memory is bounded by a few times the
+    larger of 16 MiB and ``decompressed_batch_bytes_max``, whatever the topic's size. ``durable_only``,
     ``on_out_of_range`` and ``on_gap`` are those of ``Client.consumer``.
 
-    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for columns that do not exist, and for text
-    that is no address but a path.
+    Raises what ``connect`` and ``Client.consumer`` raise, and ValueError for unknown columns, and for text that is a
+    path instead of an address.
     """
     schema = schema_of(columns, headers=headers)
     if batch_rows < 1:
@@ -98,7 +98,7 @@ def read_arrow(
 
 
 def _check_no_path(text: str) -> None:
-    """An address is waited for; text that cannot be one, or is the name of a directory here, is a mistake at once."""
+    """Raises ValueError for text that is a path or names a directory here, instead of waiting for such a broker."""
     if ("/" in text and "://" not in text) or Path(text).is_dir():
         raise ValueError(
             f"{text!r} is taken for the address of a broker, HOST:PORT; to read the files of a log directory pass "
@@ -109,13 +109,13 @@ def _check_no_path(text: str) -> None:
 class ArrowReader:
     """A stream of ``pyarrow.RecordBatch``, made by ``read_arrow``; one thread at a time.
 
-    Has the methods of ``pyarrow.RecordBatchReader`` and can stand for one wherever Arrow's stream interface is
-    understood: ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection, or a
-    file, until it has been read to its end, is closed, or the block it guards is left. It is read once: to begin again
-    at its end is a ClientClosedError, and never a table without rows.
+    Has the methods of ``pyarrow.RecordBatchReader`` and replaces one wherever Arrow's stream interface is supported:
+    ``pyarrow.dataset.write_dataset``, Polars, DuckDB, and ``write_arrow``. It holds a connection, or a file, until its
+    end is reached, it is closed, or its ``with`` block is left. It can be read once: reading again at its end raises
+    ClientClosedError instead of returning no rows.
 
-    Raises CorruptRecordError where records cannot be read, when all before them have been handed out:
-    ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` goes on behind them.
+    Raises CorruptRecordError for unreadable records, after all records before them have been returned:
+    ``read_arrow(…, since=reader.positions() | {error.partition: error.next_offset})`` continues after them.
     """
 
     def __init__(
@@ -130,24 +130,24 @@ class ArrowReader:
     ) -> None:
         self.topic = consumer.topic
         self.schema = schema
-        """Of every record batch."""
+        """The schema of every record batch."""
         self.gaps = GapLog()
-        """Offsets without a record that were met so far."""
+        """Offsets without a record encountered so far."""
         self._consumer: Consumer | DirectoryConsumer | None = consumer
         self._owned = owned  # closed with the reader
         self._batch_rows = batch_rows
         self._size_limit = size_limit
-        self._met = met  # by the consumer, between batches; gaps inside a batch come to light when it is decoded
+        self._met = met  # gaps between batches, from the consumer; gaps inside a batch are found when it is decoded
         self._on_gap = on_gap
         self._positions = consumer.positions()
         self._batches = self._read(consumer)
         self._is_closed = False
-        self._over: str | None = None  # why there is nothing to read any more, None as long as there may be
+        self._over: str | None = None  # why no more can be read; None before the end
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Itself; ClientClosedError when it has been read to its end, where every loop would find no rows."""
+        """Itself. Raises ClientClosedError at the end of the stream, where a loop would find no rows."""
         if self._over is not None and not self._is_closed:
             raise ClientClosedError(self._over)
         return self
@@ -156,7 +156,7 @@ class ArrowReader:
         if self._is_closed:
             raise ClientClosedError("the reader is closed")
         if self._over is not None and self._over != _READ:
-            raise ClientClosedError(self._over)  # who goes on behind an error must not take it for the end
+            raise ClientClosedError(self._over)  # after an error, StopIteration would look like the end
         try:
             return next(self._batches)
         except StopIteration:
@@ -164,7 +164,7 @@ class ArrowReader:
             raise
         except BaseException as error:
             self._over = (
-                f"the reader ended with an error ({error}); go on with another one: "
+                f"the reader ended with an error ({error}); continue with another one: "
                 "read_arrow(..., since=reader.positions())"
             )
             raise
@@ -174,23 +174,23 @@ class ArrowReader:
         return next(self)
 
     def read_all(self) -> pa.Table:
-        """Everything that is left, as one table; ClientClosedError when the reader has been read to its end."""
+        """All remaining rows as one table. Raises ClientClosedError at the end of the stream."""
         return pa.Table.from_batches(list(self), self.schema)
 
     def read_pandas(self, **options: Any) -> Any:
-        """Everything that is left, as a DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
+        """All remaining rows as a DataFrame; ``options`` are those of ``pyarrow.Table.to_pandas``."""
         return self.read_all().to_pandas(**options)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Arrow's own interface, by which other libraries read what is left."""
+        """Arrow's stream interface over the remaining rows."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """What is left, for a library that insists on a ``pyarrow.RecordBatchReader``."""
+        """The remaining rows as a ``pyarrow.RecordBatchReader``, for libraries that need that class."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def positions(self) -> dict[int, int]:
-        """The offset of the next row of every partition, as ``since`` takes it: at the end, for the next run."""
+        """The offset of the next row of every partition, as ``since`` takes it, for example for the next run."""
         return dict(self._positions)
 
     def _read(self, consumer: "Consumer | DirectoryConsumer") -> Iterator[pa.RecordBatch]:
@@ -229,7 +229,7 @@ class ArrowReader:
             yield part
 
     def _tell(self, inside: Sequence[ConsumerGap]) -> None:
-        """Take note of the gaps inside a piece and of those beside its batches, in their order."""
+        """Report the gaps inside and between the batches of a piece, in order."""
         for gap in sorted((*self._met, *inside), key=lambda gap: gap.start):
             self.gaps.add(gap)
             if self._on_gap is not None:
@@ -239,7 +239,7 @@ class ArrowReader:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the connection, and of what has not been read; twice is fine."""
+        """Close the connection; unread rows are dropped. Idempotent."""
         self._is_closed = True
         self._let_go()
 

@@ -7,9 +7,9 @@
     offset         int64
     timestamp      timestamp[us, tz=UTC]   null: none (-1 in the log)
     timestampType  int32                   0 CreateTime, 1 LogAppendTime
-    headers        list<struct<key: string, value: binary>>, null: none; only if asked for
+    headers        list<struct<key: string, value: binary>>, null: none; only if requested
 
-Spark shows a record without a timestamp as one millisecond before 1970; here it has none.
+Spark shows a record without a timestamp as one millisecond before 1970; here it is null.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-"""What is read unless other columns are asked for."""
+"""The default columns."""
 
 _FIELDS: Final = {field.name: field for field in (*SCHEMA, HEADERS)}
 
@@ -42,7 +42,7 @@ _FIELDS: Final = {field.name: field for field in (*SCHEMA, HEADERS)}
 def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) -> pa.Schema:
     """The schema of ``columns`` in their order; None: all, ``headers`` only if it is True.
 
-    ValueError for a name that is none, or comes twice.
+    Raises ValueError for an unknown or duplicate name.
     """
     if columns is None:
         return SCHEMA.append(HEADERS) if headers else SCHEMA
@@ -53,16 +53,16 @@ def schema_of(columns: Sequence[str] | None = None, *, headers: bool = False) ->
         if name not in _FIELDS:
             raise ValueError(f"a topic has no column {name!r}; there are {', '.join(_FIELDS)}")
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"columns names one column or more, each once, not {names}")
+        raise ValueError(f"columns must name one column or more, each once, not {names}")
     return pa.schema([_FIELDS[name] for name in names])
 
 
-# ``pyarrow.scalar`` and ``pyarrow.array`` look at Python's values and numpy's arrays through pandas, where there is
-# one. To import that takes a process longer than everything else here together, so this package uses buffers.
+# ``pyarrow.scalar`` and ``pyarrow.array`` import pandas, if installed, to inspect Python values and numpy arrays. That
+# import takes longer than everything else here together, so this package uses buffers.
 
 
 def numbers_array(kind: pa.DataType, numbers: npt.NDArray[Any]) -> pa.Array:
-    """``numbers``, none of them null and not copied, as an array of ``kind``, which has the same size."""
+    """``numbers`` as an array of ``kind``, which has the same item size; without nulls and without a copy."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 

@@ -1,4 +1,4 @@
-"""Varints of many numbers at once, and joining binary columns: what records and headers are written with."""
+"""Encoding of many varints at once, and joins of binary columns, for records and headers."""
 
 from typing import Final, TypeAlias
 
@@ -18,12 +18,12 @@ _NOTHING: Final = constant(pa.binary(), b"")
 
 
 def zigzag(numbers: Int64s) -> UInt64s:
-    """Small numbers of either sign as small numbers."""
+    """The zigzag encoding: small numbers of either sign become small unsigned numbers."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def varint_sizes(numbers: UInt64s) -> Int64s:
-    """The bytes that each number takes."""
+    """The size of each number's varint in bytes."""
     sizes = np.ones(len(numbers), np.int64)
     largest = int(numbers.max()) if len(numbers) else 0
     for groups in range(1, VARLONG_BYTES_MAX):
@@ -34,7 +34,7 @@ def varint_sizes(numbers: UInt64s) -> Int64s:
 
 
 def varint_columns(*columns: UInt64s) -> pa.Array:
-    """A binary column that has in each row the row's numbers as varints, one behind the other."""
+    """A binary column with the concatenated varints of each row."""
     sizes = [varint_sizes(column) for column in columns]
     ends = np.cumsum(np.sum(sizes, axis=0))
     written = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
@@ -61,13 +61,13 @@ def _write(written: npt.NDArray[np.uint8], position: Int64s, numbers: UInt64s, s
 
 
 def joined(*columns: pa.Array | pa.Scalar) -> tuple[Int64s, pa.Buffer]:
-    """Binary columns joined row by row, a null as nothing: where each row begins in the buffer, and the end."""
+    """Binary columns concatenated row by row (null is empty): the starts of the rows and the end, and the buffer."""
     array = pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace")
     return offsets_of(array), array.buffers()[2]
 
 
 def offsets_of(array: pa.Array) -> Int64s:
-    """Where each value of a binary or list array begins in its content, and the end of the last one."""
+    """The start of each value of a binary or list array in its content, and the end of the last one."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
 

@@ -13,14 +13,14 @@ from seglog.arrow.encoding import BATCH_BYTES, ArrowEncoder
 from seglog.arrow.reading import ArrowReader
 from seglog.batching import ProducerBatch
 from seglog.client import Client, connect
+from seglog.formatting import count_of
 from seglog.producer import Producer
 from seglog.sending import ProducerOptions
-from seglog.words import count_of
 from seglog_protocol.errors import ClientClosedError, DeliveryFailed, SeglogError
 from seglog_protocol.messages import Ack
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
-"""Record batches that are on their way or wait for it."""
+"""Limit for unacknowledged record batches, in bytes."""
 
 _MERGED_ROWS: Final = 64 * 1024
 _MERGED_BYTES: Final = 8 * 1024 * 1024
@@ -28,9 +28,9 @@ _MERGED_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """What became of the rows of one partition: the offsets of the first and the last, and how many they are.
+    """The rows written to one partition: the offsets of the first and the last, and their number.
 
-    Other producers' records may lie between them. Offsets are -1 at ack "none", and where a ``Receipt`` has -1.
+    Other producers' records may be between them. Offsets are -1 at ack "none", and where a ``Receipt`` has -1.
     """
 
     first_offset: int
@@ -40,10 +40,9 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """What ``write_arrow`` has written, by partition; ``batch_bytes`` counts record batches as they were sent.
+    """The result of ``write_arrow``, by partition; ``batch_bytes`` is the size of the record batches as sent.
 
-    ``expired_on_arrival`` counts rows that by their timestamps are older than the topic keeps: retention deletes them
-    soon.
+    ``expired_on_arrival`` counts rows whose timestamps are past the topic's retention, which are deleted soon.
     """
 
     topic: str
@@ -54,7 +53,7 @@ class WrittenTable:
 
     @property
     def records(self) -> int:
-        """Rows in all."""
+        """Number of rows."""
         return sum(written.records for written in self.partitions.values())
 
 
@@ -73,24 +72,24 @@ def write_arrow(
 ) -> WrittenTable:
     """Append every row of ``table`` to ``topic``; returns when all are acknowledged.
 
-    A topic that does not exist is created if the broker does that; with ``create`` False, or else, it is an
-    UnknownTopicError that names the nearest.
+    With ``create`` a missing topic is created if the broker allows that; otherwise raises UnknownTopicError, with the
+    nearest name.
 
-    ``client`` is a Client or HOST:PORT. ``table`` is a ``pyarrow.Table``, a RecordBatch, a stream of them such as
-    ``read_arrow`` gives, or whatever else speaks Arrow's stream interface: a DataFrame of pandas or Polars, a relation
-    of DuckDB. Its columns are ``value`` and ``key`` (bytes or text), ``timestamp`` (a timestamp with a zone, or whole
-    milliseconds; null is none; without the column the time of the call), ``partition`` (null: where the key belongs; -1
-    is refused) and ``headers``; ``topic``, ``offset`` and ``timestampType`` may be there and mean nothing. Leave out
-    ``partition`` of what was read from a topic with other partitions.
+    ``client`` is a Client or HOST:PORT. ``table`` is a ``pyarrow.Table``, a RecordBatch, a stream of them, for example
+    from ``read_arrow``, or any object with Arrow's stream interface: a DataFrame of pandas or Polars, a relation of
+    DuckDB. Its columns are ``value`` and ``key`` (bytes or text), ``timestamp`` (a timestamp with a zone, or whole
+    milliseconds; null is none; default: the time of the call), ``partition`` (null: chosen by the key; -1 is refused)
+    and ``headers``; ``topic``, ``offset`` and ``timestampType`` are ignored. Drop ``partition`` from a table read from
+    a topic with another number of partitions.
 
-    Keys go to the partition that ``Client.producer`` gives them; the other parameters are its, too. Rows of a partition
-    keep their order. A stream is read as it is written, so memory stays bounded. With ``idempotent`` what is sent again
-    after a lost connection is in the log once.
+    Keys go to the same partitions as with ``Client.producer``, whose parameters the others are. Rows of a partition
+    keep their order. A stream is written while it is read, so memory stays bounded. With ``idempotent`` rows that are
+    retried after a lost connection are in the log once.
 
-    Raises DeliveryFailed when rows were not acknowledged: the message says how many were written, and behind a
-    failure nothing more is sent. ValueError and TypeError for columns that cannot be written, UnknownPartitionError; a
-    note says how many rows of a stream were written before the one that cannot be. Warns (TimestampWarning) of rows
-    whose timestamps are older than the topic keeps, or look like seconds.
+    Raises DeliveryFailed when rows were not acknowledged: the message says how many were written, and nothing is sent
+    after a failure. Raises ValueError and TypeError for invalid columns, and UnknownPartitionError; a note says how
+    many rows of a stream were written before. Warns (TimestampWarning) of rows whose timestamps are past the topic's
+    retention, or look like seconds.
     """
     options = ProducerOptions(
         ack=ack,
@@ -118,7 +117,7 @@ def write_arrow(
 
 
 def _stream_of(table: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    """The schema and the record batches of what may be written."""
+    """The schema and the record batches of ``table``. Raises TypeError for unsupported types."""
     if isinstance(table, ArrowReader | pa.RecordBatchReader):
         return table.schema, table
     if isinstance(table, pa.RecordBatch):
@@ -132,7 +131,7 @@ def _stream_of(table: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
 
 
 def _merged(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in record batches that are worth encoding."""
+    """The same rows in record batches large enough to encode."""
     few: list[pa.RecordBatch] = []
     count = size = 0
     for batch in rows:
@@ -158,7 +157,7 @@ def _one(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Writer:
-    """One call of ``write_arrow``: while some batches are on their way, the next ones are made."""
+    """One call of ``write_arrow``; batches are encoded while earlier ones are in flight."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -179,7 +178,7 @@ class _Writer:
         self._failures: list[tuple[str, int, int, SeglogError]] = []
 
     def write(self, rows: Iterable[pa.RecordBatch]) -> WrittenTable:
-        """Write them all."""
+        """Write all rows."""
         taken = 0
         try:
             for batch in _merged(rows):
@@ -203,12 +202,12 @@ class _Writer:
         return WrittenTable(self._topic, self._batches, self._batch_bytes, written, self._expired)
 
     def _end(self) -> None:
-        """Send nothing more, and find out what was written."""
+        """Send nothing more, and collect the results."""
         self._producer.abort()
         self._settle()
 
     def _settle(self) -> None:
-        """Take note of what became of the oldest batches."""
+        """Collect the results of the oldest batches."""
         while self._sent and self._sent[0].is_resolved:
             for piece in self._sent.popleft().pieces():
                 if piece.error is None:
@@ -225,7 +224,7 @@ class _Writer:
         )
 
     def _count(self) -> int:
-        """Records written so far."""
+        """Number of records written so far."""
         return sum(written.records for written in self._written.values())
 
     def _note(self, piece: ProducerBatch) -> None:

@@ -10,8 +10,8 @@ from seglog.cli.exits import OK
 from seglog.cli.record_formats import Formatter, as_json, as_raw, text_formatter
 from seglog.consumer import Consumer
 from seglog.fetching import GO_ON, Record
+from seglog.formatting import count_of
 from seglog.gaps import ConsumerGap
-from seglog.words import count_of
 from seglog_protocol.errors import CorruptRecordError
 
 

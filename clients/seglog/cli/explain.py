@@ -10,8 +10,8 @@ from seglog.cli.exits import OK, REFUSED, UsageError
 from seglog.cli.segment_table import lines_of
 from seglog.cli.tables import labelled
 from seglog.client import Client
+from seglog.formatting import count_of
 from seglog.moments import AtOffset, Edge, format_time
-from seglog.words import count_of
 from seglog_protocol.errors import PartitionOfflineError
 from seglog_protocol.messages import ExplainedLookup, ExplainReply
 

@@ -13,9 +13,9 @@ from seglog.cli.common import moment_of, open_client, print_json, warn, zone_of
 from seglog.cli.exits import FAILED, OK, InputError, UsageError
 from seglog.cli.tables import print_table
 from seglog.client import Client
+from seglog.formatting import count_of, duration_of
 from seglog.lag import PartitionLag
 from seglog.moments import AtTime, format_time, to_positions
-from seglog.words import count_of, duration_of
 
 _PLACE: Final = re.compile(r"(\d{1,10})[:=](\d{1,19})", re.ASCII)
 

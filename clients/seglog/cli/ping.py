@@ -7,7 +7,7 @@ whether it serves, if only for reading, ``--live`` whether it answers at all; bo
 from seglog.cli.arguments import Options
 from seglog.cli.common import open_client, print_json
 from seglog.cli.exits import FAILED, OK
-from seglog.words import count_of, duration_of
+from seglog.formatting import count_of, duration_of
 from seglog_protocol.errors import RequestError, SeglogError, StorageError, error_to_wire
 from seglog_protocol.messages import HelloReply
 

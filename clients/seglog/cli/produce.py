@@ -17,9 +17,9 @@ from seglog.cli.common import open_client, print_json, warn
 from seglog.cli.exits import OK, InputError, UsageError
 from seglog.cli.json_lines import JsonLines
 from seglog.client import Client
+from seglog.formatting import count_of
 from seglog.producer import Producer
 from seglog.timestamps import TimestampWarning
-from seglog.words import count_of
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import ClientError, DeliveryFailed, SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription

@@ -8,8 +8,8 @@ from seglog.cli.common import moment_of, open_client, print_config, print_json, 
 from seglog.cli.exits import FAILED, OK, UsageError
 from seglog.cli.tables import print_table
 from seglog.client import Client
+from seglog.formatting import count_of
 from seglog.moments import AtOffset, AtTime, Edge
-from seglog.words import count_of
 from seglog_protocol.messages import TopicDescription
 
 

@@ -1,12 +1,11 @@
-"""A log directory, seglog's or Kafka's, read straight from its files: no broker is asked, and none need run.
+"""Reading a log directory, seglog's or Kafka's, directly from its files, without a broker.
 
-    segment    one segment: seeks through its indexes, walks its headers
-    partition  one partition: its ends, its bytes from an offset on, what its holes mean
-    topics     a log directory: which topics there are, its checkpoints
-    consumer   verified batches, as the consumer of a broker gives them
+    segment    one segment: index look-ups, iteration over batch headers
+    partition  one partition: its ends, its bytes from an offset on, reasons for its holes
+    topics     a log directory: its topics
+    consumer   verified batches, as from the consumer of a broker
 
-The broker may be at work meanwhile. Segments are looked up anew whenever one ends, by offset and never by the name of
-the next file, and a file that was opened stays readable when its name is gone; so rolling, expiring and compacting are
-noticed, and nothing that was there is passed over. Nothing is ever written here. Files are read, not mapped: a mapped
-file that is cut shorter kills its reader.
+A broker may be running meanwhile. Segments are listed again whenever one ends, and found by offset, never by the name
+of the next file; an open file stays readable after its deletion. So rolls, retention and compaction are noticed, and no
+record is skipped. Nothing is written here. Files are read, not mapped: truncating a mapped file kills its reader.
 """

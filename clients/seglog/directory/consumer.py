@@ -1,6 +1,6 @@
-"""Verified batches from files, by the core that consumers of a broker stand on: here it is answered without one.
+"""A consumer of files: ``ConsumerBase`` with requests answered from a log directory instead of a broker.
 
-So positions, ends, gaps, checksums and what is said of them are the same, whichever way the bytes came.
+So positions, ends, gaps, checksums and errors are the same as with a broker.
 """
 
 import time
@@ -49,7 +49,7 @@ class DirectoryConsumer(ConsumerBase):
         super().__init__(topic, options, converse(options.begin(topic), self._answer))
 
     def batches(self) -> Iterator[FetchedBatch]:
-        """As the consumer of a broker."""
+        """As ``Consumer.batches``."""
         while (batch := self._next_batch()) is not None:
             yield self._whole(batch)
 
@@ -63,7 +63,7 @@ class DirectoryConsumer(ConsumerBase):
             if request is None:
                 time.sleep(self._pause_seconds(now))
                 continue
-            # One at a time: what is read ahead of others would only grow cold.
+            # One at a time: reading ahead gains nothing here.
             alone = replace(request, partitions=request.partitions[:1])
             result, data = self._fetch(alone.partitions[0])
             self._fetcher.take(FetchReply([result]), data, alone, self._fetcher.generations(), now)
@@ -76,7 +76,7 @@ class DirectoryConsumer(ConsumerBase):
             data = files.read(wanted.offset, wanted.max_bytes, verify=wanted.verify is True)
         except SeglogError as found:
             error = found
-        # Looked up after the bytes: compaction is noted before it takes anything.
+        # Read after the bytes: compaction records its work before it removes anything.
         holes = files.holes()
         first = parse_header(data).base_offset if data else wanted.offset if error else OFFSET_MAX
         result = FetchResult(
@@ -87,7 +87,7 @@ class DirectoryConsumer(ConsumerBase):
             gaps=[
                 gap
                 for gap in holes.known
-                # What is damaged and still there is an error when it is come to, and no gap.
+                # Damaged bytes that still exist are an error when they are reached, not a gap.
                 if gap.end > wanted.offset and (gap.reason == "missing" or gap.start < first)
             ],
             compacted_before=holes.compacted_before,
@@ -96,7 +96,7 @@ class DirectoryConsumer(ConsumerBase):
         return result, data
 
     def _answer(self, question: Ask) -> Reply:
-        """To where a read begins and ends."""
+        """The reply to an OffsetsRequest."""
         request = question.request
         assert isinstance(request, OffsetsRequest)
         asked = [
@@ -131,7 +131,7 @@ class DirectoryConsumer(ConsumerBase):
         return self._files[number]
 
     def close(self) -> None:
-        """Let go of the files; twice is fine."""
+        """Close the files. Idempotent."""
         self._is_closed = True
         for files in self._files.values():
             files.close()

@@ -1,7 +1,7 @@
-"""One partition's directory: its ends, its bytes from an offset on, and what is known of its holes.
+"""One partition's directory: its ends, its bytes from an offset on, and the reasons for its holes.
 
-The end is what is whole: behind the last entry of the last segment's index every batch is held against its checksum,
-and what is still being written, or was torn, lies beyond.
+The end is that of the last intact batch: after the last entry of the last segment's index every batch's checksum is
+verified, so that a batch that is being written, or is torn, is excluded.
 """
 
 import json
@@ -31,13 +31,13 @@ from seglog_protocol.records import decode_records
 FoundT = TypeVar("FoundT")
 
 LOOKS_MAX: Final = 20
-"""How often files are looked up anew while their names change."""
+"""How often the files are listed again while their names change."""
 
 _PAUSE_SECONDS: Final = 0.005
 
 
 class Ends(NamedTuple):
-    """[``earliest``, ``latest``) can be read; what lies below ``durable`` survives a power cut."""
+    """[``earliest``, ``latest``) can be read; records below ``durable`` survive power loss."""
 
     earliest: int
     latest: int
@@ -53,9 +53,9 @@ class SegmentExtent(NamedTuple):
 
 
 class Holes(NamedTuple):
-    """What explains offsets without a record: ranges that are known, and where compaction has been at work.
+    """Reasons for offsets without a record: known ranges, and the offset below which the log was compacted.
 
-    ``damaged`` are bytes that are known to be no batches: (base offset of the segment, position) and where they end.
+    ``damaged`` maps (base offset of the segment, position) to the end position of known damaged bytes.
     """
 
     known: list[Gap]
@@ -64,7 +64,7 @@ class Holes(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the batches go on that follow ``offset``; those of this segment lie below ``limit``."""
+    """Where to continue a read at ``offset``; offsets of this segment are below ``limit``."""
 
     segment: SegmentFile
     position: int
@@ -75,8 +75,8 @@ class _Place(NamedTuple):
 class PartitionFiles:
     """A partition in a log directory. Holds a descriptor while it is being read; one thread at a time.
 
-    Raises UnknownPartitionError when there is no such directory, and StorageError, which is retriable, when its files
-    change faster than they can be looked at.
+    Raises UnknownPartitionError without such a directory, and a retriable StorageError when its files change faster
+    than they can be read.
     """
 
     def __init__(self, log_directory: Path, topic: str, partition: int) -> None:
@@ -85,12 +85,12 @@ class PartitionFiles:
         self._log_directory = log_directory
         self._directory = log_directory / f"{topic}-{partition}"
         self._place: _Place | None = None
-        self._tail = (-1, 0, 0)  # base offset of a segment, a position in it, and the offset that follows there
+        self._tail = (-1, 0, 0)  # cached end: base offset of a segment, a position in it, and the next offset there
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
     def ends(self) -> Ends:
-        """Where it begins and ends now."""
+        """The current ends."""
 
         def look(segments: Mapping[int, str]) -> int:
             if not segments:
@@ -105,14 +105,14 @@ class PartitionFiles:
         return Ends(earliest, latest, max(earliest, min(durable, latest)))
 
     def _end_of(self, segment: SegmentFile) -> int:
-        """The offset behind its last whole batch; what was looked at before is not looked at again."""
+        """The offset after its last intact batch; continues from the cached end."""
         base, position, end = self._tail
         if base == segment.base_offset and position <= segment.size:
             self._tail = self._whole_until(segment, position, end)
             if self._tail[1] > position or segment.size == position:
                 return self._tail[2]
-        # Nothing whole where something is: torn, still being written, or not what was there when its place was noted,
-        # by the index or by us. Then an earlier place tells.
+        # No intact batch after the cached or indexed position: torn, being written, or the position is stale. Start
+        # from an earlier one.
         for start in (segment.floor(), 0):
             self._tail = self._whole_until(segment, start, segment.base_offset)
             if self._tail[1] > start:
@@ -122,7 +122,7 @@ class PartitionFiles:
     @staticmethod
     def _whole_until(segment: SegmentFile, position: int, end: int) -> tuple[int, int, int]:
         for found in segment.walk(position):
-            # Damage with whole batches behind it is no end: who reads it is told.
+            # Damage with intact batches after it is not the end; a read of it raises.
             if segment.is_intact(found):
                 position, end = found.end, found.header.next_offset
         return segment.base_offset, position, end
@@ -140,7 +140,7 @@ class PartitionFiles:
         return [SegmentExtent(start, end, size) for start, end, size in edges if start < end]
 
     def holes(self) -> Holes:
-        """What seglog or Kafka has noted."""
+        """The holes recorded by seglog or Kafka."""
         state = self._state()
         try:
             noted = state.get("damaged", ())
@@ -153,7 +153,7 @@ class PartitionFiles:
         return Holes(known, max(compacted_before, self._checkpoint(CLEANER_CHECKPOINT)), damaged)
 
     def _state(self) -> dict[str, Any]:
-        """What seglog noted; nothing where its file is absent, as in a directory of Kafka's, or makes no sense."""
+        """Content of seglog's state file; empty where it is absent, as in Kafka's directories, or invalid."""
         try:
             state = json.loads((self._directory / names.PARTITION_STATE_FILE).read_bytes())
         except (FileNotFoundError, ValueError):
@@ -161,14 +161,14 @@ class PartitionFiles:
         return state if isinstance(state, dict) else {}
 
     def _checkpoint(self, name: str) -> int:
-        """What a checkpoint of the log directory says of this partition, else 0; a malformed one says nothing."""
+        """This partition's offset in a checkpoint of the log directory; 0 if it is missing or malformed."""
         try:
             return decode_offsets((self._log_directory / name).read_bytes()).get((self.topic, self.partition), 0)
         except (FileNotFoundError, MalformedCheckpointError):
             return 0
 
     def _earliest(self, segments: Mapping[int, str]) -> int:
-        """The first offset that can be read. A damaged checkpoint neither hides records nor brings any back."""
+        """The first offset that can be read. A damaged checkpoint neither hides records nor restores deleted ones."""
         state = self._state()
         noted = [offset for name in ("deleted_before", "log_start") if isinstance(offset := state.get(name), int)]
         known = max([min(segments, default=0), *noted])
@@ -182,7 +182,7 @@ class PartitionFiles:
             return known if claimed > self._end_of(segment) else claimed
 
     def _first_epoch_start(self) -> int | None:
-        """Where Kafka has moved the first leader epoch, with the log start; None where nothing says so."""
+        """Start of the first leader epoch, which Kafka moves with the log start; None if unknown."""
         try:
             entries = decode_checkpoint((self._directory / LEADER_EPOCH_CHECKPOINT).read_bytes(), 2)
             return int(entries[0][1]) if entries else None
@@ -192,11 +192,11 @@ class PartitionFiles:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, bytes_max: int, *, verify: bool = False) -> memoryview:
-        """Whole batches from the one that holds or follows ``offset``, at least one of them; nothing at the end.
+        """Whole batches from the one that holds or follows ``offset``, at least one; empty at the end.
 
-        What continues the last read is taken as it is: its reader holds it against its checksums. Else, and with
-        ``verify``, it is one batch that is sound. OffsetOutOfRangeError below the first offset there is;
-        CorruptRecordError names what is damaged, from ``offset`` up to the next sound batch.
+        A read that continues the last one is not verified here: the caller checks the checksums. Otherwise, and with
+        ``verify``, returns one intact batch. Raises OffsetOutOfRangeError below the earliest offset, CorruptRecordError
+        for damage from ``offset`` to the next intact batch.
         """
         place = self._place
         if not verify and place is not None and place.offset == offset:
@@ -208,11 +208,11 @@ class PartitionFiles:
             if size and parse_header(data).base_offset == offset:
                 self._place = _Place(place.segment, place.position + size, following, place.limit)
                 return memoryview(data)[:size]
-        # Behind the segment's end, at a hole, or in front of damage; and no checksum covers where a batch begins.
+        # After the segment's end, at a hole, or before damage; checksums do not cover base offsets.
         return self._seek(offset)
 
     def _seek(self, offset: int) -> memoryview:
-        """The sound batch that holds ``offset``, or follows it behind nothing but a hole; nothing at the end."""
+        """The intact batch that holds ``offset``, or follows it after a hole; empty at the end."""
         self.close()
 
         def look(segments: Mapping[int, str]) -> bytes:
@@ -220,7 +220,7 @@ class PartitionFiles:
             if offset < earliest:
                 raise self._out_of_range(offset, earliest)
             bases = sorted(segments)
-            has_damage = False  # between ``offset`` and what is looked at
+            has_damage = False  # between ``offset`` and the current position
             for number in range(max(0, bisect_right(bases, offset) - 1), len(bases)):
                 limit = bases[number + 1] if number + 1 < len(bases) else names.OFFSET_MAX
                 segment = self._open(bases[number], segments)
@@ -241,8 +241,8 @@ class PartitionFiles:
         data = self._look(look)[1]
         if not data and offset < (latest := self.ends().latest):
             raise CorruptRecordError(
-                f"offsets {offset} to {latest - 1} of {self.topic}-{self.partition} cannot be read: nothing sound "
-                "follows in the files",
+                f"offsets {offset} to {latest - 1} of {self.topic}-{self.partition} cannot be read: no intact "
+                "batch follows in the files",
                 topic=self.topic,
                 partition=self.partition,
                 start_offset=offset,
@@ -251,7 +251,7 @@ class PartitionFiles:
         return memoryview(data)
 
     def find_time(self, timestamp: int) -> int | None:
-        """The offset of the first record that can be read whose timestamp (ms) is at or after this one."""
+        """The offset of the first readable record with a timestamp (ms) at or after this one; None without one."""
         ends = self.ends()
 
         def look(segments: Mapping[int, str]) -> int | None:
@@ -269,7 +269,7 @@ class PartitionFiles:
 
     def _first_at(self, segment: SegmentFile, timestamp: int, ends: Ends, *, is_last: bool) -> int | None:
         if not is_last and (largest := segment.largest_time()) is not None and largest < timestamp:
-            return None  # it was closed with an entry for its largest
+            return None  # a closed segment has an index entry for its largest timestamp
         for found in segment.walk(segment.floor(max(segment.before_time(timestamp), ends.earliest))):
             header = found.header
             if header.max_timestamp < timestamp or header.last_offset < ends.earliest:
@@ -277,14 +277,14 @@ class PartitionFiles:
             if header.base_offset >= ends.latest:
                 return None
             if not segment.is_intact(found):
-                continue  # who reads it is told
+                continue  # a read of it raises
             for record in decode_records(header, segment.pread(header.size, found.position)):
                 if record.timestamp >= timestamp and record.offset >= ends.earliest:
                     return record.offset
         return None
 
     def close(self) -> None:
-        """Let go of the file that is being read; reading may go on."""
+        """Close the open file; later reads open it again."""
         place, self._place = self._place, None
         if place is not None:
             place.segment.close()
@@ -292,7 +292,7 @@ class PartitionFiles:
     # --- Names --------------------------------------------------------------------------------------------------------
 
     def _segments(self) -> dict[int, str]:
-        """The ``.log`` of every segment by its base offset. A compacted one counts before it has its final name."""
+        """The ``.log`` of every segment by base offset, including compacted ones before their final rename."""
         try:
             found = [entry.name for entry in self._directory.iterdir()]
         except FileNotFoundError:
@@ -302,7 +302,7 @@ class PartitionFiles:
                 partition=self.partition,
             ) from None
         segments: dict[int, str] = {}
-        for name in sorted(found, reverse=True):  # .log.swap before .log, which is stronger
+        for name in sorted(found, reverse=True):  # .log.swap before .log, so that .log overrides it
             parsed = names.parse_segment_file_name(name)
             if parsed is not None and parsed[1] in {names.LOG_SUFFIX, f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"}:
                 segments[parsed[0]] = name
@@ -313,9 +313,9 @@ class PartitionFiles:
         return SegmentFile(self._directory / segments[base], base, damaged)
 
     def _look(self, look: Callable[[Mapping[int, str]], FoundT]) -> tuple[dict[int, str], FoundT]:
-        """What ``look`` finds among the segments, and these; again whenever their names have changed under it.
+        """The segments, and the result of ``look`` for them; repeated if their names change meanwhile.
 
-        A listing that is taken while a compacted segment is put in its place may miss both the old and the new one.
+        A listing taken during the swap of a compacted segment may miss both the old and the new one.
         """
         for number in range(LOOKS_MAX):
             time.sleep(number * _PAUSE_SECONDS)
@@ -334,7 +334,7 @@ class PartitionFiles:
         raise self._restless()
 
     def _stood_still(self, segments: Mapping[int, str]) -> bool:
-        """Whether all that were seen are still there and none has come between them; new ones at the end are fine."""
+        """Whether ``segments`` still exist and none was added between them; new ones at the end are allowed."""
         last = max(segments, default=-1)
         return segments == {base: name for base, name in self._segments().items() if base <= last}
 
@@ -371,10 +371,10 @@ class PartitionFiles:
 
 
 def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBatch | None, bool]:
-    """The first sound batch of one segment that reaches ``offset``, and whether damage lies before it.
+    """The first intact batch of one segment that reaches ``offset``, and whether damage precedes it.
 
-    Of two batches that overlap one has a wrong offset: that one counts as damage. Without such a batch the second says
-    whether damage lies anywhere behind those below ``offset``.
+    Of two overlapping batches one has a wrong offset and counts as damage. Without such a batch the flag is whether
+    there is damage anywhere after the batches below ``offset``.
     """
     candidate: LocatedBatch | None = None
     expected, follows = segment.base_offset, False
@@ -389,7 +389,7 @@ def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBa
             has_damage = True
             if follows:
                 continue
-            candidate = None  # it follows nothing, and overlaps with what is behind it
+            candidate = None  # it does not follow the batch before, and overlaps the one after it
         has_damage = has_damage or found.behind_damage
         if last >= limit or base < expected:
             has_damage = True
@@ -401,9 +401,9 @@ def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBa
 
 
 def _whole(data: bytes, limit: int) -> tuple[int, int]:
-    """The bytes of the whole batches below ``limit`` at the beginning of ``data``, and the offset that follows them."""
+    """Size of the whole batches below ``limit`` at the start of ``data``, and the offset after them."""
     size = following = 0
-    with suppress(CorruptRecordError):  # whoever asks for what lies there is told
+    with suppress(CorruptRecordError):  # a read of the damaged offsets raises
         for header, batch in iter_batches(data):
             if header.last_offset >= limit:
                 break

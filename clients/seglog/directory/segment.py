@@ -1,8 +1,8 @@
-"""One segment: its ``.log`` opened, its indexes as they stand in their files.
+"""One segment: its open ``.log`` and its index files.
 
-Indexes are only ever hints here: of a segment that is written to they lag behind, Kafka's are filled up with zeros
-while it runs, and none has a checksum. What an entry says is believed when the batch it names is found there; else the
-segment is walked from its beginning.
+Indexes are only hints here: those of the active segment lag behind, Kafka's are padded with zeros while it runs, and
+none has a checksum. An entry is used only if its batch is found at its position; else the segment is walked from its
+start.
 """
 
 import os
@@ -23,16 +23,16 @@ from seglog_protocol.record_batch import (
 )
 
 _WALK_BYTES: Final = 64 * 1024
-"""Read at a time while headers are walked: a few hundred of the smallest batches, and no more than one of the usual."""
+"""Bytes read at a time while headers are walked: a few hundred of the smallest batches, or one of the usual size."""
 
 _SEARCH_BYTES: Final = 1024 * 1024
-"""Read at a time while the next sound batch is searched for."""
+"""Bytes read at a time during the search for the next intact batch."""
 
 _MAGIC: Final = bytes([MAGIC])
 
 
 class LocatedBatch(NamedTuple):
-    """A batch by its header. ``behind_damage``: between it and the one before are bytes that are no batch."""
+    """A batch's header and position. ``behind_damage``: bytes between it and the batch before are damaged."""
 
     position: int
     header: BatchHeader
@@ -40,14 +40,14 @@ class LocatedBatch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after it."""
         return self.position + self.header.size
 
 
 class SegmentFile:
-    """A segment that is being read; holds a descriptor until it is closed. FileNotFoundError when it is gone.
+    """A segment open for reading; holds a descriptor until it is closed. Raises FileNotFoundError.
 
-    ``damaged``: where bytes begin and end that are known to be no batches.
+    ``damaged`` maps start to end positions of known damaged bytes.
     """
 
     def __init__(self, path: Path, base_offset: int, damaged: Mapping[int, int]) -> None:
@@ -58,16 +58,16 @@ class SegmentFile:
 
     @property
     def path(self) -> str:
-        """Of the ``.log``, for messages."""
+        """Path of the ``.log``, for messages."""
         return str(self._path)
 
     @property
     def size(self) -> int:
-        """Bytes that are in the file now."""
+        """Current size of the file in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Let go of the descriptor; twice is fine."""
+        """Close the descriptor. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -86,9 +86,9 @@ class SegmentFile:
     # --- Walking ------------------------------------------------------------------------------------------------------
 
     def walk(self, position: int) -> Iterator[LocatedBatch]:
-        """Batches from ``position`` on by their headers, checksums not looked at.
+        """Batches from ``position`` on by their headers; checksums are not verified.
 
-        Bytes that are no batch are stepped over where something leads behind them; it ends where nothing does.
+        Damaged bytes are skipped where their end is known; otherwise the iteration ends.
         """
         size = self.size
         data, start = b"", position
@@ -97,7 +97,7 @@ class SegmentFile:
             if not start <= position <= start + len(data) - HEADER_SIZE:
                 data, start = self.pread(_WALK_BYTES, position), position
                 if len(data) < HEADER_SIZE:
-                    return  # it has become shorter
+                    return  # the file was truncated
             header = parse_header(data, position - start)
             if why_implausible(header) is None and position + header.size <= size:
                 yield LocatedBatch(position, header, behind_damage)
@@ -110,9 +110,9 @@ class SegmentFile:
             position, behind_damage = following, True
 
     def sound(self, position: int) -> Iterator[LocatedBatch]:
-        """Batches from ``position`` on that match their checksums, whatever lies between them is not looked at.
+        """Batches from ``position`` on that match their checksums; bytes between them are skipped.
 
-        Where a batch does not, its length may still lead to the next one; if not, every place is tried.
+        After a damaged batch its length may still lead to the next one; if not, every position is tried.
         """
         size = self.size
         behind_damage = False
@@ -138,7 +138,7 @@ class SegmentFile:
         return header
 
     def _next_sound(self, position: int, size: int) -> int:
-        """The first position from this one on where a sound batch begins; ``size`` where none does."""
+        """The first position from this one on where an intact batch begins; ``size`` if there is none."""
         while position + HEADER_SIZE <= size:
             window = self.pread(_SEARCH_BYTES, position)
             at = window.find(_MAGIC, MAGIC_POSITION)
@@ -159,7 +159,7 @@ class SegmentFile:
     # --- Indexes ------------------------------------------------------------------------------------------------------
 
     def floor(self, offset: int = names.OFFSET_MAX) -> int:
-        """The position of a batch at or before the one that holds ``offset``, or of the last one that is indexed."""
+        """The position of a batch at or before the one with ``offset``; by default of the last indexed one."""
         data = self._index(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size)
         if names.offset_index_problem(data, self.size) is not None:
             return 0
@@ -170,7 +170,7 @@ class SegmentFile:
         return entry.position if self._is_at(entry) else 0
 
     def _behind(self, position: int) -> int | None:
-        """The next position above ``position`` where it is known, or index and log agree, that a batch begins."""
+        """The next position above ``position`` where a batch begins, from known damage or a confirmed index entry."""
         if position in self._damaged:
             return max(position + 1, self._damaged[position])
         data = self._index(names.OFFSET_INDEX_SUFFIX, names.OFFSET_ENTRY.size)
@@ -191,7 +191,7 @@ class SegmentFile:
         return why_implausible(header) is None and header.last_offset == self.base_offset + entry.relative_offset
 
     def largest_time(self) -> int | None:
-        """The largest timestamp (ms) of a closed segment, as its time index says; None where that is not believed."""
+        """The largest timestamp (ms) of a closed segment, from its time index; None if it is not confirmed."""
         times = self._times()
         if not times or not self._bears_out(times, len(times) - 1):
             return None
@@ -202,16 +202,16 @@ class SegmentFile:
     def before_time(self, timestamp: int) -> int:
         """An offset below which no record has a timestamp at or above ``timestamp`` (ms)."""
         times = self._times()
-        # An entry (t, o) speaks of timestamps above t: one that is equal may lie before o.
+        # An entry (t, o) is about timestamps above t: a record with t itself may be before o.
         number = bisect_left(times, timestamp, key=lambda entry: entry.timestamp) - 1
         if number < 0 or not self._bears_out(times, number):
             return self.base_offset
         return self.base_offset + times[number].relative_offset
 
     def _bears_out(self, times: list[names.TimeEntry], number: int) -> bool:
-        """Whether log and neighbours agree with an entry.
+        """Whether the log and the adjacent entries confirm an entry.
 
-        It names the earliest batch of its time behind the offset entry before it, and no batch between is younger.
+        It must be the earliest batch with its timestamp after the preceding offset entry, with no newer one between.
         """
         entry = times[number]
         before, after = times[max(0, number - 1)], times[min(number + 1, len(times) - 1)]
@@ -229,12 +229,12 @@ class SegmentFile:
         return False
 
     def _times(self) -> list[names.TimeEntry]:
-        """The entries of the time index, none where it cannot be one."""
+        """The entries of the time index; empty if it is invalid."""
         data = self._index(names.TIME_INDEX_SUFFIX, names.TIME_ENTRY.size)
         return [] if names.time_index_problem(data) is not None else list(names.time_entries(data))
 
     def _index(self, suffix: str, entry_size: int) -> bytes:
-        """The entries of an index; nothing where there is no such file, or one that was cut."""
+        """The bytes of an index without zero padding; empty if the file is missing or truncated."""
         path = self._path.with_name(self._path.name.replace(names.LOG_SUFFIX, suffix, 1))
         try:
             content = path.read_bytes()
@@ -242,6 +242,6 @@ class SegmentFile:
             return b""
         if len(content) % entry_size:
             return b""
-        # An entry may end in zeros too, but none consists of them: the first batch of a log is never indexed.
+        # An entry may end in zeros, but none is all zeros: the first batch of a log is never indexed.
         filled = -(-len(content.rstrip(b"\0")) // entry_size)
         return content[: filled * entry_size]

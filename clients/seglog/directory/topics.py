@@ -1,4 +1,4 @@
-"""A log directory: which topics there are, and the way to their partitions and consumers."""
+"""A log directory: its topics, partitions and consumers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from seglog.starting import Place
 
 _NO_TOPICS: Final = frozenset({"__cluster_metadata"})
-"""Directories of Kafka's own that look like a topic's."""
+"""Kafka's internal directories that look like a topic's."""
 
 
 class LogDirectory:
-    """The directory in which a broker keeps its topics, here or on storage that is shared with it.
+    """A broker's log directory, on this machine or on shared storage.
 
-    LogDirectoryError when there is no such directory on this machine.
+    Raises LogDirectoryError when the directory does not exist.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         if not self.path.is_dir():
-            raise LogDirectoryError(f"{self.path} is no directory on this machine", path=str(self.path))
+            raise LogDirectoryError(f"{self.path} is not a directory on this machine", path=str(self.path))
 
     def topics(self) -> dict[str, list[int]]:
-        """Topics by name, each with the partitions that are here, ascending."""
+        """Topics by name, each with its partitions in this directory, ascending."""
         found: dict[str, list[int]] = {}
         for entry in os.scandir(self.path):
-            topic, _, number = entry.name.rpartition("-")  # what is to be deleted ends in a word, not in a number
+            topic, _, number = entry.name.rpartition("-")  # deleted topics end in a word, not in a number
             if topic and topic not in _NO_TOPICS and number.isascii() and number.isdecimal() and entry.is_dir():
                 found.setdefault(topic, []).append(int(number))
         return {topic: sorted(found[topic]) for topic in sorted(found)}
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic that are here. UnknownTopicError names the most similar one there is."""
+        """The partitions of a topic in this directory. Raises UnknownTopicError, with the most similar name."""
         topics = self.topics()
         if topic not in topics:
             nearest = next(iter(get_close_matches(topic, topics, 1)), "")
@@ -51,7 +51,7 @@ class LogDirectory:
         return topics[topic]
 
     def partition(self, topic: str, number: int) -> PartitionFiles:
-        """One partition; whether it is there, its methods find out."""
+        """One partition; its methods raise if it does not exist."""
         return PartitionFiles(self.path, topic, number)
 
     def consumer(
@@ -67,7 +67,7 @@ class LogDirectory:
         partition_bytes: int,
         decompressed_batch_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
     ) -> "DirectoryConsumer":
-        """As ``Client.consumer`` that does not follow. ``durable_only``: up to the recovery point on the disk."""
+        """As ``Client.consumer`` without ``follow``. ``durable_only``: up to the recovery point on disk."""
         from seglog.directory.consumer import DirectoryConsumer  # noqa: PLC0415 - it is slow to import
 
         options = ConsumerOptions(

@@ -1,6 +1,5 @@
-"""Load on purpose: ``seglog load produce|consume|roundtrip``.
+"""The load generator: ``seglog load produce|consume|roundtrip``.
 
-Batches are made once and sent again and again with a new timestamp, requests go out several at a time over several
-connections, and what came back when is counted. ``running.run`` does it, ``plan.Plan`` says what, ``report.Report``
-is what was measured.
+Batches are encoded once and sent repeatedly with a new timestamp, with several requests in flight over several
+connections. ``plan.Plan`` describes a run, ``running.run`` executes it, ``report.Report`` has the measurements.
 """

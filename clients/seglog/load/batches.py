@@ -1,7 +1,7 @@
-"""The batches that are sent: made once, and stamped anew each time, so that making them is not what is measured.
+"""Batches to send: encoded once and restamped each time, so that encoding is not measured.
 
-A few variants of random text, from a seed. What is compressed is compressed once, and a round trip's records, which
-carry their time, each time.
+A few variants of random text, from a seed. Batches are compressed once, except those of a round trip, whose records
+contain their time.
 """
 
 import random
@@ -17,22 +17,22 @@ from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header,
 VARIANTS: Final = 4
 
 _STAMP: Final = struct.Struct(">8sq")
-_NO_HEADERS_SIZE: Final = 1  # what stands behind a record's value
+_NO_HEADERS_SIZE: Final = 1  # bytes after a record's value
 
 
 class _Template(NamedTuple):
     header: BatchHeader
     records: bytearray
     stamps: list[int]
-    """Where each record's value begins."""
+    """The start of each record's value."""
     compressed: bytes
 
 
 class BatchMaker:
-    """Makes batches of ``record_size`` bytes of value a record, up to ``records_max`` of them.
+    """Makes batches of up to ``records_max`` records with values of ``record_size`` bytes.
 
-    ``stamp_id`` (8 bytes) makes every record begin with it and its time, see ``stamp_of``. A batch holds
-    ``batch_records``, or as many as ``batch_bytes`` hold, whichever is less, and at least one record.
+    With ``stamp_id`` (8 bytes) every value begins with it and the record's time, see ``stamp_of``. A batch has
+    ``batch_records``, or as many as fit into ``batch_bytes``, whichever is less, and at least one record.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class BatchMaker:
         self._templates[self.records_max] = [first]
 
     def make(self, number: int, records: int, timestamp: int, due: float = 0.0) -> bytes:
-        """Batch ``number`` with so many records, all of ``timestamp`` (epoch ms), to be sent at ``due``."""
+        """Batch ``number`` with ``records`` records, all with ``timestamp`` (epoch ms), to be sent at ``due``."""
         variants = self._templates.setdefault(records, [])
         if len(variants) < VARIANTS:
             variants.append(self._template(records))
@@ -89,7 +89,7 @@ class BatchMaker:
 
 
 def stamp_of(value: bytes | None, stamp_id: bytes) -> int | None:
-    """When a record of this run was to be sent, nanoseconds of the sender's clock; None for anybody else's record."""
+    """When a record of this run was due, in nanoseconds of the sender's clock; None for other records."""
     if value is None or len(value) < STAMP_SIZE or not value.startswith(stamp_id):
         return None
     due: int = _STAMP.unpack_from(value)[1]

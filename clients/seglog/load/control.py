@@ -1,4 +1,4 @@
-"""How a run ends before it is through: an interrupt asks for its end, a second one insists."""
+"""Early end of a run: the first interrupt ends it cleanly, the second one at once."""
 
 import signal
 from typing import Final
@@ -8,11 +8,11 @@ import trio
 from seglog.load.schedule import Ended
 
 INTERRUPT_WAIT_SECONDS: Final = 1.0
-"""How long to wait, after an interrupt, for what is on the way."""
+"""How long to wait, after an interrupt, for requests in flight."""
 
 
 class Control:
-    """Whether a run is to end, and why. ``scope`` encloses all of it."""
+    """Whether a run is to end, and why. ``scope`` encloses the whole run."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -21,7 +21,7 @@ class Control:
         self._ended = trio.Event()
 
     def end(self, why: Ended) -> None:
-        """Begin nothing new; the first reason stands."""
+        """Start no new request; the first reason counts."""
         self.ended_by = self.ended_by or why
         self._ended.set()
 
@@ -30,15 +30,15 @@ class Control:
         await self._ended.wait()
 
     def interrupt(self) -> None:
-        """Once: end in good order, where there is something measured. Before that, or a second time: leave."""
+        """End cleanly while measuring; cancel at once before that, or at the second interrupt."""
         if not self.is_measuring or self.ended_by == "interrupt":
             self.scope.cancel()
-        # Also when it was over anyhow and only waits for answers: then these are not waited for any longer.
+        # Also when the run only waits for answers: then it stops waiting.
         self.ended_by = "interrupt"
         self._ended.set()
 
     async def watch(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """The task that hears Ctrl-C and SIGTERM; without signals where this is not the main thread."""
+        """The task that handles Ctrl-C and SIGTERM; it ends at once outside the main thread."""
         try:
             receiver = trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)
             signals = receiver.__enter__()

@@ -1,4 +1,4 @@
-"""What is counted while a run goes on; clock and CPU time are handed in."""
+"""Counters and latencies of a run; clock and CPU time are passed in."""
 
 import resource
 import time
@@ -12,7 +12,7 @@ from hdrh.histogram import HdrHistogram
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 
 _LATENCY_US_MAX: Final = 3_600_000_000
-"""An hour; what takes longer counts as that long."""
+"""An hour; longer durations count as an hour."""
 _DIGITS: Final = 3
 
 
@@ -23,48 +23,48 @@ def process_cpu_seconds() -> float:
 
 
 class Latencies:
-    """An HDR histogram of durations: microseconds to an hour, three digits kept at every size."""
+    """An HDR histogram of durations: microseconds to an hour, with three significant digits."""
 
     def __init__(self) -> None:
         self._histogram: Any = HdrHistogram(1, _LATENCY_US_MAX, _DIGITS)
         self._max_us = 0
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """``count`` things took so long; below a microsecond, and below zero, is a microsecond."""
+        """Add a duration ``count`` times; less than a microsecond, or negative, counts as a microsecond."""
         microseconds = min(max(1, round(seconds * 1e6)), _LATENCY_US_MAX)
         self._histogram.record_value(microseconds, count)
         self._max_us = max(self._max_us, microseconds)
 
     @property
     def count(self) -> int:
-        """How many were added."""
+        """Number of durations."""
         return int(self._histogram.get_total_count())
 
     def percentile(self, percentile: float) -> float:
-        """Seconds within which so many per cent were done, to three digits and never above ``max``; 0 for none."""
+        """The percentile in seconds, to three digits and never above ``max``; 0 without durations."""
         return min(int(self._histogram.get_value_at_percentile(percentile)), self._max_us) / 1e6 if self.count else 0.0
 
     @property
     def max(self) -> float:
-        """The longest, seconds, exactly; 0 for none."""
+        """The longest duration in seconds, exact; 0 without durations."""
         return self._max_us / 1e6
 
     @property
     def mean(self) -> float:
-        """The mean, seconds; 0 for none."""
+        """The mean in seconds; 0 without durations."""
         return float(self._histogram.get_mean_value()) / 1e6 if self.count else 0.0
 
 
 @dataclass(slots=True)
 class Tally:
-    """Records, bytes of their batches as they travel, and requests."""
+    """Counts of records, bytes of their batches on the wire, and requests."""
 
     records: int = 0
     bytes: int = 0
     requests: int = 0
 
     def add(self, records: int, size: int, requests: int = 1) -> None:
-        """One more request, or more."""
+        """Add the records and bytes of ``requests`` requests."""
         self.records += records
         self.bytes += size
         self.requests += requests
@@ -72,7 +72,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Measurement:
-    """The counts of one run. ``begin`` when the warm-up is over, ``touch`` whenever something counted was done."""
+    """The measurements of one run. Call ``begin`` after the warm-up, and ``touch`` after every counted event."""
 
     clock: Callable[[], float] = time.monotonic
     cpu_seconds: Callable[[], float] = process_cpu_seconds
@@ -87,35 +87,35 @@ class Measurement:
     _cpu_to: tuple[float, float] | None = None
 
     def begin(self, at: float | None = None) -> None:
-        """Measuring begins, or has begun at ``at``; only the first call counts."""
+        """Begin measuring, now or as of ``at``; only the first call counts."""
         if self.began_at is None:
             now = self.clock()
             self.began_at = self.touched_at = now if at is None else at
             self._cpu_from = (now, self.cpu_seconds())
 
     def touch(self) -> None:
-        """Something that counts was done just now."""
+        """Note the time of a counted event."""
         self.touched_at = self.clock()
 
     def end(self) -> None:
-        """Nothing more will be measured."""
+        """End measuring."""
         self._cpu_to = (self.clock(), self.cpu_seconds())
 
     def took(self, what: str, seconds: float, count: int = 1) -> None:
-        """``count`` times ``what`` took so long."""
+        """Add a duration of ``what``, ``count`` times."""
         latencies = self.latencies.get(what)
         if latencies is None:
             latencies = self.latencies[what] = Latencies()
         latencies.add(seconds, count)
 
     def took_all(self, what: str, microseconds: Iterable[int]) -> None:
-        """As ``took`` for many: equal ones are counted before they cost a call each."""
+        """``took`` for many durations; equal ones are added by one call."""
         for value, count in Counter(microseconds).items():
             self.took(what, value / 1e6, count)
 
     @property
     def seconds(self) -> float:
-        """From the beginning to what was done last."""
+        """Seconds from the beginning to the last counted event."""
         return 0.0 if self.began_at is None else max(0.0, self.touched_at - self.began_at)
 
     @property

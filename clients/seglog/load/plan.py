@@ -1,4 +1,4 @@
-"""What a run does, whole: every default decided, every value checked."""
+"""The plan of a run, with all defaults filled in and all values checked."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,30 +10,30 @@ Verb = Literal["produce", "consume", "roundtrip"]
 
 DURATION_SECONDS: Final = 10.0
 COUNT_SECONDS_MAX: Final = 300.0
-"""With a count alone a run may take so long."""
+"""Time limit of a run with only a count."""
 COUNT_MAX: Final = 10_000_000
-"""Records, where neither a count nor a duration is given."""
+"""Default record limit without a count and a duration."""
 WARMUP_SECONDS: Final = 1.0
 ROUNDTRIP_RATE: Final = 1000.0
 CONSUME_FILL: Final = 1_000_000
-"""Records that a topic made for reading is filled with."""
+"""Records written to a topic created for reading."""
 SEND_BATCH_BYTES: Final = 64 * 1024
 FETCH_PARTITION_BYTES: Final = 1024 * 1024
 PIPELINE: Final = 5
-"""Requests in flight a connection, as the producer of the client has."""
+"""Requests in flight per connection, as in the client's producer."""
 LINGER_SECONDS: Final = 0.005
-"""At a target rate a batch holds what falls due in this time, as the producer of the client lingers."""
+"""At a target rate a batch has the records due in this time, which is the client's default linger time."""
 STAMP_SIZE: Final = 16
-"""Bytes at the start of a round trip's record: whose it is, and when it was to be sent."""
+"""Bytes at the start of a round trip's record: the id of the run, and when the record was due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do. ``make_plan`` fills in what depends on the rest; ValueError for what cannot be meant.
+    """Parameters of a run; ``make_plan`` fills in the defaults. Raises ValueError for contradictory values.
 
-    ``topic`` None: one is made for the run. ``partitions`` None: as the topic has, or 1 for a new one. ``rate`` is
-    records/s over all connections, None for as fast as answers come. ``count`` and ``duration`` (seconds) both bound
-    the run, None for no bound. ``batch_records`` None: as many as ``batch_bytes`` hold.
+    ``topic`` None: a topic is created for the run. ``partitions`` None: those of the topic, or 1 for a new one.
+    ``rate`` is records/s over all connections, None for as fast as answers arrive. ``count`` and ``duration`` (seconds)
+    both limit the run, None for no limit. ``batch_records`` None: as many as fit into ``batch_bytes``.
     """
 
     verb: Verb
@@ -65,7 +65,7 @@ class Plan:
         if self.follow and self.topic is None:
             raise ValueError("--follow waits for records of others: name the topic")
         if self.duration is None and self.count is None:
-            raise ValueError("a run without an end")
+            raise ValueError("a run needs a count or a duration")
 
 
 def make_plan(
@@ -80,10 +80,11 @@ def make_plan(
     pipeline: int | None = None,
     **rest: object,
 ) -> Plan:
-    """A plan from what was typed; None: not typed. A ``rate`` of 0 is none: as fast as answers come.
+    """A plan from command-line arguments; None: not given. A ``rate`` of 0 means as fast as answers arrive.
 
-    A count alone bounds by COUNT_SECONDS_MAX, too, a duration alone by nothing else; without either both defaults hold.
-    Warm-up is the default only where time ends the run, because counted records are to be all the records there are.
+    With only a count the run is also limited to COUNT_SECONDS_MAX; with only a duration there is no other limit;
+    without either both defaults apply. With a count and no duration there is no warm-up by default, so that all records
+    are counted.
     """
     if warmup is None:
         warmup = 0.0 if verb == "consume" or (count is not None and duration is None) else WARMUP_SECONDS

@@ -1,4 +1,4 @@
-"""Sending: ``pipeline`` tasks a connection, each with one request on its way."""
+"""Sending: ``pipeline`` tasks per connection, each with one request in flight."""
 
 import time
 
@@ -15,7 +15,7 @@ from seglog_protocol.errors import SeglogError
 
 
 def batch_maker(session: Session, *, stamp_id: bytes | None = None) -> BatchMaker:
-    """Batches as the plan says, within what the topic takes."""
+    """A BatchMaker for the plan, within the topic's limits."""
     plan, topic = session.plan, session.topic
     return BatchMaker(
         record_size=plan.record_size,
@@ -41,16 +41,16 @@ def schedule_of(session: Session, maker: BatchMaker) -> Schedule:
 
 
 class Sending:
-    """The senders of a run; ``run`` returns when the schedule is over and everything sent was answered."""
+    """The senders of a run; ``run`` returns when the schedule is over and all requests are answered."""
 
     def __init__(self, session: Session, maker: BatchMaker, schedule: Schedule) -> None:
         self._session = session
         self._maker = maker
         self._schedule = schedule
-        self._turn = trio.Lock()  # one task waits for the next ticket's time, so that tickets go out in order
+        self._turn = trio.Lock()  # one task waits for the next ticket's time, so that batches are sent in order
 
     async def run(self) -> None:
-        """Send everything, over all connections."""
+        """Send all batches of the schedule, over all connections."""
         session = self._session
         async with trio.open_nursery() as nursery:
             for client in session.clients:
@@ -83,7 +83,7 @@ class Sending:
             return ticket
 
     async def _send(self, client: Client, ticket: Ticket) -> SeglogError | None:
-        """Send one batch; the error that kept it out, if one did."""
+        """Send one batch; returns its error, if any."""
         session, measurement = self._session, self._session.measurement
         partition = ticket.number % session.topic.partitions
         data = self._maker.make(ticket.number, ticket.records, time.time_ns() // 1_000_000, ticket.due)
@@ -101,7 +101,7 @@ class Sending:
             ]
         except SeglogError as error:
             result = error
-        # Cancelled, it stays in flight: nobody knows what became of it.
+        # After a cancellation it stays in flight: its result is unknown.
         measurement.in_flight -= 1
         if isinstance(result, SeglogError):
             return result
@@ -112,7 +112,7 @@ class Sending:
         return None
 
     async def _catch_up(self) -> None:
-        """Wait until the broker has done what it does not answer: it answers what comes behind it in order."""
+        """Wait until the broker has processed unanswered appends: it answers a later request after them."""
         session = self._session
         for client in session.clients:
             try:

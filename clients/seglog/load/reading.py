@@ -1,4 +1,4 @@
-"""Fetching: every reader has some partitions and one request on its way."""
+"""Fetching: every reader has some partitions and one request in flight."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,14 +13,14 @@ from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import FetchReply
 
 OnAnswer = Callable[[float, int], None]
-"""Told how long an answer took (seconds) and how many bytes of batches it brought."""
+"""Called with the duration of a fetch (seconds) and the bytes of batches in its reply."""
 OnBatch = Callable[[FetchedBatch], None]
 
 
 def deal(partitions: Sequence[int], connections: int, pipeline: int) -> list[list[list[int]]]:
-    """Whose partitions are whose: for each connection, those of each of its readers.
+    """Assignment of partitions: for each connection, the partitions of each of its readers.
 
-    Each partition is read once, unless there are more connections than partitions: then by several, all of it.
+    Each partition has one reader; with more connections than partitions some have several, which all read all of it.
     """
     dealt = []
     for connection in range(connections):
@@ -30,7 +30,7 @@ def deal(partitions: Sequence[int], connections: int, pipeline: int) -> list[lis
 
 
 class Reading:
-    """The readers of a run; ``run`` returns when all have come to their end, or it is cancelled."""
+    """The readers of a run; ``run`` returns when all are at their end."""
 
     def __init__(self, session: Session, options: ConsumerOptions, on_answer: OnAnswer, on_batch: OnBatch) -> None:
         self._session = session
@@ -40,13 +40,13 @@ class Reading:
         self._states: dict[int, PartitionState] = {}
 
     async def find(self) -> None:
-        """Look up where to begin and to end; raises what the broker answers."""
+        """Look up the start and end offsets. Raises the broker's error."""
         session = self._session
         states = await session.clients[0].converse(self._options.begin(session.topic.name))
         self._states = {state.partition: state for state in states}
 
     async def run(self) -> None:
-        """Read, over all connections."""
+        """Read all partitions, over all connections."""
         session, plan = self._session, self._session.plan
         dealt = deal(sorted(self._states), plan.connections, plan.pipeline)
         async with trio.open_nursery() as nursery:
@@ -82,7 +82,7 @@ class Reading:
         began = trio.current_time()
         request = fetcher.request(began)
         if request is None:
-            again = fetcher.next_look()
+            again = fetcher.next_fetch_at()
             await trio.sleep_until(began if again is None else again)
             return
         asked = fetcher.generations()

@@ -1,15 +1,15 @@
-"""What was measured, for people and for programs; the lines of both."""
+"""The report of a run, as text and as JSON."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from seglog.formatting import count_of
 from seglog.load.measurement import PERCENTILES, Latencies, Measurement, Tally
 from seglog.load.plan import Plan
 from seglog.load.schedule import Ended
-from seglog.words import count_of
 
 CPU_SHARE_BUSY: Final = 0.9
-"""Of a core: above it, the load generator may be what is measured."""
+"""Share of a core above which the load generator itself may be the bottleneck."""
 
 _ENDINGS: Final = {
     "count": "all records",
@@ -22,7 +22,7 @@ _ENDINGS: Final = {
 
 @dataclass(slots=True)
 class Report:
-    """A run that is over. ``unsent``: records that were due and could not be sent for lack of a free request."""
+    """A finished run. ``unsent``: records that were due and not sent, because all allowed requests were in flight."""
 
     plan: Plan
     topic: str
@@ -35,24 +35,24 @@ class Report:
 
     @property
     def missing(self) -> int:
-        """Of a round trip: records that were acknowledged and did not arrive."""
+        """For a round trip: records that were acknowledged and did not arrive."""
         if self.plan.verb != "roundtrip":
             return 0
         return max(0, self.measurement.sent.records - self.measurement.received.records)
 
     @property
     def has_failed(self) -> bool:
-        """Whether something went wrong, other than that somebody interrupted it."""
+        """Whether there were errors, or lost records in a run that was not interrupted."""
         lost = self.measurement.in_flight or self.missing
         return bool(self.measurement.errors) or (bool(lost) and self.ended_by != "interrupt")
 
     @property
     def counted(self) -> Tally:
-        """What the throughput is of: what was sent and acknowledged, or for readers what was received."""
+        """The tally used for throughput: acknowledged records, or for ``consume`` received ones."""
         return self.measurement.received if self.plan.verb == "consume" else self.measurement.sent
 
     def to_json(self) -> dict[str, Any]:
-        """Durations in milliseconds but for ``seconds``, sizes in bytes, MB of 10^6 bytes."""
+        """The report for JSON: durations in milliseconds except ``seconds``, sizes in bytes, MB of 10^6 bytes."""
         plan, measurement = self.plan, self.measurement
         seconds = measurement.seconds
         counted = self.counted
@@ -87,7 +87,7 @@ class Report:
         }
 
     def heading(self) -> str:
-        """What was done, in a line."""
+        """The parameters of the run, in a line."""
         plan = self.plan
         parts = [f"{plan.verb} {self.topic} ({count_of(self.partitions, 'partition')})"]
         if plan.verb != "consume":
@@ -126,7 +126,7 @@ class Report:
         return titles, rows
 
     def remarks(self) -> list[str]:
-        """What has to be known to read the numbers, a sentence each."""
+        """Remarks needed to interpret the numbers, a sentence each."""
         measurement, plan = self.measurement, self.plan
         remarks = [f"ended: {_ENDINGS[self.ended_by]}", *self.notes]
         remarks += [f"error: {code}, {count_of(count, 'time')}" for code, count in measurement.errors.most_common()]
@@ -155,7 +155,7 @@ class Report:
 
 
 def progress_line(measurement: Measurement, plan: Plan, before: tuple[float, int, int]) -> str:
-    """One line on how it goes since ``before`` (clock, records, bytes); percentiles are of the run so far."""
+    """One line of progress since ``before`` (clock, records, bytes); percentiles are of the whole run so far."""
     counted = measurement.received if plan.verb == "consume" else measurement.sent
     at, records, size = before
     seconds = measurement.clock() - at

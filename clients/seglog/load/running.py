@@ -8,6 +8,7 @@ from typing import Final
 
 import trio
 
+from seglog.formatting import count_of
 from seglog.load.control import INTERRUPT_WAIT_SECONDS, Control
 from seglog.load.measurement import Measurement
 from seglog.load.plan import Plan
@@ -17,25 +18,24 @@ from seglog.load.session import Session
 from seglog.load.verbs import ARRIVAL_SECONDS, consume, produce, roundtrip
 from seglog.load.waking import alarm_clock
 from seglog.trio.client import Client
-from seglog.words import count_of
 from seglog_protocol.errors import SeglogError, UnknownTopicError
 from seglog_protocol.messages import TopicDescription
 
 Connect = Callable[[], Client]
 OnProgress = Callable[[str], None]
-"""Told how it goes, a line at a time."""
+"""Called with lines of progress."""
 
 PROGRESS_SECONDS: Final = 0.5
 REMOVAL_SECONDS: Final = 5.0
 
-_LATE_SECONDS: Final = CATCH_UP_SECONDS + 0.5  # by how much the schedule may be over later, from when it began
+_LATE_SECONDS: Final = CATCH_UP_SECONDS + 0.5  # how much later than planned the schedule may end
 _ANSWER_SECONDS: Final = ARRIVAL_SECONDS + 2.0
 
 
 async def run(plan: Plan, connect: Connect, *, on_progress: OnProgress | None = None) -> Report:
-    """Carry out a plan; errors under way are counted, those before it are raised. Interrupted, it still reports.
+    """Run a plan. Errors during the run are counted; an interrupted run still returns its report.
 
-    A topic that the run has made is removed in the end, unless the plan keeps it. Raises KeyboardInterrupt when it was
+    A topic created by the run is deleted at the end, unless the plan keeps it. Raises KeyboardInterrupt when it was
     interrupted before anything was measured, and SeglogError when it cannot begin.
     """
     control = Control()
@@ -90,7 +90,7 @@ class _Runner:
     # --- The topic ----------------------------------------------------------------------------------------------------
 
     async def _topic(self, client: Client, name: str) -> tuple[TopicDescription, bool]:
-        """The topic, and whether this run has made it. What is to be read by its name must be there."""
+        """The topic, and whether this run created it. A topic named for ``consume`` must exist."""
         plan = self.plan
         is_ours = False
         try:
@@ -115,7 +115,7 @@ class _Runner:
             self.notes.append(f"{name} could not be deleted: no answer within {REMOVAL_SECONDS:g} s")
 
     async def _fill(self, session: Session) -> None:
-        """Write what is to be read; not measured."""
+        """Write the records to read; not measured."""
         plan = replace(
             self.plan, verb="produce", count=self.plan.fill, duration=None, warmup=0.0, ack="os", batch_bytes=64 * 1024
         )
@@ -163,7 +163,7 @@ class _Runner:
         )
 
     async def _end_in_time(self, scope: trio.CancelScope) -> None:
-        """Whatever the broker does: the plan's time, then a while for answers, then over."""
+        """Enforce the end of the run: after the plan's time, and a limited wait for answers."""
         plan, control = self.plan, self.control
         seconds = float("inf") if plan.duration is None else plan.warmup + plan.duration + _LATE_SECONDS
         with trio.move_on_after(seconds):

@@ -1,24 +1,24 @@
-"""When each batch is to be sent; without a clock of its own.
+"""The schedule of batches; the clock is passed in.
 
-With a target rate the loop is open: batch after batch falls due at its time, whether the ones before were answered or
-not, and latency counts from that time. A stall then shows in every record that waited behind it. (A closed loop that
-waits for answers before it sends again stops asking during a stall, and measures it once: "coordinated omission".)
-Without a rate the loop is closed, and a batch is due when somebody is free to send it.
+With a target rate the loop is open: each batch is due at its time, whether earlier ones were answered or not, and
+latency counts from that time. A stall then shows in every record delayed by it. (A closed loop, which waits for answers
+before it sends again, stops sending during a stall and measures it once: "coordinated omission".) Without a rate the
+loop is closed, and a batch is due when a task is free to send it.
 """
 
 from typing import Final, Literal, NamedTuple
 
 Ended = Literal["count", "duration", "end", "interrupt", "error"]
-"""Why a run was over: so many records, so many seconds, the end of the log, Ctrl-C, an error no waiting can cure."""
+"""Why a run ended: record limit, time limit, end of the log, Ctrl-C, an error that a retry cannot fix."""
 
 CATCH_UP_SECONDS: Final = 1.0
-"""How long behind the end of the time what fell due before it may still be sent."""
+"""How long after the end of the time limit batches that were due before it may still be sent."""
 
 _RATE_SLACK: Final = 1e-9  # so that sums of fractions do not push the last batch over the end
 
 
 class Ticket(NamedTuple):
-    """Leave to send a batch: its number, how many records it has, when it is due (seconds), and whether it counts."""
+    """A batch to send: its number, number of records, due time (seconds), and whether it is measured."""
 
     number: int
     records: int
@@ -27,10 +27,10 @@ class Ticket(NamedTuple):
 
 
 class Schedule:
-    """Hands out tickets from ``began`` on (seconds of any monotonic clock).
+    """Issues tickets from ``began`` on (seconds of any monotonic clock).
 
-    ``warmup`` seconds come first and are not measured; then ``duration`` seconds or ``count`` records, whichever is
-    over first. The last batch is as small as ``count`` wants it.
+    ``warmup`` seconds come first and are not measured; then ``duration`` seconds or ``count`` records, whichever ends
+    first. The last batch is cut to ``count``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Schedule:
         self._measured_records = 0
 
     def take(self, now: float) -> Ticket | None:
-        """The next ticket, whose time may be still to come; None when the run is over, and ``ended_by`` says why."""
+        """The next ticket, possibly due in the future; None when the run is over, with the reason in ``ended_by``."""
         if self.ended_by is not None:
             return None
         due = now if self.rate is None else self._began + self._records / self.rate
@@ -77,12 +77,12 @@ class Schedule:
         return Ticket(self._numbers - 1, records, due, is_measured)
 
     def stop(self, why: Ended) -> None:
-        """No more tickets; the first reason stands."""
+        """Issue no more tickets; the first reason counts."""
         self.ended_by = self.ended_by or why
 
     @property
     def unsent(self) -> int:
-        """Measured records that fell due in time and got no ticket: nobody was free to send them until too late."""
+        """Measured records that were due in time but not sent, because all tasks were busy."""
         if self.rate is None or self.ends_at is None or self.ended_by != "duration":
             return 0
         due = round((self.ends_at - self._began) * self.rate)

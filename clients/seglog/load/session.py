@@ -1,4 +1,4 @@
-"""What the parts of a run share: the connections, the topic, the counts; and what an error means for the run."""
+"""The shared state of a run: connections, topic, measurements; and the handling of errors."""
 
 from dataclasses import dataclass
 
@@ -17,12 +17,12 @@ ACKNOWLEDGED = "acknowledged"
 LATE = "late to send"
 FETCH = "fetch"
 END_TO_END = "end to end"
-"""What latencies are called in reports."""
+"""Names of latencies in reports."""
 
 
 @dataclass(slots=True)
 class Session:
-    """A run under way."""
+    """A running load test."""
 
     plan: Plan
     clients: list[Client]
@@ -32,7 +32,7 @@ class Session:
     sleep_until: SleepUntil
 
     async def failed(self, error: SeglogError, attempts: int) -> bool:
-        """Count an error; False when it ends the run, else after a pause that grows with ``attempts`` in a row."""
+        """Count an error. Returns False when it ends the run; else True, after a backoff for ``attempts``."""
         self.count(error)
         if not (error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)):
             self.control.end("error")
@@ -41,11 +41,11 @@ class Session:
         return True
 
     def count(self, error: SeglogError) -> None:
-        """Count an error; the time until it came is part of the run."""
+        """Count an error, and its time as part of the run."""
         self.measurement.errors[error_name(error)] += 1
         self.measurement.touch()
 
 
 def error_name(error: SeglogError) -> str:
-    """The broker's code of an error; of one that never travels, because it is the client's own, the class."""
+    """The broker's code of an error; for the client's own errors the class name."""
     return type(error).__name__ if isinstance(error, ClientError) else error.code

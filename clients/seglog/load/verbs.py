@@ -1,4 +1,4 @@
-"""The three verbs: what is sent, what is read, and which latency each measures."""
+"""The three verbs ``produce``, ``consume`` and ``roundtrip``, and the latency that each measures."""
 
 import os
 import time
@@ -29,8 +29,8 @@ async def produce(session: Session) -> Schedule:
 async def consume(session: Session) -> None:
     """Read to the end, or with ``follow`` until the plan's bounds.
 
-    Batches are checked and counted, not opened. Latency is that of a fetch; with ``follow``, where fetches wait for
-    records, that of a batch from its largest timestamp to its arrival, to the millisecond and by both ends' clocks.
+    Batches are verified and counted, not decoded. Latency is that of a fetch; with ``follow``, where fetches wait for
+    records, it is from a batch's largest timestamp to its arrival, to the millisecond and by both machines' clocks.
     """
     plan, measurement = session.plan, session.measurement
     measured_from = trio.current_time() + plan.warmup
@@ -71,11 +71,11 @@ async def consume(session: Session) -> None:
         with trio.move_on_at(float("inf") if plan.duration is None else measured_from + plan.duration):
             await session.control.ended()
         session.control.end("duration")
-        nursery.cancel_scope.cancel()  # a fetch that waits for records waits for nobody
+        nursery.cancel_scope.cancel()  # also cancels fetches that wait for records
 
 
 async def roundtrip(session: Session) -> Schedule:
-    """Send, and read in the same process: a record's latency is from its intended time of sending to its arrival."""
+    """Send and read in the same process; latency is from a record's due time to its arrival."""
     measurement = session.measurement
     stamp_id = os.urandom(8)
     maker = batch_maker(session, stamp_id=stamp_id)

@@ -1,4 +1,4 @@
-"""Waking up on time. An event loop rounds its timers up to a millisecond, which is longer than most answers take."""
+"""Precise sleep. An event loop rounds its timers up to a millisecond, which is longer than most answers take."""
 
 import signal
 import threading
@@ -11,14 +11,14 @@ import trio
 SleepUntil = Callable[[float], Awaitable[None]]
 
 _BY_ALARM_SECONDS: Final = 0.004
-"""The end of a wait, which the alarm clock of the process measures; the loop's own timer has the rest."""
+"""The last part of a sleep, timed by SIGALRM; the loop's own timer is used before."""
 
 
 @contextmanager
 def alarm_clock() -> Generator[SleepUntil, None, None]:
-    """Sleep until a time of ``trio.current_time``, late by a tenth of a millisecond as a rule; one task at a time.
+    """Yields a ``sleep_until`` in ``trio.current_time``, typically late by 0.1 ms; for one task at a time.
 
-    Uses SIGALRM. Where this is not the main thread, ``trio.sleep_until``.
+    Uses SIGALRM; outside the main thread, ``trio.sleep_until``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield trio.sleep_until
@@ -35,7 +35,7 @@ def alarm_clock() -> Generator[SleepUntil, None, None]:
         await trio.sleep_until(due - _BY_ALARM_SECONDS)
         while (remaining := due - trio.current_time()) > 0:
             signal.setitimer(signal.ITIMER_REAL, remaining)
-            with trio.move_on_at(due):  # should the alarm go astray
+            with trio.move_on_at(due):  # in case the alarm is lost
                 await rung.wait()
 
     previous = signal.signal(signal.SIGALRM, lambda *_: token.run_sync_soon(ring))

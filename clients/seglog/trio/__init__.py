@@ -8,10 +8,10 @@
             async for record in consumer:
                 print(record.offset, record.value)
 
-Errors, records and receipts are those of ``seglog``. There are no timeout arguments where trio has a better way:
-``with trio.fail_after(5): await delivery``. A cancelled call leaves its connection in step: the answer is dropped when
-it comes, or the connection is closed where half a request was written. No exception groups come out of the ``async
-with`` blocks: what was raised inside is raised outside, as it is.
+Errors, records and receipts are those of ``seglog``. Instead of timeout arguments use trio's:
+``with trio.fail_after(5): await delivery``. A cancelled call leaves its connection usable: the reply is dropped when it
+arrives, or the connection is closed if half a request was written. The ``async with`` blocks raise no exception groups:
+an exception from inside is raised unchanged.
 
 Needs trio: ``pip install 'seglog[trio]'``.
 """

@@ -1,8 +1,8 @@
-"""The client's tasks: one nursery, and what is to be raised when it ends.
+"""The client's background tasks: one nursery, and the exception to raise when it ends.
 
-The tasks are deaf to a cancellation from outside, because what is on the way is waited for, a moment, when a block is
-left by one; they end when their owner says so, and all of them when the client's block is left. None of them fails but
-by a bug. A failure of theirs, or of the block, is raised as itself and never inside an exception group.
+The tasks are shielded from outside cancellation, because a block left by a cancellation still waits briefly for
+requests in flight. They end when their owner cancels them, and all of them when the client's block is left. They fail
+only by a bug. A failure of a task, or of the block, is raised as itself and never inside an exception group.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from seglog_protocol.errors import ClientClosedError
 
 
 class Background:
-    """Owns the nursery, from ``open`` to ``end``, which one task calls in this order."""
+    """Owns the nursery, from ``open`` to ``end``, which must be called by one task."""
 
     def __init__(self) -> None:
         self._manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
@@ -27,12 +27,12 @@ class Background:
         return self._nursery is not None
 
     async def open(self) -> None:
-        """Be ready for tasks."""
+        """Open the nursery."""
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
 
     def start(self, work: Callable[[], Awaitable[None]], name: str) -> trio.CancelScope:
-        """Run ``work`` until the scope given back is cancelled; ClientClosedError when it is too late for that."""
+        """Run ``work`` until the returned scope is cancelled. Raises ClientClosedError when the nursery has ended."""
         if self._nursery is None:
             raise ClientClosedError("the client is closed")
         scope = trio.CancelScope(shield=True)
@@ -48,7 +48,7 @@ class Background:
             self._scopes.discard(scope)
 
     async def end(self, error: BaseException | None) -> BaseException | None:
-        """End every task; ``error`` is what the block was left by. What is to be raised in the end: that, as a rule."""
+        """End every task and return the exception to raise: usually ``error``, which the block was left by."""
         manager, nursery = self._manager, self._nursery
         assert manager is not None
         assert nursery is not None
@@ -76,7 +76,7 @@ class Background:
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one to raise: an interrupt before an error before a cancellation; a note on it tells of other errors."""
+    """The exception to raise: an interrupt before an error before a cancellation; other errors become notes on it."""
     members = sorted(group.exceptions, key=_urgency)
     first = members[0]
     for other in members[1:]:

@@ -1,4 +1,4 @@
-"""The client on trio: topics, offsets, and the way to producers and consumers."""
+"""The client on trio: topics, offsets, and the creation of producers and consumers."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
@@ -58,9 +58,8 @@ def connect(
 ) -> "Client":
     """A client of the broker at ``HOST:PORT``, connected by ``async with`` within ``connect_timeout`` seconds.
 
-    ``client_id`` names this program in the broker's log; ``opener`` makes the connections. ValueError for what is no
-    address; entering the block raises NotReachableError, RemoteProtocolError when something else than a seglog broker
-    answers there.
+    ``client_id`` names this program in the broker's log; ``opener`` opens connections. Raises ValueError for an invalid
+    address. Entering the block raises NotReachableError, or RemoteProtocolError when the server is not a seglog broker.
     """
     background = Background()
     dialer = Dialer(parse_address(address), client_id or CLIENT_ID, background, opener)
@@ -68,7 +67,7 @@ def connect(
 
 
 class Opening(Generic[ChildT]):
-    """A producer or consumer to be: ``async with`` opens and closes it, ``await`` only opens it."""
+    """A producer or consumer to open: ``async with`` opens and closes it, ``await`` only opens it."""
 
     def __init__(self, opened: Callable[[], Awaitable[ChildT]]) -> None:
         self._opened = opened
@@ -89,11 +88,11 @@ class Opening(Generic[ChildT]):
 
 
 class Client:
-    """A broker, seen from a program. Made by ``connect``, used inside its ``async with`` block by any number of tasks.
+    """Client of one broker, made by ``connect``, used inside its ``async with`` block by any number of tasks.
 
-    Calls of its own go over one connection; every producer and consumer opens another, so that long polls, large
-    fetches and acknowledgements never stand in each other's way. The block owns the one nursery whose tasks read these
-    connections and send what lingers; leaving it closes them.
+    Its own calls share one connection; every producer and consumer opens another, so that long polls, large fetches and
+    acknowledgements do not block each other. The block owns the one nursery whose tasks read these connections and send
+    lingering batches; leaving it closes them.
     """
 
     def __init__(self, dialer: Dialer, background: Background, connect_timeout: float, request_timeout: float) -> None:
@@ -115,11 +114,11 @@ class Client:
 
     @property
     def broker(self) -> HelloReply:
-        """What the broker said about itself when the connection was opened."""
+        """The broker's ``hello`` reply when the connection was opened."""
         return self._open_link().hello
 
     async def ping(self) -> HelloReply:
-        """Ask the broker, over a connection of its own, who it is and how it is."""
+        """The broker's identity and health, asked over a new connection."""
         link = await self._dial()
         link.close()
         return link.hello
@@ -134,10 +133,10 @@ class Client:
         *,
         exist_ok: bool = False,
     ) -> CreateTopicReply:
-        """Create a topic; without ``partitions`` with as many as the broker's ``num.partitions``.
+        """Create a topic; ``partitions`` defaults to the broker's ``num.partitions``.
 
-        Raises TopicExistsError (unless ``exist_ok``: the answer then describes what is there, with a warning where that
-        differs), InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
+        With ``exist_ok`` an existing topic is returned, with a warning for each difference. Raises TopicExistsError
+        otherwise, InvalidTopicError, InvalidPartitionsError, InvalidConfigError.
         """
         return await self.converse(topics.create_topic(name, partitions, config, exist_ok=exist_ok))
 
@@ -149,24 +148,24 @@ class Client:
         reset: Sequence[str] = (),
         partitions: int | None = None,
     ) -> AlterTopicReply:
-        """Set configuration values, take those in ``reset`` back to the default, raise the number of partitions.
+        """Set configuration values, reset those in ``reset`` to their defaults, raise the number of partitions.
 
-        In force when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
+        In effect when it returns. Raises UnknownTopicError, InvalidConfigError, InvalidPartitionsError.
         """
         return await self.converse(topics.alter_topic(name, config, reset, partitions))
 
     async def truncate_topic(self, name: str, before: Mapping[int, int | None]) -> dict[int, int]:
-        """Delete the records of each partition that lie before an offset; None means all there are.
+        """Delete the records of each partition below an offset; None means all records.
 
-        Returns the first offset that can be read now, by partition: for ever, also after a power cut. Raises
-        OffsetOutOfRangeError for an offset beyond the end, PolicyViolationError for a topic that is only compacted.
+        Returns the new log start offset by partition, which is durable. Raises OffsetOutOfRangeError for an offset
+        beyond the end, PolicyViolationError for a topic that is only compacted.
         """
         return await self.converse(topics.truncate_topic(name, before))
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data; UnknownTopicError names the nearest one there is.
+        """Delete a topic and its data. Raises UnknownTopicError, with the most similar name that exists.
 
-        Its files leave the disk after the topic's ``file.delete.delay.ms``.
+        Its files are deleted after the topic's ``file.delete.delay.ms``.
         """
         await self.converse(topics.delete_topic(name))
 
@@ -175,7 +174,7 @@ class Client:
         return await self.converse(topics.list_topics())
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """One topic with every configuration value and where it comes from. UnknownTopicError names the nearest."""
+        """One topic with every configuration value and its origin. Raises UnknownTopicError, with the nearest name."""
         return await self.converse(topics.describe_topic(name))
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
@@ -183,19 +182,19 @@ class Client:
     async def offsets(
         self, topic: str, at: str | datetime | Moment | None = None, *, partitions: Sequence[int] | None = None
     ) -> list[PartitionOffsets]:
-        """The ends of every partition, and with ``at`` its first record at or after that moment."""
+        """The ends of every partition, and with ``at`` its first record at or after that time."""
         return await self.converse(offsets_at(topic, at, partitions))
 
     async def lag(self, topic: str, positions: Mapping[int, int] | Mapping[str, int]) -> dict[int, PartitionLag]:
         """How far positions, as ``Consumer.positions`` gives them, are behind, and when retention reaches them.
 
-        A position below the earliest offset or beyond the end is no error; its ``PartitionLag`` says so.
+        A position below the earliest offset or beyond the end is not an error; see ``PartitionLag``.
         """
         return await self.converse(look_up_lag(topic, positions))
 
     @property
     def explain(self) -> "Explain":
-        """Questions that begin with why and how."""
+        """Explanations of seeks, segments and configuration."""
         return Explain(self)
 
     async def metrics(self) -> dict[str, float]:
@@ -217,13 +216,13 @@ class Client:
         delivery_timeout: float = 120.0,
         idempotent: bool = True,
     ) -> Opening[Producer]:
-        """A producer for ``topic``, for ``async with``, created if the broker does that; else UnknownTopicError.
+        """A producer for ``topic``, for ``async with``. A missing topic is created if the broker allows that.
 
         ``ack`` is what a record must have reached: "none" (not answered), "os" (survives a crash of the broker), "disk"
-        (survives power loss). Records linger ``linger_ms`` for others to share their batch of up to ``batch_bytes``
-        (less if the topic takes less); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are on their way; a
-        record fails after ``delivery_timeout`` seconds. With ``idempotent`` what is sent again after a lost connection
-        is in the log once; at ack "none" nothing is sent again.
+        (survives power loss). Records linger up to ``linger_ms`` to share a batch of up to ``batch_bytes`` (less if the
+        topic's limit is lower); 0 sends each at once. ``send`` waits while ``buffer_bytes`` are unacknowledged; a
+        record fails after ``delivery_timeout`` seconds. With ``idempotent`` a record that is retried after a lost
+        connection is in the log once; at ack "none" nothing is retried. Raises UnknownTopicError on opening.
         """
         options = ProducerOptions(
             ack, linger_ms, batch_bytes, compression, compression_level, buffer_bytes, delivery_timeout, idempotent
@@ -245,7 +244,7 @@ class Client:
         return Opening(opened)
 
     def timestamps(self, topic: str) -> TimestampWatch:
-        """What is known of the timestamps that a topic keeps; warnings about them come once for each client."""
+        """The timestamp checks of a topic; their warnings are issued once per client."""
         return self._timestamps.setdefault(topic, TimestampWatch(topic))
 
     def consumer(
@@ -265,13 +264,13 @@ class Client:
         """A consumer of ``topic``, all its partitions or some, for ``async with``.
 
         ``start`` and ``until`` take an offset, {partition: offset} as ``positions()`` returns it, an aware datetime, or
-        a moment as people type it ("-1h", "2019-01-01", "earliest", "latest"); ``start`` is "earliest", with ``follow``
-        "latest". Partitions that a mapping does not name begin at the earliest, as do those that are added to the topic
-        while it is followed. A partition stops at its first record at or after ``until``, and without ``follow`` at the
-        end seen now. ``durable_only`` hands out only what survives power loss. ``on_out_of_range`` is for an offset
-        that is not in the log (any more): "error", or where to go on. ``on_gap`` is told of offsets without a record
-        before the record behind them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max,
-        fetch_bytes, partition_bytes.
+        text ("-1h", "2019-01-01", "earliest", "latest"). ``start`` defaults to "earliest", with ``follow`` to "latest".
+        Partitions missing in a mapping begin at the earliest offset, as do partitions added while the topic is
+        followed. A partition stops at its first record at or after ``until``, and without ``follow`` at its current
+        end. ``durable_only`` returns only records that survive power loss. ``on_out_of_range`` is for an offset outside
+        the log: "error", or the end to continue at. ``on_gap`` is called with offsets without a record, before the
+        record after them; ``Consumer.gaps`` keeps them. ``limits``: decompressed_batch_bytes_max, fetch_bytes,
+        partition_bytes.
         """
         options = ConsumerOptions(
             partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
@@ -290,7 +289,7 @@ class Client:
         async def opened() -> Consumer:
             try:
                 link, states = await begun()
-            except ConnectionLostError:  # as a call that may be repeated: the broker may just have been started anew
+            except ConnectionLostError:  # repeatable: the broker may just have restarted
                 link, states = await begun()
             consumer = Consumer(self._dialer, link, topic, options, states, seconds=self._request_timeout)
             self._consumers.add(consumer)
@@ -309,19 +308,19 @@ class Client:
         *,
         is_repeatable: bool = False,
     ) -> tuple[MessageT, memoryview]:
-        """One request of any api and its reply; asked once more after a lost connection if ``is_repeatable``.
+        """Send one request of any api and return its reply; repeated once after a lost connection if ``is_repeatable``.
 
-        Raises the error the broker answers with, ClientTimeoutError, ConnectionLostError, NotReachableError.
+        Raises the broker's error, ClientTimeoutError, ConnectionLostError, NotReachableError.
         """
         return await self.converse(ask(request, reply_type, payload, is_repeatable=is_repeatable))
 
     async def post(self, request: Request, payload: Sequence[Buffer] = ()) -> None:
-        """A request that is not answered."""
+        """Send a request that gets no reply."""
         link = await self._usable_link()
         await link.send(request, payload, on_reply=None, seconds=self._request_timeout)
 
     async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
-        """Lead a conversation; raises what ``call`` does."""
+        """Run a conversation; raises what ``call`` raises."""
         return await converse_async(conversation, self._answer, trio.sleep)
 
     async def _answer(self, question: Ask) -> Reply:
@@ -334,8 +333,8 @@ class Client:
         return await (await self._usable_link()).ask(request, payload, seconds=self._request_timeout)
 
     async def _usable_link(self) -> Link:
-        """The link, or a new one if the old one is known to be dead before anything is asked over it."""
-        for _ in range(2):  # the reading task takes in what has arrived: one turn to hear of it, one to run
+        """The link, or a new one if the old one is known to be broken."""
+        for _ in range(2):  # two turns let the reading task notice a closed connection
             await trio.lowlevel.checkpoint()
         async with self._dialing:
             link = self._open_link()
@@ -352,7 +351,7 @@ class Client:
         return link
 
     def _open_link(self) -> Link:
-        """The link, whether it works or not."""
+        """The link, which may be broken. Raises ClientClosedError outside the block."""
         if self._is_closed:
             raise ClientClosedError("the client is closed")
         if self._link is None:
@@ -377,7 +376,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close what is still open, as each one's own block would; DeliveryFailed when records were not acked."""
+        """Close producers and consumers as their own blocks would. Raises DeliveryFailed for unacknowledged records."""
         failure = error
         try:
             await self._leave(error)
@@ -388,9 +387,9 @@ class Client:
             raise failure
 
     async def close(self) -> None:
-        """What leaving the block does by itself: flush and close producers, close consumers, then the connection.
+        """Flush and close producers, close consumers, then the connection, as leaving the block does. Idempotent.
 
-        Raises DeliveryFailed when records were not acknowledged; everything is closed all the same. Twice is fine.
+        Raises DeliveryFailed when records were not acknowledged; everything is closed nevertheless.
         """
         await trio.lowlevel.checkpoint()
         await self._leave(None)
@@ -431,22 +430,22 @@ class Client:
 
 
 class Explain:
-    """``client.explain``: the broker tells how and why."""
+    """``client.explain``: explanations from the broker."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def seek(self, topic: str, partition: int, at: int | str | datetime | Moment) -> ExplainReply:
-        """How a fetch from ``at``, an offset or a time, finds its way: the trace of a seek that is made for it."""
+        """How a fetch from ``at``, an offset or a time, finds its position: the trace of a seek made for this call."""
         return await self._client.converse(explain_seek(topic, partition, at))
 
     async def segments(self, topic: str, partition: int, *, drops: bool = False) -> PartitionExplanation:
-        """Why each segment of a partition is still there, and from when to when it can go.
+        """Why each segment of a partition is kept, and when it can be deleted.
 
-        What compaction would drop is told where little is to be read for it, with ``drops`` always.
+        What compaction would drop is included where computing it is cheap, and always with ``drops``.
         """
         return await self._client.converse(explain_segments(topic, partition, drops=drops))
 
     async def config(self, topic: str) -> dict[str, ConfigEntry]:
-        """Every configuration value that holds for a topic, and where it comes from."""
+        """Every effective configuration value of a topic, and its origin."""
         return await self._client.converse(explain_config(topic))

@@ -1,7 +1,7 @@
 """The consumer on trio: a link and one pipelined fetch around the consuming core.
 
-There is no task of its own: while the program works on one answer's records, the next fetch is already on its way. A
-cancelled wait loses nothing; the fetch it waited for is the one that the next record comes from.
+There is no background task: while the program processes one reply's records, the next fetch is already sent. A
+cancelled wait loses nothing; the next wait continues with the same fetch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +21,14 @@ from seglog_protocol.errors import ClientClosedError, ConnectionLostError, Seglo
 ItemT = TypeVar("ItemT")
 
 ITEMS_PER_TURN: Final = 256
-"""Records handed out in a row before other tasks get their turn; a switch costs more than a record."""
+"""Records returned in a row before other tasks may run; a task switch costs more than a record."""
 
 
 class Consumer(ConsumerBase):
     """Reads one topic; ``async for`` over it for records, over ``batches()`` for verified batches.
 
     Made by ``Client.consumer``, with a connection of its own. One task at a time (trio.BusyResourceError); close it, or
-    use it in ``async with``. Leaving a loop and entering a new one goes on with the next record.
+    use it in ``async with``. A new loop continues with the next record.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Consumer(ConsumerBase):
         self._seconds = seconds
         self._dialing = trio.Lock()
         self._answer: Answer | None = None
-        self._moves = 0  # rises with whatever makes the fetch that is being sent the wrong one
+        self._moves = 0  # rises with every event that makes a fetch being sent obsolete
         self._is_busy = False
         self.on_closed: Callable[[], None] = lambda: None
 
@@ -56,24 +56,27 @@ class Consumer(ConsumerBase):
     def __aiter__(self) -> "Items[Record]":
         """Records in order within each partition.
 
-        Ends at the end seen at start, at ``until``, when everything is paused, or with ``follow`` never; that reads
-        partitions which are added to the topic, too, from their earliest record, unless ``partitions`` is given. Raises
-        CorruptRecordError, naming the offsets that cannot be read: ``seek({partition: error.next_offset})`` goes on
-        behind them; OffsetOutOfRangeError; NotReachableError when the broker stays away for ``reconnect_timeout``;
-        InconsistentClusterIdError when it comes back with another log directory; UnknownTopicError when the
-        topic is deleted, and InconsistentTopicIdError when it has been made again by the time that is seen.
+        Ends at the end seen at start, at ``until``, when all partitions are paused, or with ``follow`` never. With
+        ``follow`` partitions added to the topic are read too, from their earliest record, unless ``partitions`` is
+        given.
+
+        Raises CorruptRecordError with the unreadable offsets (``seek({partition: error.next_offset})`` continues after
+        them); OffsetOutOfRangeError; NotReachableError when the broker is away for ``reconnect_timeout``;
+        InconsistentClusterIdError when it returns with another log directory; UnknownTopicError when the topic was
+        deleted, and InconsistentTopicIdError when it was recreated.
         """
         return Items(self, self._records)
 
     def batches(self) -> "Items[FetchedBatch]":
         """Verified batches with their header fields and raw bytes; ends and raises as iteration over records does.
 
-        Gaps inside a batch are not told, for it is not opened: then ``record_count`` is at most ``last_offset_delta``.
+        Gaps inside a batch are not reported, because it is not decoded; ``record_count <= last_offset_delta`` shows
+        them.
         """
         return Items(self, lambda batch: iter([self._whole(batch)]))
 
     async def next_batch(self) -> FetchedBatch | None:
-        """The next batch with something to hand out, None at the end; what iteration stands on."""
+        """The next batch with records to return, None at the end."""
         if self._is_busy:
             raise trio.BusyResourceError("another task is waiting for this consumer's records")
         self._is_busy = True
@@ -99,56 +102,56 @@ class Consumer(ConsumerBase):
             await self._connected(seconds)
 
     async def _fetch(self) -> None:
-        """Take the answer of the fetch on its way, and send the next one before anybody works on it."""
+        """Take the reply to the pending fetch, and send the next fetch before its records are processed."""
         link = await self._connected(self.options.reconnect_timeout)
-        if self._asked is None and not await self._ask(link):
+        if self._pending is None and not await self._ask(link):
             await trio.sleep(self._pause_seconds(trio.current_time()))
             return
-        asked, answer = self._asked, self._answer
+        asked, answer = self._pending, self._answer
         if asked is None or answer is None:
             return
         try:
             await answer.wait(asked.deadline)
         except SeglogError:
-            if self._asked is asked:
+            if self._pending is asked:
                 raise
-        if self._asked is not asked:
+        if self._pending is not asked:
             return  # another task has called seek, resume or close meanwhile
         asked.reply = answer.reply
         link.forget(answer)
         self._take(asked, trio.current_time(), self._dialer.server)
-        added = self._where_added()
+        added = self._added_states()
         if added is not None:
-            self._fetcher.read_too(await link.converse(added, seconds=self._seconds))
+            self._fetcher.add_partitions(await link.converse(added, seconds=self._seconds))
         try:
             await self._ask(link)
         except SeglogError:
-            self._disconnect()  # what has come is handed out first
+            self._disconnect()  # records already received are returned first
 
     async def _ask(self, link: Link) -> bool:
-        """Send the next fetch; False when there is nothing to ask for at this time."""
+        """Send the next fetch; False when there is nothing to fetch at this time."""
         moves = self._moves
         asked = self._next_fetch(trio.current_time(), link.hello)
         if asked is None:
             return False
-        while self._unwanted:
-            unwanted = self._unwanted[0]
+        while self._cancellations:
+            unwanted = self._cancellations[0]
             await link.send(unwanted, on_reply=None, seconds=ANSWER_SECONDS)
-            if unwanted in self._unwanted:
-                self._unwanted.remove(unwanted)
+            if unwanted in self._cancellations:
+                self._cancellations.remove(unwanted)
         answer = await link.start(asked.request, seconds=ANSWER_SECONDS)
         if self._moves == moves:
-            self._asked, self._answer = asked, answer
+            self._pending, self._answer = asked, answer
         else:  # another task has called seek or resume meanwhile
             link.forget(answer)
             asked.request_id = answer.request_id
-            self._forgotten(asked)
+            self._cancel_at_broker(asked)
         return True
 
     async def lag(self) -> dict[int, PartitionLag]:
         """How far every partition is behind, in records and seconds, and when retention reaches its position.
 
-        Asks the broker, as things are now; ``records_behind`` asks for nothing. Raises what a fetch raises.
+        Asks the broker; ``records_behind`` does not. Raises what a fetch raises.
         """
         await trio.lowlevel.checkpoint()
         if self._is_closed:
@@ -164,9 +167,9 @@ class Consumer(ConsumerBase):
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def seek(self, place: Place) -> None:
-        """Go on elsewhere: at ``{partition: offset}``, other partitions stay; or what ``start`` takes, for all.
+        """Continue at ``{partition: offset}``, leaving other partitions as they are; or at any ``start``, for all.
 
-        Takes effect with the next record; the ends to stop at stay those seen at start. Cancelled, nothing has moved.
+        Takes effect with the next record. The ends to stop at do not change. A cancelled call changes nothing.
         """
         await trio.lowlevel.checkpoint()
         if isinstance(place, Mapping):
@@ -183,15 +186,15 @@ class Consumer(ConsumerBase):
         places = self.options.places(self.topic, list(self._fetcher.states), place)
         return {state.partition: state.position for state in await link.converse(places, seconds=self._seconds)}
 
-    def _forget_asked(self) -> None:
+    def _drop_pending(self) -> None:
         self._moves += 1
-        asked, answer, self._asked, self._answer = self._asked, self._answer, None, None
+        asked, answer, self._pending, self._answer = self._pending, self._answer, None, None
         if asked is None or answer is None or self._link is None:
             return
         self._link.forget(answer)
         answer.settle()
         asked.request_id, asked.reply = answer.request_id, answer.reply
-        self._forgotten(asked)
+        self._cancel_at_broker(asked)
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
@@ -209,18 +212,18 @@ class Consumer(ConsumerBase):
 
     def _disconnect(self) -> None:
         self._moves += 1
-        link, self._link, self._asked, self._answer = self._link, None, None, None
-        self._unwanted.clear()
+        link, self._link, self._pending, self._answer = self._link, None, None, None
+        self._cancellations.clear()
         if link is not None:
             link.close()
 
     async def close(self) -> None:
-        """Let go of the connection; twice is fine."""
+        """Close the connection. Idempotent."""
         self.let_go()
         await trio.lowlevel.checkpoint()
 
     def let_go(self) -> None:
-        """As ``close``, at once: there is nothing to wait for."""
+        """``close`` without a checkpoint."""
         self._is_closed = True
         self._disconnect()
         self.on_closed()
@@ -235,10 +238,10 @@ class Consumer(ConsumerBase):
 
 
 class Items(Generic[ItemT]):
-    """What ``async for`` asks for the next record or batch.
+    """The async iterator over records or batches.
 
-    Not an async generator: that would have to be closed by whoever leaves the loop early. A cancellation shows at every
-    record; other tasks get their turn at least every ITEMS_PER_TURN records.
+    Not an async generator, which a caller that leaves the loop early would have to close. Every record is a
+    cancellation point; other tasks may run at least every ITEMS_PER_TURN records.
     """
 
     def __init__(self, consumer: Consumer, items_of: Callable[[FetchedBatch], Iterator[ItemT]]) -> None:

@@ -1,4 +1,4 @@
-"""The promise that ``await producer.send`` gives back."""
+"""The future that ``await producer.send`` returns."""
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,10 +19,10 @@ class Waiter(Protocol):
 
 
 class Delivery(Promise):
-    """A record on its way; await it for its receipt, at any time, as often as you like, from any task.
+    """A record being sent; await it for its receipt, any number of times, from any task.
 
-    Dropping it is fine: a failure that nobody looked at is raised by the next ``flush``. A cancelled wait leaves the
-    record on its way.
+    It may be ignored: a failure not seen here is raised by the next ``flush``. A cancelled wait does not cancel the
+    record.
     """
 
     __slots__ = ("_waiter",)
@@ -35,12 +35,12 @@ class Delivery(Promise):
         return self.result().__await__()
 
     async def result(self) -> Receipt:
-        """Wait for the receipt; the same as awaiting the delivery. Raises what kept the record from being acked."""
+        """Wait for the receipt, as awaiting the delivery does. Raises the error of a failed record."""
         await self._settled()
         return self._receipt()
 
     async def exception(self) -> SeglogError | None:
-        """What kept the record from being acknowledged, or None; waits like ``result``."""
+        """The error of a failed record, or None; waits like ``result``."""
         await self._settled()
         try:
             self._receipt()

@@ -1,4 +1,4 @@
-"""Opening links: connecting, hello, and trying again until there is no more time."""
+"""Opening links: connecting, hello, and retries within a timeout."""
 
 import trio
 
@@ -15,7 +15,7 @@ from seglog_protocol.messages import HelloReply
 class Dialer:
     """Opens links to one address, through ``opener``; their tasks belong to ``background``.
 
-    With ``cluster_id`` only where that is the broker's.
+    With ``cluster_id`` only to a broker with that id.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Dialer:
         self._outage = outage or Outage(str(address))
 
     def bound_to(self, link: Link) -> "Dialer":
-        """For links to the same log directory as this one's."""
+        """A dialer for links to the same log directory as ``link``'s."""
         cluster_id = link.hello.cluster_id
         return Dialer(self.address, self.client_id, self._background, self._opener, cluster_id, self._outage)
 
@@ -45,10 +45,10 @@ class Dialer:
         return str(self.address)
 
     async def dial(self, seconds: float) -> Link:
-        """A link, after as many attempts as fit into ``seconds``; at least one is made.
+        """A link, after as many attempts as fit into ``seconds``, at least one.
 
-        NotReachableError when none succeeds. An answer that no waiting can change, for example of something that is not
-        a seglog broker, is raised at once, and so is a host that does not exist, unless it was there before.
+        Raises NotReachableError when none succeeds. Errors that waiting cannot fix are raised at once, for example when
+        the server is not a seglog broker, or the host does not exist and has never answered before.
         """
         attempts = Attempts(seconds, trio.current_time())
         while True:
@@ -61,7 +61,7 @@ class Dialer:
             await trio.sleep(delay)
 
     async def dial_once(self, seconds: float) -> Link:
-        """One attempt, at most ATTEMPT_SECONDS_MAX long. NotReachableError when another one may help."""
+        """One attempt, at most ATTEMPT_SECONDS_MAX long. Raises NotReachableError when a retry may help."""
         began = trio.current_time()
         try:
             link = await self._dial_once(self._outage.attempt_seconds(seconds))

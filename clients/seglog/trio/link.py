@@ -1,8 +1,8 @@
 """One transport and its Connection, shared by any number of tasks.
 
-A task of the client reads: it hands every reply to the handler given with its request. Writing is whoever sends, one at
-a time. A cancelled call is forgotten, and its reply dropped when it comes; cut short in the middle of writing, the link
-is closed, because half a frame would put the two ends out of step.
+A background task reads, and passes every reply to the handler given with its request. The sending tasks write, one at a
+time. The reply to a cancelled call is dropped when it arrives. If a call is cancelled during its write, the link is
+closed, because half a frame would corrupt the stream.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ import trio
 from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse_async
 from seglog.failures import copied
+from seglog.formatting import seconds_of
 from seglog.trio.background import Background
 from seglog.trio.transport import Transport
-from seglog.words import seconds_of
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, Request
@@ -23,14 +23,13 @@ from seglog_protocol.messages import HelloReply, Request
 ResultT = TypeVar("ResultT")
 
 Handler = Callable[[Reply], None]
-"""Called by the reading task; never waits and never raises."""
+"""Called by the reading task; must not block and must not raise."""
 
 
 class Link:
-    """A connected transport, owned: ``close`` closes it. Its reading task is one of the client's.
+    """Owns a connected transport; ``close`` closes it. Its reading task is one of the client's.
 
-    ``hello`` is what the broker said about itself when the link was opened; ``on_failed`` is called when the link is
-    over.
+    ``hello`` is the broker's reply when the link was opened; ``on_failed`` is called when the link breaks or is closed.
     """
 
     hello: HelloReply
@@ -39,7 +38,7 @@ class Link:
         self.server = server
         self.on_failed: Callable[[], None] | None = None
         self.failure: SeglogError | None = None
-        """Why the link is over, None while it is not."""
+        """Why the link is broken or closed; None while it is usable."""
         self._transport = transport
         self._connection = Connection(server)
         self._writing = trio.Lock()
@@ -50,15 +49,15 @@ class Link:
     # --- Asking -------------------------------------------------------------------------------------------------------
 
     async def converse(self, conversation: Conversation[ResultT], *, seconds: float) -> ResultT:
-        """Lead a conversation; each of its requests may take ``seconds``. Raises what ``ask`` does."""
+        """Run a conversation; each of its requests may take ``seconds``. Raises what ``ask`` raises."""
         return await converse_async(
             conversation, lambda question: self.ask(question.request, question.payload, seconds=seconds), trio.sleep
         )
 
     async def ask(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> Reply:
-        """Send a request and wait for its reply, which may be an error.
+        """Send a request and wait for its reply, which may hold an error.
 
-        ClientTimeoutError after ``seconds``, with the link still usable; ConnectionLostError when it breaks.
+        Raises ClientTimeoutError after ``seconds``, with the link still usable; ConnectionLostError when it breaks.
         """
         deadline = trio.current_time() + seconds
         answer = await self.start(request, payload, seconds=seconds)
@@ -71,7 +70,7 @@ class Link:
         return answer.reply
 
     async def start(self, request: Request, payload: Sequence[Buffer] = (), *, seconds: float) -> "Answer":
-        """Send a request; its answer is on its way then. ``forget`` it in the end."""
+        """Send a request and return its pending answer, which the caller must ``forget`` in the end."""
         answer = Answer(self)
         self._answers.add(answer)
         try:
@@ -82,7 +81,7 @@ class Link:
         return answer
 
     def forget(self, answer: "Answer") -> None:
-        """Nobody waits for this answer any more; fine also when it has come."""
+        """Stop waiting for this answer; drop it if it arrives later."""
         self._answers.discard(answer)
         self.abandon(answer.request_id)
 
@@ -95,11 +94,11 @@ class Link:
         seconds: float,
         on_stalled: Callable[[], bool] | None = None,
     ) -> int:
-        """Write a request and return its id without waiting for a reply; ``on_reply`` None: none will come.
+        """Write a request and return its id without waiting for a reply; ``on_reply`` None: there is no reply.
 
-        ClientTimeoutError when it is not written within ``seconds``; the link stays usable only if none of the request
-        has been written by then. While the broker takes nothing, ``on_stalled`` is called every half second, and says
-        whether to go on; with False the time counts as over.
+        Raises ClientTimeoutError when it is not written within ``seconds``; the link stays usable only if no byte of
+        the request was written. While the broker takes no bytes, ``on_stalled`` is called every half second; when it
+        returns False, the write times out.
         """
         with trio.move_on_after(seconds) as scope:
             async with self._writing:
@@ -116,18 +115,18 @@ class Link:
         raise ClientTimeoutError(f"{self.server} took no more bytes in the time given")
 
     def abandon(self, request_id: int) -> None:
-        """Nobody wants this reply any more; a no-op when it has come."""
+        """Drop this reply when it arrives; a no-op when it has arrived."""
         self._handlers.pop(request_id, None)
         self._connection.abandon(request_id)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the transport; everybody who waits gets ClientClosedError."""
+        """Close the transport; waiting calls raise ClientClosedError."""
         self.fail(ClientClosedError("the connection was closed"))
 
     def fail(self, error: SeglogError) -> None:
-        """The link is over, for this reason; the first reason given stands."""
+        """Break the link with this error; only the first call counts."""
         if self.failure is not None:
             return
         self.failure = error
@@ -140,7 +139,7 @@ class Link:
             self.on_failed()
 
     def raise_failure(self) -> None:
-        """Raise what ended the link, if it is over."""
+        """Raise the link's error if it is broken or closed."""
         if self.failure is not None:
             raise copied(self.failure) from self.failure
 
@@ -155,7 +154,7 @@ class Link:
                     scope.cancel()
         except OSError as error:
             self.fail(self._broken(error))
-            self.raise_failure()  # which may be an older one: closing breaks what others are doing
+            self.raise_failure()  # possibly an older one: closing the link breaks the calls of other tasks
         except BaseException:
             if unsent.is_started:
                 self.fail(
@@ -192,7 +191,7 @@ class Link:
 
 
 class Answer:
-    """The answer to one request, on its way."""
+    """The pending answer to one request."""
 
     def __init__(self, link: Link) -> None:
         self.request_id = -1
@@ -201,16 +200,16 @@ class Answer:
         self._settled = trio.Event()
 
     def take(self, reply: Reply) -> None:
-        """It is there."""
+        """Store the reply and wake the waiting task."""
         self.reply = reply
         self._settled.set()
 
     def settle(self) -> None:
-        """It will not come any more, unless it has."""
+        """Wake the waiting task: no reply will arrive."""
         self._settled.set()
 
     async def wait(self, deadline: float) -> bool:
-        """Wait until it is there; False when it is not by ``deadline``. Raises what ended the link before that."""
+        """Wait for the reply; False at ``deadline``. Raises the link's error if it breaks first."""
         with trio.move_on_at(deadline):
             await self._settled.wait()
         if self.reply is None:

@@ -1,8 +1,8 @@
-"""The producer on trio: a task of the client around the sending core.
+"""The producer on trio: a background task around ``ProducerCore``.
 
-``send`` only puts a record into its batch and waits for room; the task sends what is due, connects again, and gives up
-what has been here too long. So a cancelled ``send`` has sent nothing, and one that returned will go out whatever is
-cancelled afterwards, unless the producer's own block is left by an exception.
+``send`` only adds a record to its batch and waits for room; the task sends due batches, reconnects, and fails expired
+batches. So a cancelled ``send`` has sent nothing, and a record whose ``send`` returned is sent whatever is cancelled
+afterwards, unless the producer's own block is left by an exception.
 """
 
 import math
@@ -22,8 +22,8 @@ from seglog.sending import (
     REQUEST_TIMEOUT_SECONDS,
     Content,
     HeaderInput,
+    ProducerCore,
     ProducerOptions,
-    Sender,
     Sent,
     append_version,
 )
@@ -38,13 +38,13 @@ from seglog_protocol.errors import ClientClosedError, SeglogError, UnknownPartit
 from seglog_protocol.messages import TopicDescription
 
 SENDS_PER_TURN: Final = 64
-"""Records sent in a row before other tasks get their turn; a switch costs more than a record."""
+"""Records sent in a row before other tasks may run; a task switch costs more than a record."""
 
 
 class Producer:
     """Sends records to one topic. Any task may use it; close it, or use it in ``async with``.
 
-    Made by ``Client.producer``. It has a connection of its own, so acknowledgements never stand behind anything else.
+    Made by ``Client.producer``. It has a connection of its own, so that other calls do not delay acknowledgements.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Producer:
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = None
-        self._sender = Sender(topic, options, producer, timestamps)
-        self._sender.accumulator.on_settled = self._on_settled
+        self._core = ProducerCore(topic, options, producer, timestamps)
+        self._core.accumulator.on_settled = self._on_settled
         self._settled: dict[ProducerBatch, trio.Event] = {}
         self._room = trio.lowlevel.ParkingLot()
         self._work_to_do = trio.Event()
@@ -84,24 +84,24 @@ class Producer:
         partition: int | None = None,
         headers: HeaderInput = (),
     ) -> Delivery:
-        """Hand over a record and return the promise of its receipt: ``await`` that, now or later.
+        """Send a record and return a Delivery, the future of its receipt: ``await`` that, now or later.
 
         ``value`` and ``key`` are bytes, text (sent as UTF-8) or None; ``timestamp`` is epoch ms or an aware datetime,
-        and now if left out; ``partition`` overrides the partitioner. Waits while ``buffer_bytes`` are full. With
-        ``linger_ms=0`` the record is on its way then, unless five requests are already. Cancelled, it has sent nothing.
+        by default now; ``partition`` overrides the partitioner. Waits while the buffer is full. With ``linger_ms=0``
+        the record has been sent on return, unless five requests are in flight. A cancelled call has sent nothing.
         Raises ClientTimeoutError when the buffer stays full for the delivery timeout, MessageTooLargeError for a record
-        that no batch of this topic can hold, ClientClosedError.
+        larger than the topic's limit, ClientClosedError.
 
-        Warns (TimestampWarning, once a topic) of a timestamp that is older than the topic keeps, or looks like seconds.
+        Warns (TimestampWarning, once per topic) of a timestamp past the topic's retention, or that looks like seconds.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         try:
-            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+            record, size = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:
-            await self._learn_partitions()  # it may have been added a moment ago
-            record, size = self._sender.prepare(value, key, timestamp, partition, headers)
+            await self._refresh_partitions()  # the partition may be new
+            record, size = self._core.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         if added is None:
             added = await self._append_when_there_is_room(partition, record, size)
@@ -109,25 +109,25 @@ class Producer:
         self._sends += 1
         if index == 0 or has_full or self._sends >= SENDS_PER_TURN:
             self._sends = 0
-            self._work_to_do.set()  # also for a first record: its batch is due at some time
+            self._work_to_do.set()  # also for a first record, which sets the time when its batch is due
             await trio.lowlevel.cancel_shielded_checkpoint()
             if self.options.linger_ms == 0:
-                # Tasks run in no certain order within a turn; in the second one the record has gone out if it may.
+                # Tasks run in no fixed order within a turn; after a second one the record has been sent if possible.
                 await trio.lowlevel.cancel_shielded_checkpoint()
         return Delivery(batch, index, record[0], self)
 
-    async def _learn_partitions(self) -> None:
-        """Ask the broker how many partitions there are; without an answer it stays at what is known."""
+    async def _refresh_partitions(self) -> None:
+        """Ask the broker for the number of partitions; without an answer the known number stays."""
         if self._link is not None:
             with suppress(SeglogError):
                 found = await self._link.converse(describe_topic(self.topic), seconds=REQUEST_TIMEOUT_SECONDS)
-                self._sender.note_partitions(found.partitions)
+                self._core.note_partitions(found.partitions)
 
     def _append(self, partition: int | None, record: NewRecord, size: int) -> tuple[ProducerBatch, int, bool] | None:
-        """As ``Sender.append``."""
+        """As ``ProducerCore.append``."""
         if self._is_ending:
             raise ClientClosedError("the producer is closed")
-        return self._sender.append(partition, record, size, trio.current_time())
+        return self._core.append(partition, record, size, trio.current_time())
 
     async def _append_when_there_is_room(
         self, partition: int | None, record: NewRecord, size: int
@@ -139,18 +139,18 @@ class Producer:
                 added = self._append(partition, record, size)
                 if added is not None:
                     return added
-        raise self._sender.stayed_full()
+        raise self._core.stayed_full()
 
     async def flush(self) -> None:
-        """Wait until everything sent so far has been acknowledged or has failed.
+        """Wait until every record sent so far has been acknowledged or has failed.
 
-        Raises DeliveryFailed for what failed since the last flush and was not looked at.
+        Raises DeliveryFailed for failures since the last flush that the program has not seen.
         """
         await trio.lowlevel.checkpoint()
-        pending = self._sender.flush()
+        pending = self._core.flush()
         self._work_to_do.set()
         await self._resolved(pending)
-        failure = self._sender.failure()
+        failure = self._core.failure()
         if failure is not None:
             raise failure
 
@@ -166,28 +166,28 @@ class Producer:
 
     @property
     def timestamps(self) -> TimestampWatch:
-        """What is known of the timestamps that the topic keeps."""
-        return self._sender.timestamps
+        """The topic's timestamp checks."""
+        return self._core.timestamps
 
     @property
     def expired_on_arrival(self) -> int:
-        """Records sent with a timestamp older than the topic keeps, which retention deletes soon."""
-        return self._sender.expired_on_arrival
+        """Number of records sent with a timestamp past the topic's retention, which are deleted soon."""
+        return self._core.expired_on_arrival
 
     @property
     def has_expired(self) -> bool:
         """Whether any record was not acknowledged within the delivery timeout."""
-        return self._sender.accumulator.has_expired
+        return self._core.accumulator.has_expired
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has, as far as is known here."""
-        return self._sender.partitions
+        """The topic's known number of partitions."""
+        return self._core.partitions
 
     @property
     def unacknowledged(self) -> int:
-        """Records sent to this producer of which it is not known what became."""
-        return self._sender.unacknowledged
+        """Number of records that have neither been acknowledged nor failed."""
+        return self._core.unacknowledged
 
     async def _resolved(self, batches: list[ProducerBatch]) -> None:
         while batches:
@@ -208,9 +208,9 @@ class Producer:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Flush, then let go of the connection. Raises what ``flush`` raises, closed all the same; twice is fine.
+        """Flush, then close the connection, even when ``flush`` raises. Idempotent.
 
-        Cancelled while flushing, it ends as a block does that is left by an exception.
+        A cancelled flush ends like a block that is left by an exception.
         """
         if self._is_closed:
             await trio.lowlevel.checkpoint()
@@ -226,27 +226,28 @@ class Producer:
             self._shut()
 
     async def abort(self, seconds: float = ABORT_WAIT_SECONDS) -> int:
-        """Send nothing new, wait ``seconds`` for what is on the way; how many records were not acknowledged.
+        """Close without sending more, after up to ``seconds`` for requests in flight.
 
-        Counted are those that the program did not look at. A cancellation does not shorten the wait.
+        Returns the number of unacknowledged records whose failure the program has not seen. A cancellation does not
+        shorten the wait.
         """
         await self._abort(trio.current_time() + seconds)
-        return self._sender.accumulator.take_failures()[1]
+        return self._core.accumulator.take_failures()[1]
 
     async def leave(self, error: BaseException, deadline: float | None = None) -> None:
-        """The block was left by ``error``: abort, and note on it how many records were not acknowledged."""
+        """Abort because the block was left by ``error``; adds a note with the number of unacknowledged records."""
         if self._is_closed:
             return
         await self._abort(trio.current_time() + ABORT_WAIT_SECONDS if deadline is None else deadline)
-        note = self._sender.loss()
+        note = self._core.loss()
         if note is not None:
             error.add_note(note)
 
     def end(self) -> list[ProducerBatch]:
-        """From now on nothing new is sent; what is on the way."""
+        """Stop sending; returns the batches in flight."""
         self._is_ending = True
         self._room.unpark_all()
-        return self._sender.end(ClientClosedError("the producer was closed before this record was sent"))
+        return self._core.end(ClientClosedError("the producer was closed before this record was sent"))
 
     async def _abort(self, deadline: float) -> None:
         try:
@@ -271,26 +272,26 @@ class Producer:
         self._working.cancel()
         if self._link is not None:
             self._link.close()
-        self._sender.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
+        self._core.forget(ClientClosedError("the producer was closed before this record was acknowledged"))
         self._room.unpark_all()
         self.on_closed()
 
     # --- The work -----------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """The task: until the producer is closed."""
+        """The background task, until the producer is closed."""
         while True:
-            self._work_to_do = trio.Event()  # what comes up from here on is seen in the next round
+            self._work_to_do = trio.Event()  # later events are handled in the next round
             await self._connect()
             if self._link is not None:
                 await self._pump(self._link)
-            event = self._sender.tick(trio.current_time(), is_connected=self._link is not None)
+            event = self._core.tick(trio.current_time(), is_connected=self._link is not None)
             with trio.move_on_at(math.inf if event is None else event):
                 await self._work_to_do.wait()
 
     async def _pump(self, link: Link) -> None:
-        """Send all that may be sent now."""
-        while (sent := self._sender.take(trio.current_time())) is not None:
+        """Send all ready batches."""
+        while (sent := self._core.take(trio.current_time())) is not None:
             try:
                 await self._write(link, sent)
             except SeglogError as error:
@@ -299,51 +300,51 @@ class Producer:
                 return
 
     async def _write(self, link: Link, sent: Sent) -> None:
-        sender = self._sender
-        sender.build(sent)
+        core = self._core
+        core.build(sent)
         now = trio.current_time()
-        request = sender.request(sent, now, version=append_version(link.hello))
+        request = core.request(sent, now, version=append_version(link.hello))
         if request is None:
             return
-        seconds = sender.write_seconds(sent, now)
-        look_up = sender.look_up(now)
+        seconds = core.write_seconds(sent, now)
+        look_up = core.look_up(now)
         if look_up is not None:
-            await link.send(look_up, on_reply=sender.looked_up, seconds=seconds)
+            await link.send(look_up, on_reply=core.looked_up, seconds=seconds)
         if self.options.ack == "none":
             await link.send(*request, on_reply=None, seconds=seconds, on_stalled=self._nothing_expires)
-            sender.written(sent)
+            core.written(sent)
             return
 
         def take(reply: Reply) -> None:
-            sender.answered(sent, reply.header, trio.current_time())
+            core.answered(sent, reply.header, trio.current_time())
             self._work_to_do.set()
 
         await link.send(*request, on_reply=take, seconds=seconds, on_stalled=self._nothing_expires)
 
     def _nothing_expires(self) -> bool:
-        """Give up what has been here too long, while the broker takes no bytes; False when that was anything."""
-        answers = self._sender.answers
-        self._sender.tick(trio.current_time(), is_connected=True)
-        return self._sender.answers == answers
+        """Fail expired batches while the broker takes no bytes; returns False when there were any."""
+        answers = self._core.answers
+        self._core.tick(trio.current_time(), is_connected=True)
+        return self._core.answers == answers
 
     # --- The connection -----------------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """Make sure of a link, if it is time for one."""
-        sender = self._sender
+        """Connect if there is no link and it is time to."""
+        core = self._core
         if self._link is not None:
-            overdue = sender.overdue(trio.current_time(), self._dialer.server)
+            overdue = core.overdue(trio.current_time(), self._dialer.server)
             if overdue is not None:
                 self._link.fail(overdue)
             if self._link.failure is not None:
                 self._lost(self._link)
-        if self._link is not None or not sender.accumulator.unresolved or trio.current_time() < sender.connect_at:
+        if self._link is not None or not core.accumulator.unresolved or trio.current_time() < core.connect_at:
             return
         try:
-            self._adopt(await self._dialer.dial_once(sender.dial_seconds(trio.current_time())))
-            sender.connected()
+            self._adopt(await self._dialer.dial_once(core.dial_seconds(trio.current_time())))
+            core.connected()
         except SeglogError as error:
-            sender.not_connected(error, trio.current_time())
+            core.not_connected(error, trio.current_time())
 
     def _adopt(self, link: Link) -> None:
         self._link = link
@@ -353,7 +354,7 @@ class Producer:
         self._work_to_do.set()
 
     def _lost(self, link: Link) -> None:
-        """The link broke: what was on the way goes first on the next one."""
+        """Handle a broken link: its unanswered batches are sent first on the next one."""
         if self._link is link:
             self._link = None
-            self._sender.lost(trio.current_time(), link.failure)
+            self._core.lost(trio.current_time(), link.failure)

@@ -1,6 +1,6 @@
-"""Batches as they are, on trio: append ready-made ones, have them flushed, fetch a range of offsets as batch bytes.
+"""Access to whole batches on trio: append built ones, flush partitions, fetch a range of offsets as batch bytes.
 
-As ``seglog.raw``, whose ``RawBatch`` and ``join`` serve here too.
+As ``seglog.raw``, with the same ``RawBatch`` and ``join``.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
@@ -17,9 +17,9 @@ __all__ = ["RawBatch", "append", "fetch", "flush", "join"]
 
 
 async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "disk") -> list[Receipt | SeglogError]:
-    """Append in one request; for each batch, in order, its receipt or the error that kept it out.
+    """Append in one request; returns for each batch, in order, its receipt or its error.
 
-    As ``seglog.raw.append``. Cancelled, it may or may not have happened.
+    As ``seglog.raw.append``. A cancelled append may or may not have happened.
     """
     if ack == "none":
         await client.post(append_request(batches, ack), [batch.data for batch in batches])
@@ -28,7 +28,7 @@ async def append(client: Client, batches: Sequence[RawBatch], *, ack: Ack = "dis
 
 
 async def flush(client: Client, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """Bring partitions to the disk; what survives power loss then, as ``seglog.raw.flush`` says. May be cancelled."""
+    """Flush partitions to disk, as ``seglog.raw.flush``."""
     return await client.converse(flushing(topic, partitions))
 
 
@@ -49,7 +49,7 @@ async def fetch(
             async for batch in batches:
                 ...
 
-    The first and the last may hold records outside; ``start_offset`` and ``end_offset`` of each batch say which count.
+    The first and the last may hold records outside the range; see ``start_offset`` and ``end_offset`` of each batch.
     Ends early at the end of the log. Raises OffsetOutOfRangeError, CorruptRecordError.
     """
     async with client.consumer(

@@ -1,6 +1,6 @@
-"""The network, as small as the link needs it: two calls that move bytes, and an end.
+"""The network interface of a link: send, receive and close.
 
-Failures are OSError, whatever the way the bytes go; a cancelled call has moved nothing.
+Every transport raises OSError for failures; a cancelled call has transferred nothing.
 """
 
 import errno
@@ -17,15 +17,15 @@ class Transport(Protocol):
     """A connected stream of bytes."""
 
     async def send_some(self, buffers: Sequence[memoryview]) -> int:
-        """Write some of these bytes, at least one; how many."""
+        """Write at least one of these bytes; returns how many."""
         ...
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Receive at least one byte into ``buffer``; how many, and 0 when the peer has closed its side."""
+        """Receive at least one byte into ``buffer``; returns how many, 0 when the peer has closed its side."""
         ...
 
     def close(self) -> None:
-        """Let go; whoever waits gets an OSError. Never waits, and may be called twice."""
+        """Close at once; waiting calls raise OSError. Idempotent."""
         ...
 
 
@@ -33,28 +33,28 @@ Opener = Callable[[Address], Awaitable[Transport]]
 
 
 class SocketTransport:
-    """A TCP socket, owned."""
+    """Owns a TCP socket."""
 
     def __init__(self, connected: trio.socket.SocketType) -> None:
         self._socket = connected
 
     async def send_some(self, buffers: Sequence[memoryview]) -> int:
-        """As Transport says, in one system call."""
+        """As in Transport, in one system call."""
         with _as_os_error():
             return await self._socket.sendmsg(buffers)
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """As Transport says, without a copy."""
+        """As in Transport, without a copy."""
         with _as_os_error():
             return await self._socket.recv_into(buffer)
 
     def close(self) -> None:
-        """As Transport says."""
+        """As in Transport."""
         self._socket.close()
 
 
 async def open_socket(address: Address) -> Transport:
-    """Connect, to whichever of the name's addresses answers first; OSError with the reason when none does."""
+    """Connect to the first address of the host that answers. Raises OSError with the reason when none does."""
     try:
         stream = await trio.open_tcp_stream(*address)
     except OSError as error:
@@ -63,7 +63,7 @@ async def open_socket(address: Address) -> Transport:
 
 
 def _reason(error: OSError) -> OSError:
-    """What one attempt said: trio sums several up, in an error without a reason that has them as its cause."""
+    """The error of one attempt: trio raises one without errno for all, with the attempts as its cause."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[-1]

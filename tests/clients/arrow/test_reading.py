@@ -138,7 +138,7 @@ def test_it_can_stand_for_a_reader_of_pyarrow(broker: FakeBroker) -> None:
         assert pa.Table.from_batches([reader.read_next_batch(), *reader]) == expected
         with pytest.raises(StopIteration):
             reader.read_next_batch()
-        with pytest.raises(seglog.ClientClosedError, match="read to its end"):
+        with pytest.raises(seglog.ClientClosedError, match="at its end"):
             reader.read_all()
 
 
@@ -296,9 +296,9 @@ def test_a_reader_that_was_read_says_so_instead_of_giving_no_rows(
             broker.logs["t"][0].append(encode_batch([(1, None, b"x", ())]))
         reader = seglog.read_arrow(client, "t")
         assert reader.read_all().num_rows == (not is_empty)
-        with pytest.raises(seglog.ClientClosedError, match=r"read to its end.*once"):
+        with pytest.raises(seglog.ClientClosedError, match=r"at its end.*once"):
             again(reader)
-        with pytest.raises(seglog.ClientClosedError, match="read to its end"):
+        with pytest.raises(seglog.ClientClosedError, match="at its end"):
             seglog.write_arrow(client, "t", reader)
         with pytest.raises(StopIteration):
             next(reader)  # as every iterator

@@ -324,7 +324,7 @@ def test_topics_are_told_from_the_names_of_directories(tmp_path: Path) -> None:
     assert logs.topics() == {"a-b": [0, 1], "c": [10]}
     with pytest.raises(UnknownTopicError, match=r"no topic 'a-c' in .*; did you mean 'a-b'"):
         logs.partitions("a-c")
-    with pytest.raises(LogDirectoryError, match="is no directory on this machine"):
+    with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
         LogDirectory(tmp_path / "nowhere")
 
 

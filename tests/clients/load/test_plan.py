@@ -79,5 +79,5 @@ def test_what_cannot_be_typed_is_a_usage_error(arguments: tuple[str, ...], capsy
 
 def test_a_plan_without_an_end_is_none() -> None:
     bounds: dict[str, Any] = {"duration": None, "count": None}
-    with pytest.raises(ValueError, match="without an end"):
+    with pytest.raises(ValueError, match="needs a count or a duration"):
         Plan(verb="produce", **bounds)

@@ -73,7 +73,7 @@ def test_without_one_that_will_do_it_is_pips_or_a_sentence_that_says_what_there_
     environ = {"PATH": fake_java(tmp_path / "path"), "JAVA_HOME": str(tmp_path / "home")}
     old = versions(home=None, path=(11, 0, 2))
     assert find_java(environ, old, lambda: tmp_path / "pip") == tmp_path / "pip"
-    with pytest.raises(JavaMissingError, match=r"is no Java; java on PATH .* is Java 11\.0\.2\. .*spark-java"):
+    with pytest.raises(JavaMissingError, match=r"is not a Java; java on PATH .* is Java 11\.0\.2\. .*spark-java"):
         find_java(environ, old, no_pip)
     with pytest.raises(JavaMissingError, match="JAVA_HOME is not set and there is no java on PATH"):
         find_java({"PATH": ""}, old, no_pip)

@@ -134,7 +134,7 @@ def test_localLogDir_excludes_a_broker_and_is_a_whole_path(tmp_path: Path) -> No
     with pytest.raises(OptionError, match="a whole path, the same on every machine"):
         parse_read_options(given | {"localLogDir": "data"}, "stream")
     assert parse_read_options(given, "batch").server == tmp_path / "gone"
-    with pytest.raises(LogDirectoryError, match="is no directory on this machine"):
+    with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):
         LocalCatalog(tmp_path / "gone")
 
 

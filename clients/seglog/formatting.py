@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Formatting of counts and durations for messages."""
 
 from itertools import pairwise
 from typing import Final
@@ -7,7 +7,7 @@ _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s
 
 
 def count_of(count: int, thing: str, *, many: str = "") -> str:
-    """``1 record``, ``1,000 records``; ``many`` is the plural where it is not just an s."""
+    """``1 record``, ``1,000 records``; ``many`` is an irregular plural."""
     return f"{count:,} {thing if count == 1 else many or f'{thing}s'}"
 
 
@@ -17,7 +17,7 @@ def seconds_of(seconds: float) -> str:
 
 
 def duration_of(milliseconds: int) -> str:
-    """The two largest units of a duration, the smaller one if there is any of it: ``3 d 4 h``, ``5 min``, ``12 s``."""
+    """A duration in its two largest units, the smaller one unless it is 0: ``3 d 4 h``, ``5 min``, ``12 s``."""
     for (size, unit), (smaller, name) in pairwise(_UNITS):
         if milliseconds >= size:
             whole, rest = divmod(milliseconds, size)
