@@ -48,7 +48,7 @@ class LogFlushing(LogWithState):
             self.mark_read_only(f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError))
         elif self.state.read_only is None:  # after a failure a success proves nothing
             self.durable_end_offset = max(self.durable_end_offset, min(flush.end_offset, self.log_end_offset))
-            self.active.rest()
+            self.active.release_idle_writer()
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""

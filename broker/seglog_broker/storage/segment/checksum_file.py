@@ -18,7 +18,7 @@ from seglog_broker.storage.segment.checksum import (
 
 
 class ChecksumFile:
-    """``<stem>.checksum`` of one segment. ``running`` is None while nobody counts: then the file, if any, tells."""
+    """``<stem>.checksum`` of one segment. ``running`` is None while appends are not counted."""
 
     def __init__(self, fs: FileSystem, handles: HandlePool, path: str, *, exists: bool) -> None:
         self.path = path
@@ -33,12 +33,12 @@ class ChecksumFile:
         self.running = RunningChecksum(so_far)
 
     def update(self, data: Buffer) -> None:
-        """Count in what was appended, if somebody counts."""
+        """Count appended bytes, if counting has begun."""
         if self.running is not None:
             self.running.update(data)
 
     def read(self) -> SegmentChecksum | None:
-        """What the file says; None when there is none, or none that can be understood."""
+        """The checksum in the file; None when the file is missing or malformed."""
         if not self.exists:
             return None
         try:
