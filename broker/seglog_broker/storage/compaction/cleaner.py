@@ -210,7 +210,7 @@ class _Cleaning:
     # --- The second pass ----------------------------------------------------------------------------------------------
 
     def _grouped(self) -> list[_Group]:
-        """Neighbours that fit into one segment, greedily, up to the end of what the map speaks of."""
+        """Groups of neighbouring segments that fit into one, greedily, up to the last offset in the map."""
         job, groups = self._job, list[_Group]()
         limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
         suffixes = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
@@ -311,7 +311,7 @@ class _Cleaning:
         self._note_written(int(ends[-1]))
 
     def _add_damage(self, group: _Group, source: SourceFile, hole: DamagedRange) -> None:
-        """Copy bytes that are no batch to where they come in the new segment."""
+        """Copy damaged bytes to their place in the new segment."""
         size = hole.end_position - hole.position
         group.damaged.append(
             replace(hole, segment=group.base_offset, position=group.size, end_position=group.size + size)

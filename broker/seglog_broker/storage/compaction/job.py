@@ -16,7 +16,7 @@ UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """A segment to be cleaned. ``damaged``: what is known of its bytes that are no batches, in their order."""
+    """A segment to be cleaned. ``damaged``: its known damaged ranges, in order."""
 
     base_offset: int
     damaged: tuple[DamagedRange, ...] = ()
@@ -102,7 +102,7 @@ class SegmentLoss:
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """What became of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
+    """The result of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
 
     ``keyless`` records were dropped because nothing can tell what replaces them. ``tombstones_due_ms`` is when the
     first of the tombstones and markers that were kept may go, None when there are none.

@@ -97,7 +97,7 @@ class ActiveProducers:
     marker_epochs: dict[int, int]
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Whether a control batch tells the current epoch of a producer that has no batch in it yet."""
+        """Whether only this control batch holds the current epoch of its producer."""
         return self.marker_epochs.get(header.producer_id) == header.producer_epoch
 
 
