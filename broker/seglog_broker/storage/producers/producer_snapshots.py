@@ -168,7 +168,7 @@ class ProducerSnapshots:
             self._unsynced.pop(offset, None)
 
     def wipe(self, end_offset: int) -> None:
-        """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
+        """Forget every producer and remove every snapshot: the log is empty, and begins at ``end_offset``."""
         self.state.restart(end_offset)
         self._log_start = end_offset
         self._remove(*self.offsets)
@@ -214,7 +214,7 @@ class ProducerSnapshots:
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
-        """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
+        """Restore the state from the newest valid snapshot at or below ``believed_end``."""
         report = LoadReport()
         self._remove_outside(segment_bases, believed_end)
         self.state.restart(self._log_start)
@@ -279,7 +279,7 @@ class Replaying:
         self._due = [base for base in segment_bases[-2:] if snapshots.state.end_offset < base]
 
     def note(self, batch: ReplayedBatch) -> None:
-        """The next batch of the log; one that the snapshot tells of already changes nothing."""
+        """Apply the next batch of the log; one that the snapshot already covers changes nothing."""
         header, marker = batch
         state = self._snapshots.state
         if header.base_offset < state.end_offset:
