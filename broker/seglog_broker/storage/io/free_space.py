@@ -88,7 +88,7 @@ def marks_of(config: BrokerConfig, total: int) -> Marks:
 
 
 class FreeSpace:
-    """The room on the disk of one log directory. ``look`` first; times are nobody's business here."""
+    """The free space on the disk of one log directory. Call ``look`` first; the caller decides when to look again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
         self.path = directory
@@ -114,7 +114,7 @@ class FreeSpace:
     def reconfigure(self, config: BrokerConfig) -> None:
         """Take other marks; the ballast stays as large as it is."""
         self._config = config
-        with contextlib.suppress(OSError):  # the disk does not tell its size: the marks stay as they are
+        with contextlib.suppress(OSError):  # the size of the disk is not known: the marks stay as they are
             self.marks = marks_of(config, self._fs.total_bytes(self.path))._replace(ballast=self.marks.ballast)
             self.look()
 
@@ -199,7 +199,7 @@ class FreeSpace:
         return DiskFullError(message, free=self.free, hard=self.marks.hard, soft=self.marks.soft)
 
     def _inodes_told(self) -> str:
-        """What is the matter where ``lacks_inodes``; goes on with a sentence."""
+        """The end of a message where ``lacks_inodes``."""
         inodes = self.inodes or Inodes(0, 0)
         until = f"; nothing is appended until {self._inodes_hard * 2} are free" if self._inodes_hard else ""
         return (
@@ -234,7 +234,7 @@ class FreeSpace:
     def give_up_ballast(self) -> None:
         """Remove the file, if there is one."""
         if self.ballast:
-            with contextlib.suppress(FileNotFoundError):  # somebody else was quicker: another thread, or an operator
+            with contextlib.suppress(FileNotFoundError):  # another thread, or an operator, has removed it
                 self._fs.unlink(self._ballast_path)
             self.ballast = 0
 

@@ -24,14 +24,14 @@ _NUMBERS: Final = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2), "riscv64": (
 """Of io_setup, io_getevents and io_submit, by machine; all of them put the low byte first."""
 
 _idle: Final[list["KernelQueue"]] = []
-"""Queues that nobody uses at the moment. Not given back before the process ends, which does it for us."""
+"""Idle queues. They are only given back by the end of the process."""
 
 
 class KernelQueue:
     """One queue of the kernel. Used by one thread at a time."""
 
     def __init__(self, ctypes: Any, call: Any, numbers: tuple[int, int, int]) -> None:
-        """``call`` is libc's syscall(2). Raises OSError when the kernel, or whoever guards it, refuses."""
+        """``call`` is libc's syscall(2). Raises OSError when the kernel or a sandbox refuses."""
         self._ctypes = ctypes
         self._call = call
         setup, self._getevents, self._submit = numbers

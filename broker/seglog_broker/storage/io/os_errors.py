@@ -1,4 +1,4 @@
-"""What an OSError of the disk means for whoever asked: whether it passes, by what name it is told, what helps."""
+"""Errors of the disk as replies: whether they are retriable, their message, and the remedy."""
 
 import errno
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final
 from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageError
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The disk, or what somebody may use of it, is full."""
+"""The disk, or the user's quota of it, is full."""
 
 _REMEDIES: Final = {
     errno.EMFILE: "the broker may open no more files just now: try again, and if that does not help raise its limit on "
