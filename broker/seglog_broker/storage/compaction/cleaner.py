@@ -1,10 +1,10 @@
-"""Compaction of one partition, one round of it: from a job to finished ``.cleaned`` files. Runs beside the broker.
+"""One round of compaction of one partition: from a job to finished ``.cleaned`` files. Runs in a worker process.
 
-Two passes. The first reads the dirty segments and notes the offset of every key's last record, as far as memory goes.
-The second reads everything up to there from the first segment on, and writes what stays, small segments merged. The
-sources are only read: the broker puts the new files in their place, or removes them.
+Two passes. The first reads the dirty segments and notes the offset of every key's last record, as far as memory allows.
+The second reads everything up to there from the first segment on, and writes the records that stay; small segments are
+merged. The sources are only read: the broker replaces them by the new files, or removes those.
 
-Source: Kafka's LogCleaner. What follows which rule is in ``batch_filter``; the on-disk steps are in docs/STORAGE.md.
+Source: Kafka's LogCleaner. The rules for records are in ``batch_filter``, the steps on disk in docs/STORAGE.md.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What the loop asks of the cleaner, and what the cleaner answers: values that go between processes as JSON.
+"""Jobs for the cleaner and their results: values that are sent between processes as JSON.
 
 Offsets count records, positions and sizes are bytes, times are epoch milliseconds.
 """

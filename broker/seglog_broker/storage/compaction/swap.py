@@ -1,9 +1,9 @@
-"""Putting a compacted segment in the place of those it was made from, crash-safe at every step.
+"""Replaces source segments by their compacted segment, crash-safe at every step.
 
 The cleaner leaves ``<base>.log.cleaned`` and its indexes, synced. For one group of segments at a time then:
 
     promote   .cleaned -> .swap, and the directory is synced: before this a start undoes it, after it completes it
-    install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes in the same breath
+    install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes at the same time
     settle    the directory is synced again: only now may the old files be removed and the checkpoint move on
 
 ``promote`` and ``settle`` run in a thread, ``install`` on the loop: between two of its renames a reader who opens a

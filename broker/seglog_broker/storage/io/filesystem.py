@@ -1,8 +1,8 @@
-"""The seam: the only module of the storage engine that touches files.
+"""``FileSystem``: the only module of the storage engine that touches files.
 
-Everything above speaks to a ``FileSystem`` that came in as an argument, so that ``forgetful`` can stand here instead:
-a disk that loses what was never synced, stops after operation N, and fails on demand. The operations are therefore as
-few and as small as they can be, each is one system call, and none retries: ``write_all`` does that for its callers.
+All other modules get a ``FileSystem`` as an argument, so that tests can replace it by ``forgetful``: a disk that loses
+what was never synced, stops after operation N, and fails on demand. The operations are therefore few and small; each is
+one system call, and none retries: ``write_all`` does that for its callers.
 
 Paths are ``str`` with ``/``; positions and sizes are bytes. Every method may raise ``OSError`` with its ``errno``.
 """

@@ -1,12 +1,13 @@
-"""Room on the disk: how much is left, when that is too little to append, and a ballast to be given up then.
+"""Free space on the disk: when it is too little for appends, and a ballast file that is deleted then.
 
-A disk that is full to the last byte cannot even be emptied in good order: checkpoints and the registry are written
-before anything is deleted. So appends stop while some room is left, and a ballast file is kept for the case that
-somebody else uses that up: without it there is room again, if only a little. Whoever has to write before something can
-be deleted does so ``with_ballast`` to fall back on, for nobody may have looked at the disk yet.
+A full disk cannot even be emptied in order: checkpoints and the registry are written before anything is deleted. So
+appends stop while some space is left, and a ballast file is kept for the case that other programs use that up: deleting
+it frees a little. Code that has to write before it can delete does so ``with_ballast``, because the free space may not
+have been looked at yet.
 
-Appends stop when less than ``hard`` bytes are free and go on when ``soft`` are: one mark for both would have the broker
-refuse and take records in turn. Bytes that the ballast lacks count as used, so that giving it up ends no shortage.
+Appends stop when less than ``hard`` bytes are free and continue when ``soft`` are: with one mark for both, the broker
+would alternate between refusing and accepting records. Bytes that the ballast lacks count as used, so that deleting it
+does not end a shortage.
 """
 
 import contextlib

@@ -2,10 +2,9 @@
 
 Threads could do the same, but each has to take the interpreter lock again after every single fsync, which on a busy
 loop is 5 ms a file. Here one thread gives up the lock once, the kernel's workers sync the files side by side, and each
-file's outcome comes back by itself, as fdatasync(2) would have told it. docs/decisions/0003 has the measurements.
+file has a result of its own, as from fdatasync(2). docs/decisions/0003 has the measurements.
 
-Python knows no such call, hence ctypes, which is loaded when first needed. Part of the seam: nobody but ``filesystem``
-uses this.
+Python has no such call, hence ctypes, which is loaded when first needed. Only ``filesystem`` uses this module.
 """
 
 import errno

@@ -3,9 +3,8 @@
 A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
-one. The pool holds at most ``limit`` open things, those of writers included: before it opens another one it closes the
-one that is unused for longest. Only if all of them are leased at the same time it holds more, up to ``EXCESS_MAX``, and
-``excess`` says how many.
+one. The pool holds at most ``limit`` open handles, those of writers included: before it opens another one it closes the
+least recently used one. Only while all of them are leased it holds more, up to ``EXCESS_MAX``; ``excess`` is how many.
 """
 
 import errno

@@ -7,10 +7,10 @@ producers there are.
 
 seglog writes no transactions. Those of a log that Kafka wrote come in by ``apply_replayed``: open ones hold back the
 last stable offset, and their producers may not write outside of them. There is no coordinator either, so markers are
-only ever replayed, and believed as they stand.
+only ever replayed, without a check.
 
-The files this is kept in across restarts are the matter of ``producer_snapshots``. Source: Kafka's ProducerAppendInfo,
-ProducerStateEntry, ProducerStateManager.
+``producer_snapshots`` keeps the state across restarts. Source: Kafka's ProducerAppendInfo, ProducerStateEntry,
+ProducerStateManager.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,7 +112,7 @@ class _Producer:
 
 
 class _Standing(NamedTuple):
-    """What the next batch of a producer is held against; ``first_offset`` is that of its open transaction, or None."""
+    """State for the check of a producer's next batch; ``first_offset`` is that of its open transaction, or None."""
 
     epoch: int
     last_sequence: int
