@@ -5,7 +5,7 @@ behind it. A snapshot does not say when its producers were last seen, so after a
 written, by its file's modification time, and those of replayed batches as seen now.
 
 A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay replace it. A
-snapshot must not outlive the batches it covers, because a lost batch that is sent again would then pass for a duplicate;
+snapshot must not outlive the batches it covers, because a lost batch that is sent again would pass for a duplicate;
 so such a snapshot is removed, and the removal is synced, before the call returns.
 Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
 """
