@@ -43,4 +43,4 @@ async def rest(partition: "Partition") -> None:
     """Bring what was appended to the disk, and give the writer's descriptor back."""
     await trio.lowlevel.checkpoint()
     await partition.wait_durable(partition.log.log_end_offset)
-    partition.log.active.rest()
+    partition.log.active.release_idle_writer()

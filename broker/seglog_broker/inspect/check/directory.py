@@ -85,9 +85,9 @@ def check_directory(
     options: CheckOptions,
     progress: Progress = lambda _path, _size: None,
 ) -> Iterator[Report]:
-    """Check the log directory ``path``; ``config`` is what its broker is started with.
+    """Check the log directory ``path``; ``config`` is the configuration of its broker.
 
-    Raises RefusedError, before anything is yielded, when it is no log directory or somebody has it in use.
+    Raises RefusedError, before anything is yielded, when it is not a log directory, or is in use.
     """
     _refuse_unless_log_directory(fs, path)
     try:

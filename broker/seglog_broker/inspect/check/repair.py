@@ -5,7 +5,8 @@ Each step is atomic, and an interrupted repair is continued by the next one, whi
 The log's bytes are never changed. Damaged ranges are copied into plain files beside their segment, which stay when the
 segment is deleted, and are recorded in ``seglog-partition.json``, so that the broker skips them. The order matters
 where one file relies on another: the copies come before the record of the damage, that before the checksum that
-includes the damage, the removal of the clean-stop marker before a recovery point is lowered, and the read-only mark last.
+includes the damage, the removal of the clean-stop marker before a recovery point is lowered, and the read-only
+mark last.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which batches and records compaction keeps, decided for thousands of batches at a time.
+"""The choice of the batches and records that compaction keeps, for thousands of batches at a time.
 
 Source: Kafka's Cleaner and MemoryRecords.filterTo. The rules are in docs/STORAGE.md; in short: the last record of each
 key, tombstones until their delete horizon, everything behind the offset map, and of a batch that something still
@@ -21,14 +21,14 @@ from seglog_protocol.record_columns import OpenedBatches, open_batches
 
 NO_HORIZON: Final = -1
 FAR_TIME: Final = 1 << 61
-"""Timestamps and deltas beyond it, nobody's, could not be written relative to a horizon: their batches stay."""
+"""Larger timestamps and deltas could not be written relative to a delete horizon: batches with such are kept."""
 
 _ABORT: Final = "ABORT"
 
 
 @dataclass(slots=True)
 class RecordCounts:
-    """What became of the records that were looked at."""
+    """Counts of the records that were filtered."""
 
     read: int = 0
     kept: int = 0
@@ -200,7 +200,7 @@ class _Decision:
                 self.unreadable[opened.first + of[(column < -FAR_TIME) | (column > FAR_TIME)]] = True
 
     def _kept(self, opened: OpenedBatches, is_due: Bools, is_tombstone: Bools) -> Bools:
-        """Of every record whether it stays."""
+        """Whether each record is kept."""
         records, offset_map, counts = opened.records, self.rules.offset_map, self.rules.counts
         offsets = self.batches.base_offset[opened.first + records.list_number] + records.offset_delta
         bounds = (offset_map.first_dirty, offset_map.latest_offset + 1)

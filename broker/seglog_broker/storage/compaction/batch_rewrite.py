@@ -1,7 +1,7 @@
-"""What is left of many batches, written: ``batch_builder.compacted_batch`` for thousands at a time.
+"""Rewrites compacted batches: ``batch_builder.compacted_batch`` for thousands at a time.
 
-Records are not encoded anew. Their timestamps count from the batch's base timestamp, which changes with the first
-record that stays; so of a record that moved, length and timestamp are written anew and the rest is copied.
+Records are not encoded again. Their timestamps count from the batch's base timestamp, which changes with the first
+record that stays; so length and timestamp of a record with another delta are rewritten, and the rest is copied.
 """
 
 import numpy as np
@@ -55,7 +55,7 @@ def rewritten_batches(
 
 
 class _Parts:
-    """The bytes of the records that stay, in ``pieces``: one for a run of neighbours, or head and rest of each."""
+    """The bytes of the kept records, in ``pieces``: one for a run of neighbours, or head and rest of each."""
 
     def __init__(self, opened: OpenedBatches, which: Int64s, new_delta: Int64s, moved: Bools, of: Int64s) -> None:
         records, data = opened.records, opened.records.data

@@ -1,7 +1,7 @@
-"""What of a compacted log can be cleaned now, and whether it is worth it. Source: storage-format §9.1.
+"""The part of a compacted log that can be cleaned now, and whether a round is due; see docs/STORAGE.md, "Compaction".
 
-Decides for the compaction task and tells ``explain segments`` the same. Offsets below ``first_dirty_offset`` have been
-through a round already; the segments from ``until_offset`` on are not touched: the active one, and those that hold
+The compaction task and ``explain segments`` use the same decision. Offsets below ``first_dirty_offset`` have been
+through a round already; the segments from ``until_offset`` on are not cleaned: the active one, and those that hold
 records younger than ``min.compaction.lag.ms``.
 """
 

@@ -46,7 +46,7 @@ class CleanedSegment:
         self._segment.append_many(buffers, batches)
 
     def append_damaged(self, data: Buffer) -> None:
-        """Write bytes that are no batch."""
+        """Write damaged bytes."""
         self._segment.append_damaged(data)
 
     def finish(self, aborted: Sequence[AbortedTransaction], mtime_ms: int) -> None:
@@ -78,7 +78,7 @@ class CleanedSegment:
 
 
 def remove_cleaned(fs: FileSystem, directory: str) -> None:
-    """Remove every ``.cleaned`` file: what an attempt left that did not come to its end."""
+    """Remove every ``.cleaned`` file, left by an unfinished round."""
     for name in fs.list_directory(directory):
         if name.endswith(names.CLEANED_SUFFIX):
             fs.unlink(f"{directory}/{name}")

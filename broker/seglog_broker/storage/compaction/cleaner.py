@@ -1,10 +1,10 @@
-"""Compaction of one partition, one round of it: from a job to finished ``.cleaned`` files. Runs beside the broker.
+"""One round of compaction of one partition: from a job to finished ``.cleaned`` files. Runs in a worker process.
 
-Two passes. The first reads the dirty segments and notes the offset of every key's last record, as far as memory goes.
-The second reads everything up to there from the first segment on, and writes what stays, small segments merged. The
-sources are only read: the broker puts the new files in their place, or removes them.
+Two passes. The first reads the dirty segments and notes the offset of every key's last record, as far as memory allows.
+The second reads everything up to there from the first segment on, and writes the records that stay; small segments are
+merged. The sources are only read: the broker replaces them by the new files, or removes those.
 
-Source: Kafka's LogCleaner. What follows which rule is in ``batch_filter``; the on-disk steps are in docs/STORAGE.md.
+Source: Kafka's LogCleaner. The rules for records are in ``batch_filter``, the steps on disk in docs/STORAGE.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -210,7 +210,7 @@ class _Cleaning:
     # --- The second pass ----------------------------------------------------------------------------------------------
 
     def _grouped(self) -> list[_Group]:
-        """Neighbours that fit into one segment, greedily, up to the end of what the map speaks of."""
+        """Groups of neighbouring segments that fit into one, greedily, up to the last offset in the map."""
         job, groups = self._job, list[_Group]()
         limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
         suffixes = (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
@@ -311,7 +311,7 @@ class _Cleaning:
         self._note_written(int(ends[-1]))
 
     def _add_damage(self, group: _Group, source: SourceFile, hole: DamagedRange) -> None:
-        """Copy bytes that are no batch to where they come in the new segment."""
+        """Copy damaged bytes to their place in the new segment."""
         size = hole.end_position - hole.position
         group.damaged.append(
             replace(hole, segment=group.base_offset, position=group.size, end_position=group.size + size)

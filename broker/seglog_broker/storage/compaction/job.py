@@ -1,4 +1,4 @@
-"""What the loop asks of the cleaner, and what the cleaner answers: values that go between processes as JSON.
+"""Jobs for the cleaner and their results: values that are sent between processes as JSON.
 
 Offsets count records, positions and sizes are bytes, times are epoch milliseconds.
 """
@@ -14,7 +14,7 @@ UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """A segment to be cleaned. ``damaged``: what is known of its bytes that are no batches, in their order."""
+    """A segment to be cleaned. ``damaged``: its known damaged ranges, in order."""
 
     base_offset: int
     damaged: tuple[DamagedRange, ...] = ()
@@ -91,7 +91,7 @@ class SegmentLoss:
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """What became of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
+    """The result of a job. ``first_dirty`` is where the next round begins, if this one's files are put in place.
 
     ``keyless`` records were dropped because nothing can tell what replaces them. ``tombstones_due_ms`` is when the
     first of the tombstones and markers that were kept may go, None when there are none.

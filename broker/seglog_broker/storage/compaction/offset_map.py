@@ -20,7 +20,7 @@ _BLOCK: Final = 1024
 
 
 class OffsetMap:
-    """Offsets by key; ``latest_offset`` is the last one that the map speaks of."""
+    """Offsets by key; ``latest_offset`` is the last offset that the map covers."""
 
     def __init__(self, bytes_max: int, first_dirty: int) -> None:
         self.bytes_max = bytes_max

@@ -1,4 +1,4 @@
-"""What compaction must know of producers and their transactions, from headers, markers and transaction indexes.
+"""State of producers and transactions for compaction, from headers, markers and transaction indexes.
 
 A producer's last batch stays, emptied if need be, because it carries the sequence that its next batch must follow. A
 transaction's marker stays as long as a batch of it does.
@@ -43,7 +43,7 @@ class _Producer:
 
 
 class ProducerScan:
-    """The last words of every producer of a log, whose headers are noted in the order of their offsets."""
+    """The last batch of every producer of a log; headers are added in the order of their offsets."""
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
@@ -76,7 +76,7 @@ class ProducerScan:
             self.note(batches.header(number))
 
     def active(self, now_ms: int, expiration_ms: int) -> "ActiveProducers":
-        """Those that are not forgotten yet."""
+        """The producers that have not expired."""
         active = {
             producer_id: producer
             for producer_id, producer in self._producers.items()
@@ -97,7 +97,7 @@ class ActiveProducers:
     marker_epochs: dict[int, int]
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Whether a control batch tells the current epoch of a producer that has no batch in it yet."""
+        """Whether only this control batch holds the current epoch of its producer."""
         return self.marker_epochs.get(header.producer_id) == header.producer_epoch
 
 

@@ -1,4 +1,4 @@
-"""Reading the segments that are compacted: verified batches in large pieces, damage told and stepped over.
+"""Reads the segments that are compacted: verified batches in large pieces, and the damage between them.
 
 The bytes of a closed segment do not change, so what is found wrong on one pass is wrong on every other.
 """
@@ -112,7 +112,7 @@ class SourceFile:
             return len(good)
         bad = int(np.argmin(good))
         # Checksums leave out the offset. When a batch lies below the one before it, and that one behind a gap, it is
-        # that one whose offset is wrong; believed, it would make everything behind it look damaged.
+        # that one whose offset is wrong; accepting it would make everything after it look damaged.
         if bad and not rises[bad] and batches.base_offset[bad - 1] > previous[bad - 1] + 1:
             return bad - 1 if batches.base_offset[bad] > previous[bad - 1] else bad
         return bad

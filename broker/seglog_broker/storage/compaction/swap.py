@@ -1,15 +1,15 @@
-"""Putting a compacted segment in the place of those it was made from, crash-safe at every step.
+"""Replaces source segments by their compacted segment, crash-safe at every step.
 
 The cleaner leaves ``<base>.log.cleaned`` and its indexes, synced. For one group of segments at a time then:
 
     promote   .cleaned -> .swap, and the directory is synced: before this a start undoes it, after it completes it
-    install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes in the same breath
+    install   the old files -> .deleted, oldest first, and .swap -> the plain names; the log changes at the same time
     settle    the directory is synced again: only now may the old files be removed and the checkpoint move on
 
 ``promote`` and ``settle`` run in a thread, ``install`` on the loop: between two of its renames a reader who opens a
 file by name would find another one. Syncing before ``install`` matters: a file system may otherwise keep the second
 change of names and lose the first, and the old records would be gone with nothing in their place. One group after the
-other, because a start completes *all* swap files as one range. Source: storage-format §9.6.
+other, because a start completes *all* swap files as one range. See docs/STORAGE.md, "Compaction".
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class SegmentSwap:
         return bool(self._moved and self._moves_left)
 
     def promote(self) -> None:
-        """Make the cleaned files count. OSError: nothing counts; whoever calls discards the cleaned files."""
+        """Rename the cleaned files to swap files. After an OSError nothing has changed; the caller discards them."""
         for path in self._paths(self.base_offset):
             cleaned = f"{path}{names.CLEANED_SUFFIX}"
             if self._fs.exists(cleaned):
@@ -45,7 +45,7 @@ class SegmentSwap:
         self._fs.sync_directory(self._directory)
 
     def install(self) -> None:
-        """Change the names; nobody may hold a name of a source, leases are fine.
+        """Rename the files; the sources must not be opened by name meanwhile, open leases are fine.
 
         OSError: the names are what they were before, unless ``is_half_done``; then nothing may be discarded.
         """

@@ -1,4 +1,4 @@
-"""Time as the storage engine knows it: whole milliseconds since 1970, handed in by whoever owns a clock."""
+"""Time in the storage engine: whole milliseconds since 1970, passed in by the owner of a clock."""
 
 import time
 from typing import Protocol

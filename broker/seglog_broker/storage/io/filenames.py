@@ -118,5 +118,5 @@ def decode_partition_metadata(content: bytes) -> str:
     fields = dict(re.split(r":\s+", line, maxsplit=1) for line in content.decode().splitlines() if ":" in line)
     topic_id = fields.get("topic_id", "")
     if not is_id(topic_id):
-        raise ValueError(f"topic_id {topic_id!r} is no id")
+        raise ValueError(f"topic_id {topic_id!r} is not an id")
     return topic_id

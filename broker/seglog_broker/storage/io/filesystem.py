@@ -1,8 +1,8 @@
-"""The seam: the only module of the storage engine that touches files.
+"""``FileSystem``: the only module of the storage engine that touches files.
 
-Everything above speaks to a ``FileSystem`` that came in as an argument, so that ``forgetful`` can stand here instead:
-a disk that loses what was never synced, stops after operation N, and fails on demand. The operations are therefore as
-few and as small as they can be, each is one system call, and none retries: ``write_all`` does that for its callers.
+All other modules get a ``FileSystem`` as an argument, so that tests can replace it by ``forgetful``: a disk that loses
+what was never synced, stops after operation N, and fails on demand. The operations are therefore few and small; each is
+one system call, and none retries: ``write_all`` does that for its callers.
 
 Paths are ``str`` with ``/``; positions and sizes are bytes. Every method may raise ``OSError`` with its ``errno``.
 """
@@ -53,7 +53,7 @@ disk holds them up."""
 _ORPHANS_LOOK_SECONDS: Final = 0.005
 
 _PROBE: Final = [bytearray(1)]
-"""What probes read, and nobody looks at."""
+"""The buffer that probes read into; its content is not used."""
 
 
 class FileStat(NamedTuple):
@@ -80,7 +80,7 @@ class Readable(Protocol):
 
 
 class File(Protocol):
-    """An open file. Not closed by the garbage collector: whoever opened it closes it."""
+    """An open file. The opener must close it; the garbage collector does not."""
 
     @property
     def path(self) -> str:
@@ -365,7 +365,7 @@ class _PosixFile:
             except BlockingIOError:
                 return False
             except OSError:
-                return True  # this file system cannot tell (overlay, tmpfs on old kernels): assume it is fast
+                return True  # not supported by this file system (overlay, tmpfs on old kernels): assume it is fast
         return True
 
     def no_readahead(self) -> None:
@@ -455,7 +455,7 @@ class PosixFileSystem:
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """As utimensat(2), which Python cannot tell to leave the time of access alone: it is read first."""
+        """As utimensat(2). Python cannot leave the time of access unchanged, so it is read first and written again."""
         os.utime(path, ns=(os.stat(path).st_atime_ns, mtime_ms * 1_000_000))
 
     def exists(self, path: str) -> bool:

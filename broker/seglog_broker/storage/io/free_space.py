@@ -1,12 +1,13 @@
-"""Room on the disk: how much is left, when that is too little to append, and a ballast to be given up then.
+"""Free space on the disk: when it is too little for appends, and a ballast file that is deleted then.
 
-A disk that is full to the last byte cannot even be emptied in good order: checkpoints and the registry are written
-before anything is deleted. So appends stop while some room is left, and a ballast file is kept for the case that
-somebody else uses that up: without it there is room again, if only a little. Whoever has to write before something can
-be deleted does so ``with_ballast`` to fall back on, for nobody may have looked at the disk yet.
+A full disk cannot even be emptied in order: checkpoints and the registry are written before anything is deleted. So
+appends stop while some space is left, and a ballast file is kept for the case that other programs use that up: deleting
+it frees a little. Code that has to write before it can delete does so ``with_ballast``, because the free space may not
+have been looked at yet.
 
-Appends stop when less than ``hard`` bytes are free and go on when ``soft`` are: one mark for both would have the broker
-refuse and take records in turn. Bytes that the ballast lacks count as used, so that giving it up ends no shortage.
+Appends stop when less than ``hard`` bytes are free and continue when ``soft`` are: with one mark for both, the broker
+would alternate between refusing and accepting records. Bytes that the ballast lacks count as used, so that deleting it
+does not end a shortage.
 """
 
 import contextlib
@@ -88,7 +89,7 @@ def marks_of(config: BrokerConfig, total: int) -> Marks:
 
 
 class FreeSpace:
-    """The room on the disk of one log directory. ``look`` first; times are nobody's business here."""
+    """The free space on the disk of one log directory. Call ``look`` first; the caller decides when to look again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
         self.path = directory
@@ -114,7 +115,7 @@ class FreeSpace:
     def reconfigure(self, config: BrokerConfig) -> None:
         """Take other marks; the ballast stays as large as it is."""
         self._config = config
-        with contextlib.suppress(OSError):  # the disk does not tell its size: the marks stay as they are
+        with contextlib.suppress(OSError):  # the size of the disk is not known: the marks stay as they are
             self.marks = marks_of(config, self._fs.total_bytes(self.path))._replace(ballast=self.marks.ballast)
             self.look()
 
@@ -199,7 +200,7 @@ class FreeSpace:
         return DiskFullError(message, free=self.free, hard=self.marks.hard, soft=self.marks.soft)
 
     def _inodes_told(self) -> str:
-        """What is the matter where ``lacks_inodes``; goes on with a sentence."""
+        """The end of a message where ``lacks_inodes``."""
         inodes = self.inodes or Inodes(0, 0)
         until = f"; nothing is appended until {self._inodes_hard * 2} are free" if self._inodes_hard else ""
         return (
@@ -234,7 +235,7 @@ class FreeSpace:
     def give_up_ballast(self) -> None:
         """Remove the file, if there is one."""
         if self.ballast:
-            with contextlib.suppress(FileNotFoundError):  # somebody else was quicker: another thread, or an operator
+            with contextlib.suppress(FileNotFoundError):  # another thread, or an operator, has removed it
                 self._fs.unlink(self._ballast_path)
             self.ballast = 0
 

@@ -2,10 +2,9 @@
 
 Threads could do the same, but each has to take the interpreter lock again after every single fsync, which on a busy
 loop is 5 ms a file. Here one thread gives up the lock once, the kernel's workers sync the files side by side, and each
-file's outcome comes back by itself, as fdatasync(2) would have told it. docs/decisions/0003 has the measurements.
+file has a result of its own, as from fdatasync(2). docs/decisions/0003 has the measurements.
 
-Python knows no such call, hence ctypes, which is loaded when first needed. Part of the seam: nobody but ``filesystem``
-uses this.
+Python has no such call, hence ctypes, which is loaded when first needed. Only ``filesystem`` uses this module.
 """
 
 import errno
@@ -24,14 +23,14 @@ _NUMBERS: Final = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2), "riscv64": (
 """Of io_setup, io_getevents and io_submit, by machine; all of them put the low byte first."""
 
 _idle: Final[list["KernelQueue"]] = []
-"""Queues that nobody uses at the moment. Not given back before the process ends, which does it for us."""
+"""Idle queues. They are only given back by the end of the process."""
 
 
 class KernelQueue:
     """One queue of the kernel. Used by one thread at a time."""
 
     def __init__(self, ctypes: Any, call: Any, numbers: tuple[int, int, int]) -> None:
-        """``call`` is libc's syscall(2). Raises OSError when the kernel, or whoever guards it, refuses."""
+        """``call`` is libc's syscall(2). Raises OSError when the kernel or a sandbox refuses."""
         self._ctypes = ctypes
         self._call = call
         setup, self._getevents, self._submit = numbers

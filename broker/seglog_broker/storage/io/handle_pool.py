@@ -1,11 +1,10 @@
-"""Open files and maps, leased: nothing is closed, evicted or forgotten while somebody still uses it.
+"""Open files and maps, leased: nothing is closed or evicted while a lease on it is held.
 
 A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
 steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
-one. The pool holds at most ``limit`` open things, those of writers included: before it opens another one it closes the
-one that is unused for longest. Only if all of them are leased at the same time it holds more, up to ``EXCESS_MAX``, and
-``excess`` says how many.
+one. The pool holds at most ``limit`` open handles, those of writers included: before it opens another one it closes the
+least recently used one. Only while all of them are leased it holds more, up to ``EXCESS_MAX``; ``excess`` is how many.
 """
 
 import errno
@@ -82,7 +81,7 @@ class Lease(Generic[ResourceT]):
 
 
 class ColdReadError(Exception):
-    """Bytes [position, position + size) of ``path`` are not in memory, and now is no time to wait for the disk.
+    """Bytes [position, position + size) of ``path`` are not in memory, and the loop must not wait for the disk.
 
     Nothing has changed: bring them into memory, from a thread, and ask again.
     """
@@ -122,7 +121,7 @@ class RecordsWantedError(Exception):
 
 
 class TurnWantedError(Exception):
-    """A look-up has done as much as goes in one turn of the loop. Asked again, it goes on from there."""
+    """A look-up has done as much as one turn of the loop allows. Called again, it continues from there."""
 
 
 class OnlyWarm:
@@ -170,7 +169,7 @@ class HandlePool:
         self._files: dict[str, _Handle[File]] = {}
         self._maps: dict[str, _Handle[Map]] = {}
         self._idle: OrderedDict[_Handle[Any], None] = OrderedDict()  # not leased, longest unused first
-        self._retired_open = 0  # retired ones that somebody still leases
+        self._retired_open = 0  # retired ones that are still leased
         self.only_warm = OnlyWarm()
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
@@ -204,7 +203,7 @@ class HandlePool:
         return self._leased(handle)
 
     def forget(self, path: str) -> None:
-        """Close what is open at ``path``, at once or when its last lease ends; the next lease opens anew."""
+        """Close what is open at ``path``, at once or when its last lease ends; the next lease opens it again."""
         self._retire(self._files, path, forgotten=True)
         self._retire(self._maps, path, forgotten=True)
 
@@ -259,7 +258,7 @@ class HandlePool:
         return open_it()
 
     def _shrink(self, limit: int) -> None:
-        """Close what nobody uses until ``limit`` are open."""
+        """Close unused handles until at most ``limit`` are open."""
         while self._idle and self.open_count > limit:
             oldest = next(iter(self._idle))
             self._retire(oldest.home, oldest.path)

@@ -10,7 +10,7 @@ ValueT = TypeVar("ValueT")
 def decoded(kind: type[ValueT], item: Any) -> ValueT:
     """The dataclass that ``asdict`` and JSON made ``item`` of, every field checked. ValueError says what is wrong."""
     if not isinstance(item, dict):
-        raise ValueError(f"{kind.__name__}: {item!r} is no object")  # noqa: TRY004 - a wrong value, as JSON has it
+        raise ValueError(f"{kind.__name__}: {item!r} is not an object")  # noqa: TRY004 - a wrong value, as JSON has it
     hints = get_type_hints(kind)
     assert is_dataclass(kind)
     known = {field.name for field in fields(kind)}

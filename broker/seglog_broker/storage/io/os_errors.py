@@ -1,4 +1,4 @@
-"""What an OSError of the disk means for whoever asked: whether it passes, by what name it is told, what helps."""
+"""Errors of the disk as replies: whether they are retriable, their message, and the remedy."""
 
 import errno
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final
 from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageError
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The disk, or what somebody may use of it, is full."""
+"""The disk, or the user's quota of it, is full."""
 
 _REMEDIES: Final = {
     errno.EMFILE: "the broker may open no more files just now: try again, and if that does not help raise its limit on "
@@ -23,7 +23,7 @@ NO_RESOURCES: Final = frozenset(_REMEDIES)
 
 
 def is_no_room(error: BaseException | None) -> bool:
-    """Whether it, or what it was raised from, says that the disk is full."""
+    """Whether the error, or one of its causes, is that the disk is full."""
     while error is not None:
         if isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
             return True
@@ -32,7 +32,7 @@ def is_no_room(error: BaseException | None) -> bool:
 
 
 def why(error: BaseException) -> str:
-    """What went wrong, as the end of a sentence, and with which file."""
+    """The reason and the file of an error, as the end of a sentence."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
     return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
@@ -40,7 +40,7 @@ def why(error: BaseException) -> str:
 
 @contextmanager
 def suppress_no_room() -> Iterator[None]:
-    """For what can be done without, or later: an OSError that says that the disk is full ends the block in silence."""
+    """End the block silently when the disk is full. For work that is optional, or can be done later."""
     try:
         yield
     except OSError as error:
@@ -49,9 +49,9 @@ def suppress_no_room() -> Iterator[None]:
 
 
 def storage_error(message: str, error: OSError) -> StorageError:
-    """The error to raise for ``error``, of the type that says whether trying again can help.
+    """The error to raise for ``error``; its type says whether a retry can help.
 
-    Where descriptors or memory ran out, what to do about it is added to the message.
+    Where descriptors or memory ran out, the message ends with a remedy.
     """
     if error.errno in NO_ROOM:
         return DiskFullError(message)

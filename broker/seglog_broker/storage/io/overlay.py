@@ -60,7 +60,7 @@ class Overlay:
         return _OverlayFile(self, path, node, below)
 
     def map(self, path: str, size: int) -> Map:
-        """A copy: a file that somebody cuts while it is mapped would end the process."""
+        """A copy: truncating a file while it is mapped would end the process."""
         node = self._found(path)
         if size > self.size_of(node):
             raise ValueError(f"{path} is shorter than {size} bytes")

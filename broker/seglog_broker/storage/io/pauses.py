@@ -1,7 +1,7 @@
-"""Walks over a file that are longer than one turn of the loop: where each stopped, to go on when it is asked again.
+"""Walks over a file that take more than one turn of the loop: where each stopped, so that it can continue there.
 
-A walk that finds out the same however often it is made needs no task of its own. It stops with TurnWantedError, whoever
-asked lets others have their turn and asks again, and what was walked over is not walked over again.
+A walk whose result does not change needs no task of its own. It stops with TurnWantedError; the caller lets other tasks
+run and calls it again, and it continues where it stopped.
 """
 
 from typing import Any, Final
@@ -9,7 +9,7 @@ from typing import Any, Final
 from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 
 HEADERS_A_TURN: Final = 1_000
-"""Batch headers walked over before others get their turn: a few milliseconds."""
+"""Batch headers read in one turn: a few milliseconds."""
 
 SEARCHED_A_TURN: Final = 2 * 1024 * 1024
 """Bytes searched for the beginning of a batch, or held against checksums, as above."""

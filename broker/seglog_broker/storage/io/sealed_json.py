@@ -45,9 +45,9 @@ def unseal(content: bytes, known: Collection[str]) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except ValueError as error:
-        raise MalformedJsonError(f"it is no JSON: {error}") from error
+        raise MalformedJsonError(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise MalformedJsonError("it is no JSON object")
+        raise MalformedJsonError("it is not a JSON object")
     if _CRC_KEY not in found:
         unknown = next((name for name in found if name not in known), None)
         if unknown is not None:

@@ -25,7 +25,7 @@ class Pace:
 class Throttle:
     """Counts bytes; ``note`` sleeps when more went by than ``bytes_per_second`` allows. None never sleeps.
 
-    ``monotonic`` tells seconds, ``sleep`` waits some; ``total`` is all that was counted.
+    ``monotonic`` returns seconds, ``sleep`` waits some; ``total`` is all that was counted.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class LogFlusher:
             )
         elif self._state_file.state.read_only is None:  # after a failure a success proves nothing
             self._offsets.durable_end = max(self._offsets.durable_end, min(flush.end_offset, self._offsets.end))
-            self._segments.active.rest()
+            self._segments.active.release_idle_writer()
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""

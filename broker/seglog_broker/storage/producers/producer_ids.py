@@ -27,7 +27,7 @@ class IdBlock:
         self._path = path
 
     def run(self) -> None:
-        """Return when nobody gives these ids any more, not even after a power cut."""
+        """Write the block; returns when its ids cannot be given a second time, not even after a power cut."""
         write_file_atomically(self._fs, self._path, seal({"version": _VERSION, "next": self.end}))
 
 
@@ -39,7 +39,7 @@ class ProducerIds:
         self._path = path
         self._next = self._end = 0  # ready to be given: [next, end)
         self.is_recorded = False
-        """Whether a file speaks of every id ever given, also of those in logs that nobody has read yet."""
+        """Whether the file covers every id ever given, also those in logs that are not read yet."""
 
     def load(self, *, highest_seen: int) -> None:
         """Read the file, if there is one; ``highest_seen`` is the highest id in any log, -1 for none.
@@ -75,7 +75,7 @@ class ProducerIds:
             self._next = self._end = max(self._end, producer_id + 1)
 
     def take(self) -> int | None:
-        """An id that nobody had before; None: a block is to be written first, see ``next_block``."""
+        """An id that was never given before; None: a block must be written first, see ``next_block``."""
         if self._next == self._end:
             return None
         self._next += 1

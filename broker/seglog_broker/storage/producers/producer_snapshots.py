@@ -1,12 +1,12 @@
-"""A partition's producer snapshots: ``<offset>.snapshot`` is what was known of every producer below ``<offset>``.
+"""A partition's producer snapshots: ``<offset>.snapshot`` is the state of every producer below ``<offset>``.
 
 One is taken at each roll, at each load and when the log is closed; a start reads the newest and replays the batches
 behind it. A snapshot does not say when its producers were last seen, so after a start they count as seen when it was
 written, by its file's modification time, and those of replayed batches as seen now.
 
-A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay stand in for it. What
-must not happen is that one outlives the batches it tells of, for then a batch that is gone would pass for a repetition;
-so names removed for that reason are gone from the disk, a power cut later too, before the call returns.
+A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay replace it. A
+snapshot must not outlive the batches it covers, because a lost batch that is sent again would pass for a duplicate;
+so such a snapshot is removed, and the removal is synced, before the call returns.
 Source: Kafka's ProducerStateManager and UnifiedLog.rebuildProducerState.
 """
 
@@ -80,12 +80,12 @@ class ProducerSnapshots:
         now_ms: int,
         replay: Replay,
     ) -> LoadReport:
-        """Find out what is known of producers at the start of a log, and take a snapshot of it at ``log_end``.
+        """Restore the state when a log is loaded, and take a snapshot at ``log_end``.
 
         ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
-        otherwise the offset below which the log is known to be what it was: what a snapshot above it tells of may be
-        gone. After a clean stop without any snapshot, which only a directory has that was written before there were
-        any, nothing is known and nothing is read.
+        otherwise the offset below which the log is unchanged: batches that a snapshot above it covers may be lost.
+        After a clean stop without any snapshot, as in a directory older than snapshots, the state is empty and nothing
+        is read.
         """
         self._find(names, segment_bases, log_start)
         if recovered_from is None and not self.offsets:
@@ -168,7 +168,7 @@ class ProducerSnapshots:
             self._unsynced.pop(offset, None)
 
     def wipe(self, end_offset: int) -> None:
-        """Forget every producer and remove every snapshot: the log begins anew, empty, at ``end_offset``."""
+        """Forget every producer and remove every snapshot: the log is empty, and begins at ``end_offset``."""
         self.state.restart(end_offset)
         self._log_start = end_offset
         self._remove(*self.offsets)
@@ -214,7 +214,7 @@ class ProducerSnapshots:
         self._remove(*stray_snapshots(self.offsets, segment_bases))
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
-        """Bring back what the newest sound snapshot at or below ``believed_end`` says."""
+        """Restore the state from the newest valid snapshot at or below ``believed_end``."""
         report = LoadReport()
         self._remove_outside(segment_bases, believed_end)
         self.state.restart(self._log_start)
@@ -234,10 +234,10 @@ class ProducerSnapshots:
         return Replaying(self, segment_bases, now_ms, report)
 
     def _remove_outside(self, segment_bases: Sequence[int], end: int) -> None:
-        """Remove those that tell of too much, and those that stand before the first segment.
+        """Remove snapshots above ``end``, and those before the first segment.
 
-        The one where the log begins stays, unlike in Kafka: it alone knows a producer whose batches have all expired,
-        and who may still send again the last of them.
+        The one where the log begins stays, unlike in Kafka: it alone has a producer whose batches have all expired, and
+        which may still retry the last of them.
         """
         first = segment_bases[0] if segment_bases else end
         self._remove(*(offset for offset in self.offsets if not first <= offset <= end))
@@ -279,7 +279,7 @@ class Replaying:
         self._due = [base for base in segment_bases[-2:] if snapshots.state.end_offset < base]
 
     def note(self, batch: ReplayedBatch) -> None:
-        """The next batch of the log; one that the snapshot tells of already changes nothing."""
+        """Apply the next batch of the log; one that the snapshot already covers changes nothing."""
         header, marker = batch
         state = self._snapshots.state
         if header.base_offset < state.end_offset:

@@ -1,4 +1,4 @@
-"""What one partition knows of its idempotent producers: is this batch new, a repetition, or out of order?
+"""The state of a partition's idempotent producers, which tells whether a batch is new, a duplicate, or out of order.
 
 For every producer id: its epoch, the epoch of its transaction coordinator, the last timestamp, the last sequence, its
 last five batches, and where its open transaction began. A batch is judged by ``check`` before it is written and counted
@@ -7,10 +7,10 @@ producers there are.
 
 seglog writes no transactions. Those of a log that Kafka wrote come in by ``apply_replayed``: open ones hold back the
 last stable offset, and their producers may not write outside of them. There is no coordinator either, so markers are
-only ever replayed, and believed as they stand.
+only ever replayed, without a check.
 
-The files this is kept in across restarts are the matter of ``producer_snapshots``. Source: Kafka's ProducerAppendInfo,
-ProducerStateEntry, ProducerStateManager.
+``producer_snapshots`` keeps the state across restarts. Source: Kafka's ProducerAppendInfo, ProducerStateEntry,
+ProducerStateManager.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,7 +112,7 @@ class _Producer:
 
 
 class _Standing(NamedTuple):
-    """What the next batch of a producer is held against; ``first_offset`` is that of its open transaction, or None."""
+    """State for the check of a producer's next batch; ``first_offset`` is that of its open transaction, or None."""
 
     epoch: int
     last_sequence: int
@@ -139,7 +139,7 @@ class ProducerState:
     # --- Appending ----------------------------------------------------------------------------------------------------
 
     def check(self, headers: Sequence[BatchHeader]) -> Duplicate | None:
-        """Judge one append of one or several data batches, as the client sent them; None when it is to be written.
+        """Check an append of one or several data batches, as the client sent them; None when it is to be written.
 
         Batches of one producer are held against each other too. An append is written whole or not at all, so one that
         repeats batches and goes on behind them is out of order, as a batch that repeats some records is. What a
@@ -209,7 +209,7 @@ class ProducerState:
     def apply_replayed(
         self, header: BatchHeader, marker: EndMarker | None, seen_ms: int = 0
     ) -> AbortedTransaction | None:
-        """Count a batch that a load or a recovery finds in the log, in order of offsets; the log is believed.
+        """Count a batch that a load or a recovery finds in the log, in order of offsets; the log is trusted.
 
         Sequences may have gaps, epochs may go back. ``marker`` is what the record of a control batch says, None for
         data, for a control batch that compaction emptied and for one of another kind; the last two change nothing.
@@ -260,7 +260,7 @@ class ProducerState:
         return len(expired)
 
     def restart(self, end_offset: int, entries: Iterable[ProducerEntry] = (), *, seen_ms: int = 0) -> None:
-        """Forget everything, and know what a snapshot at ``end_offset``, written at ``seen_ms``, says instead."""
+        """Replace the state by that of a snapshot at ``end_offset``, written at ``seen_ms``."""
         self._producers.clear()
         self._open.clear()
         self.end_offset = end_offset

@@ -1,6 +1,6 @@
-"""Walking a ``.log`` file batch by batch: headers only for a seek, whole batches with their checksums for recovery.
+"""Walks over the batches of a ``.log`` file: headers only for a seek, whole batches with their checksums for recovery.
 
-Both stop where the bytes no longer form a batch and say where that was, instead of skipping in silence.
+Both stop where the bytes no longer form a batch, instead of skipping them silently.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ RECOVERY_WINDOW: Final = 1024 * 1024
 
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The largest batch that is looked for where its header cannot be believed."""
+"""The largest batch that is searched where its header cannot be trusted."""
 
 
 class LocatedBatch(NamedTuple):
@@ -66,17 +66,17 @@ def scan_headers(file: Readable, position: int, end: int) -> Iterator[LocatedBat
 
 
 class WholeBatch(NamedTuple):
-    """A batch that matches its checksum, up to position ``end``; ``offsets`` are as many as it takes."""
+    """A batch that matches its checksum, up to position ``end``; ``offsets`` is how many offsets it takes."""
 
     end: int
     offsets: int
 
 
 class BatchVerifier:
-    """Reads whole batches of one file and judges them: plausible, within the file, checksum right."""
+    """Reads whole batches of one file and validates them: plausible, within the file, checksum right."""
 
     def __init__(self, file: Readable, size: int, pauses: Pauses | None = None) -> None:
-        """With ``pauses`` what takes long may stop with TurnWantedError."""
+        """With ``pauses`` long searches may stop with TurnWantedError."""
         self._file = file
         self.size = size
         self._pauses = pauses
@@ -86,8 +86,8 @@ class BatchVerifier:
     def batch_at(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:
         """The valid batch that begins at ``position`` with all its offsets in that range, or None when none does.
 
-        The offset is looked at first: where the bytes are no header, their length would often ask for a checksum over
-        everything that follows.
+        The offset is checked first: where the bytes are not a header, their length would often need a checksum over the
+        rest of the file.
         """
         head = self._bytes(position, HEADER_SIZE)
         if head is None:
@@ -152,11 +152,11 @@ class BatchVerifier:
         """The valid batch at ``position``, else the first behind it, as ``next_batch``."""
         return self.batch_at(position, offset_min, offset_max) or self.next_batch(position, offset_min, offset_max)
 
-    def going_on(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
-        """The batch with which a log goes on at or behind ``position`` when ``offset_min`` is the next offset due.
+    def next_consistent_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
+        """The batch that continues a log at or after ``position``, where ``offset_min`` is the next offset expected.
 
-        Checksums leave out the offset. When the next batch lies below the one found, it is that one that is wrong;
-        believed, it would make everything behind it look like a tail.
+        Checksums leave out the offset. When the batch after the one found has lower offsets, the one found is wrong;
+        accepting it would make everything after it look like a tail.
         """
         found = self.at_or_behind(position, offset_min, offset_max)
         while found is not None and found.header.base_offset > offset_min:
@@ -166,12 +166,14 @@ class BatchVerifier:
             found = after
         return found
 
-    def behind_flaw(self, position: int, offset_min: int, offset_max: int, dense_from: int) -> LocatedBatch | None:
-        """The batch with which a log goes on behind the one at ``position``, which has something wrong with it.
+    def next_batch_after_flaw(
+        self, position: int, offset_min: int, offset_max: int, dense_from: int
+    ) -> LocatedBatch | None:
+        """The batch that continues a log after the flawed one at ``position``.
 
-        Checksums leave out the offset. Where the batch found and the one right behind it overlap, or leave a hole that
-        ends above ``dense_from``, up to where compaction leaves holes, one of the two has a wrong offset: the first of
-        them, if the second goes on without a hole.
+        Checksums leave out the offset. Where the batch found and the next one overlap, or leave a hole above
+        ``dense_from`` (compaction leaves holes below it), one of the two has a wrong offset: the first of them, if the
+        second is followed without a hole.
         """
         found = self.next_batch(position, offset_min, offset_max)
         if found is not None and found.position == position:  # its checksum is right: the flaw is its offset
@@ -199,11 +201,10 @@ class BatchVerifier:
     def first_flaw(
         self, position: int, end: int, expected: int, offsets: tuple[int, int], damaged: Sequence[DamagedRange]
     ) -> tuple[int, int] | None:
-        """(position, first offset lost or -1) of the first batch in [position, end) that is not what it should be.
+        """(position, first offset lost or -1) of the first wrong batch in [position, end); None when all are right.
 
-        Looked at are checksums, and what no checksum covers: that offsets rise, from the first to the last of
-        ``offsets``, and on to the batch behind ``end``. ``expected`` is the offset due at ``position``, -1 when not
-        known. ``damaged`` is stepped over. None: all is well.
+        Checked are checksums, and that offsets, which no checksum covers, rise within ``offsets`` and up to the batch
+        after ``end``. ``expected`` is the offset due at ``position``, -1 when not known. ``damaged`` is skipped.
         """
         before: tuple[int, int] | None = None  # the batch before, if it did not begin where the one before it ended
         question = "first flaw", position, end, expected, offsets

@@ -1,7 +1,6 @@
-"""Telling, over the segments of a log, good batches from damage, missing offsets and what a crash has torn.
+"""The rules that separate valid batches of a log from damage, missing offsets and tails torn by a crash.
 
-The rules only: a recovery does by them what is to be done (``recovery``), a check says what it would do. Nothing is
-changed here.
+Recovery acts on them (``recovery``), a check reports them. Nothing is changed here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ class LogFile(Protocol):
 
 
 class Tail(NamedTuple):
-    """Bytes at the end of a segment that are no batch; ``lost_offset`` is the first they could have held."""
+    """Bytes at the end of a segment without a valid batch; ``lost_offset`` is the first offset they could have held."""
 
     log: LogFile
     position: int
@@ -96,7 +95,7 @@ class LogVerifier:
             position = 0
             while position < verifier.size:
                 lowest = max(log.base_offset, self.next_offset or 0)
-                found = verifier.going_on(position, lowest, highest)
+                found = verifier.next_consistent_batch(position, lowest, highest)
                 if found is None or (
                     following is None and self._is_misplaced(found, position, lowest, highest, verifier)
                 ):
@@ -116,7 +115,7 @@ class LogVerifier:
                 position = found.end
 
     def finish(self) -> None:
-        """After the last segment: tell what is torn at the end from damage there, and where the log goes on."""
+        """Call it after the last segment: separates torn tails from damage, and sets where the log continues."""
         first, last = self._logs[0], self._logs[-1]
         following = {before.base_offset: behind.base_offset for before, behind in pairwise(self._logs)}
         tails, self.tails = self.tails, []

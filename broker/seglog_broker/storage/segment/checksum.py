@@ -27,7 +27,7 @@ class MalformedChecksumError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SegmentChecksum:
-    """What a ``.log`` of ``size`` bytes must add up to."""
+    """The size and CRC-32C of a ``.log``."""
 
     size: int
     crc: int
@@ -72,7 +72,7 @@ def decode_segment_checksum(content: bytes) -> SegmentChecksum:
         size, crc = lines[1].split(b" ")
         found = SegmentChecksum(int(size), int(crc, 16))
     except (ValueError, IndexError) as error:
-        raise MalformedChecksumError("line 2 is no size and checksum") from error
+        raise MalformedChecksumError("line 2 is not a size and a checksum") from error
     if content != encode_segment_checksum(found):
         raise MalformedChecksumError("its own checksum, in line 3, does not match")
     return found
@@ -84,7 +84,7 @@ def checksum_path(directory: str, base_offset: int) -> str:
 
 
 def read_segment_checksum(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum | None:
-    """What a segment must add up to, None when it is not covered. Raises MalformedChecksumError."""
+    """The recorded checksum of a segment, None when it has no checksum file. Raises MalformedChecksumError."""
     path = checksum_path(directory, base_offset)
     return decode_segment_checksum(read_file(fs, path)) if fs.exists(path) else None
 
@@ -95,7 +95,7 @@ def write_segment_checksum(fs: FileSystem, directory: str, base_offset: int, che
 
 
 def measure_segment(fs: FileSystem, directory: str, base_offset: int) -> SegmentChecksum:
-    """Read the whole ``.log`` and add it up."""
+    """Read the whole ``.log`` and compute its checksum."""
     file = fs.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
     try:
         return measure(file, file.size())
@@ -104,7 +104,7 @@ def measure_segment(fs: FileSystem, directory: str, base_offset: int) -> Segment
 
 
 def measure(file: Readable, size: int, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
-    """Add up the first ``size`` bytes, of which those that ``so_far`` speaks of are not read."""
+    """The checksum of the first ``size`` bytes; those that ``so_far`` covers are not read."""
     running = RunningChecksum(so_far)
     while data := file.pread(min(_READ_BYTES, size - running.value.size), running.value.size):
         running.update(data)

@@ -1,8 +1,8 @@
-"""A segment's checksum through its life: counted while bytes are appended, in a file of its own once it is closed.
+"""A segment's checksum: computed while bytes are appended, and kept in a file once the segment is closed.
 
-Whoever appends counts each batch in, so that no byte is read again for it. The file is written when the segment closes
-and brought to the disk with the next checkpoint, never on the way of an append. It speaks of bytes that do not change:
-before any are added to them or cut from them it is removed.
+Each append adds its batch, so that no byte is read again. The file is written when the segment closes and synced with
+the next checkpoint, never during an append. It is only valid for unchanged bytes, so it is removed before bytes are
+appended or cut.
 """
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, read_file, write_all
@@ -18,7 +18,7 @@ from seglog_broker.storage.segment.checksum import (
 
 
 class ChecksumFile:
-    """``<stem>.checksum`` of one segment. ``running`` is None while nobody counts: then the file, if any, tells."""
+    """``<stem>.checksum`` of one segment. ``running`` is None while appends are not counted."""
 
     def __init__(self, fs: FileSystem, handles: HandlePool, path: str, *, exists: bool) -> None:
         self.path = path
@@ -29,16 +29,16 @@ class ChecksumFile:
         self._handles = handles
 
     def begin(self, so_far: SegmentChecksum = NO_BYTES) -> None:
-        """Count from here on, behind what ``so_far`` speaks of."""
+        """Begin to count, after the bytes that ``so_far`` covers."""
         self.running = RunningChecksum(so_far)
 
     def update(self, data: Buffer) -> None:
-        """Count in what was appended, if somebody counts."""
+        """Count appended bytes, if counting has begun."""
         if self.running is not None:
             self.running.update(data)
 
     def read(self) -> SegmentChecksum | None:
-        """What the file says; None when there is none, or none that can be understood."""
+        """The checksum in the file; None when the file is missing or malformed."""
         if not self.exists:
             return None
         try:
@@ -47,7 +47,7 @@ class ChecksumFile:
             return None
 
     def save(self) -> None:
-        """Write down what was counted, and count no more; OSError leaves it to be tried again."""
+        """Write the checksum to the file and stop counting; after an OSError it can be called again."""
         if self.running is None:
             return
         content = encode_segment_checksum(self.running.value)
@@ -61,7 +61,7 @@ class ChecksumFile:
         self.running = None
 
     def drop(self) -> bool:
-        """The bytes it speaks of change: remove the file, if there is one, and count no more; say whether it was."""
+        """Remove the file, if it exists, and stop counting, because the log changes; whether there was a file."""
         self.running = None
         if not self.exists:
             return False

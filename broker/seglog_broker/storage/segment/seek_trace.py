@@ -1,4 +1,4 @@
-"""What a seek did: recorded by the read path itself while it works, so that an explanation cannot differ from it.
+"""The trace of a seek, recorded by the read path itself, so that an explanation always agrees with what happened.
 
 Segments and indexes take a ``SeekTrace`` along where one is wanted; without one they record nothing and pay nothing.
 """
@@ -58,7 +58,7 @@ class SeekTrace:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is looked up and walked meanwhile proves an entry: its files and bytes count, its steps are left out."""
+        """Record only files and bytes in this block, which verifies an index entry, and not its look-ups and scans."""
         lookups, scan = len(self.lookups), (self.scan_start, self.scanned_bytes, self.scanned_batches)
         try:
             yield

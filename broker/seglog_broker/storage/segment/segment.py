@@ -1,11 +1,11 @@
 """A segment: one ``.log`` file of record batches and its two sparse indexes.
 
-A segment knows files and positions; which segment holds an offset, when to roll and what to keep is the partition log's
-business. Reads lease the file for the time of a call, or hand the lease on with the slice. Only the active segment is
-written to: from the first append on it holds a lease of its own on a writable handle, which it may give back (``rest``)
-when all it wrote is on the disk. Not before: a descriptor that is open hears of it when writing back fails.
+A segment handles files and positions; the partition log decides which segment holds an offset, when to roll and what to
+keep. Reads lease the file for the time of a call, or pass the lease on with the slice. Only the active segment is
+written to: from the first append on it holds a lease on a writable handle, which ``release_idle_writer`` gives back
+once all its bytes are on the disk. Not earlier: only an open descriptor reports that writing back has failed.
 
-Where bytes are damaged (``damaged``, found by recovery) a scan steps over them and a slice ends before them.
+A scan skips damaged bytes (``damaged``, found by recovery), and a slice ends before them.
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -38,31 +38,31 @@ from seglog_protocol.record_batch import (
 from seglog_protocol.records import iter_records
 
 RECORDS_A_TURN: Final = 4
-"""Batches whose records are looked at before others get their turn, where they have not what their headers promise."""
+"""Batches whose records are searched in one turn, where they lack the timestamp that their headers announce."""
 
 RECORDS_IN_LINE_BYTES: Final = 16 * 1024
-"""The largest batch, and the most that it may open to, whose records are looked at on the loop: at worst, when they
-are nothing but headers, that takes a hundredth of a second."""
+"""The largest batch, packed and unpacked, whose records are searched on the loop: at worst, with many record headers,
+this takes a hundredth of a second."""
 
 BEHIND_READS_MAX: Final = 4
-"""Places remembered in each segment where a read ended: as many readers go through it without a look at the index."""
+"""Ends of reads remembered in each segment: so many sequential readers need no index look-up."""
 
 PROOF_ENTRIES_MAX: Final = 8
-"""Index entries tried for a sound batch to begin at, when batches are held against their checksums."""
+"""Index entries tried, to find a valid batch from which to verify checksums."""
 
 
 PROVEN_AT_START_BYTES: Final = 4 * 1024 * 1024
-"""Of the batches behind the last index entry, how much a start holds against their checksums."""
+"""Bytes after the last index entry whose checksums a start verifies, at most."""
 
 PROVEN_WHILE_SEEKING_BYTES: Final = 256 * 1024
-"""Of what a seek by time passes over, how much it holds against checksums: many times the default index interval."""
+"""Bytes whose checksums a seek by time verifies, at most: many times the default index interval."""
 
 
 Stop = TurnWantedError | ColdReadError
-"""Why something stops that goes on when it is asked for again."""
+"""Why an operation stopped half way; it continues when it is called again."""
 
 Making = Generator[Stop, None, int | None]
-"""Indexes in the making; in the end, the offset behind the last batch, None when there is none."""
+"""A rebuild of indexes in steps. It returns the offset after the last batch, None when there is none."""
 
 
 class DerivedFile(Protocol):
@@ -100,11 +100,11 @@ class Segment:
         suffix: str = "",
         damaged: list[DamagedRange] | None = None,
     ) -> None:
-        """``existing`` are the names in ``directory``: what is not among them is created when first written.
+        """``existing`` are the names in ``directory``: other files are created when first written.
 
         ``damaged`` is a list that the caller keeps up to date: where bytes of the ``.log`` are damaged, by position.
 
-        ``suffix`` stands behind all names: compaction writes a segment as ``.cleaned`` files.
+        ``suffix`` is appended to all names: compaction writes a segment as ``.cleaned`` files.
         """
         self.base_offset = base_offset
         self.directory = directory
@@ -112,10 +112,11 @@ class Segment:
         self.damaged: list[DamagedRange] = [] if damaged is None else damaged
         self.is_dirty = False  # the .log has bytes or a size that no fdatasync has covered
         self._suffix = suffix
-        self.tail = Tail()  # filled by whoever appends, who knows the base offsets
+        self.tail = Tail()  # filled by the appender, which knows the base offsets
         self._pauses = Pauses(handles.only_warm)
-        self._making: Making | None = None  # indexes that are being made anew, in turns
-        self._behind_reads: dict[int, LocatedBatch] = {}  # by base offset: what a reader asks for next, as a rule
+        self._making: Making | None = None  # a rebuild of indexes, in turns
+        # By base offset: the batches that readers are likely to fetch next.
+        self._behind_reads: dict[int, LocatedBatch] = {}
         self._fs = fs
         self._handles = handles
         self._writer: Lease[File] | None = None
@@ -156,7 +157,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of the ``.log`` that count: for the active segment what was appended whole."""
+        """Bytes of the ``.log`` without those of an unfinished append."""
         if self._size is None:
             self._size = self._fs.stat(self.log_path).size
         return self._size
@@ -179,7 +180,7 @@ class Segment:
             return self.time_index.last
 
     def find_max_timestamp(self, trace: SeekTrace | None = None) -> TimestampOffset:
-        """``max_timestamp``, with a note of what was touched for it: nothing, once it is known.
+        """``max_timestamp``, recorded in ``trace``: it reads no file once the value is known.
 
         Raises CorruptRecordError when an index must be rebuilt from a log that is damaged.
         """
@@ -249,8 +250,8 @@ class Segment:
     def ends_at(self, offset: int) -> bool:
         """Whether the file ends with a whole batch that ``offset`` follows, as far as its last headers tell.
 
-        Only those from the last index entry on are looked at, and nothing is made anew: where an index cannot be
-        trusted, or bytes are damaged, the answer is no.
+        Only headers from the last index entry on are read, and no index is rebuilt: False where an index cannot be
+        trusted, or bytes are damaged.
         """
         if not self.size:
             return self.base_offset == offset
@@ -268,24 +269,24 @@ class Segment:
         return end == self.size and next_offset == offset
 
     def activate(self) -> int:
-        """Make an existing segment appendable and return the offset behind its last batch.
+        """Make an existing segment appendable and return the offset after its last batch.
 
-        The closing time entry of a clean stop goes, so that the index becomes what it would be without the stop; the
-        interval and the largest timestamp are taken up where they were.
+        The closing time entry of a clean stop is removed, so that the index becomes what it would be without the stop;
+        the index interval and the largest timestamp continue where they were.
         """
-        self.release()  # one that was just made holds a lease already
+        self.release()  # a newly created segment holds a lease already
         self.is_active, self._end_checked = True, False
         self.ensure_indexes()
         self.offset_index.create()
         self.time_index.create()
-        next_offset = self._take_up() if self._proves_last_time() else None
-        if next_offset is None:  # an index that is ahead of its log: believe the log
+        next_offset = self._restore_append_state() if self._proves_last_time() else None
+        if next_offset is None:  # an index that is ahead of its log: rely on the log
             self.rebuild_indexes()
-            next_offset = self._take_up()
+            next_offset = self._restore_append_state()
         return self.base_offset if next_offset is None else next_offset
 
-    def _take_up(self) -> int | None:
-        """Restore the running state from the last indexed batch on; None when the index does not lead to a batch."""
+    def _restore_append_state(self) -> int | None:
+        """Restore the state for appends from the last indexed batch on; None when the index points to no batch."""
         last = self.offset_index.last
         if self.time_index.count and (last is None or self.time_index.last.offset > last.offset):
             self.time_index.drop_last()
@@ -306,7 +307,7 @@ class Segment:
             next_offset = max([next_offset, *(d.end_offset for d in self.damaged)])
         self._max = maximum
         if next_offset is not None and end < self.size and not any(d.end_position > end for d in self.damaged):
-            # A tail that a clean stop cannot have left. Keep it out of the way of the next append.
+            # A clean stop cannot have left such a tail. The next append must not overwrite it.
             raise CorruptRecordError(
                 f"{self.log_path} ends in {self.size - end} bytes that are no record batch",
                 path=self.log_path,
@@ -316,7 +317,7 @@ class Segment:
         return next_offset
 
     def ends_sound(self) -> bool:
-        """Whether the batches behind the last index entry match their checksums; the last few MiB at most are read."""
+        """Whether the batches after the last index entry match their checksums; at most the last 4 MiB are read."""
         last = self.offset_index.last
         with self._handles.lease(self.log_path) as file:
             verifier = BatchVerifier(file, self.size)
@@ -343,8 +344,8 @@ class Segment:
     def append_many(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
         """Write many batches at the end, as ``append`` does one by one.
 
-        ``buffers`` are their bytes, cut in any way; of each batch (size, last offset, max timestamp) are given. OSError
-        leaves a segment that is of no more use.
+        ``buffers`` are their bytes, split anywhere; ``batches`` has (size, last offset, max timestamp) of each. After
+        an OSError the segment must not be used any more.
         """
         self.is_dirty = True
         position = self.size
@@ -356,7 +357,7 @@ class Segment:
             position += size
 
     def append_damaged(self, data: Buffer) -> None:
-        """Write bytes that are no batch at the end: they count towards the next index entry, and get none."""
+        """Write damaged bytes at the end: they count towards the next index entry, and get none themselves."""
         self.is_dirty = True
         self._size = self.size + write_all(self._writing(), (data,), self.size)
         self.checksum.update(data)
@@ -374,14 +375,14 @@ class Segment:
             self._writer = self._handles.lease(self.log_path, writable=True)
         return self._writer.resource
 
-    def rest(self) -> None:
-        """Give the writer's handle back until the next append, if nothing it wrote waits to be synced."""
+    def release_idle_writer(self) -> None:
+        """Give the writer's handle back until the next append, unless bytes still have to be synced."""
         if self._writer is not None and not (self.is_dirty and self.size):
             self._writer.release()
             self._writer = None
 
     def _index(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Count the batch in, and add entries if it is due; say whether it was."""
+        """Count the batch, and add index entries if they are due; whether they were."""
         maximum = self._max
         if maximum is None or max_timestamp > maximum.timestamp:
             maximum = self._max = TimestampOffset(max_timestamp, last_offset)
@@ -394,9 +395,9 @@ class Segment:
         return is_due
 
     def close(self) -> None:
-        """Write the closing time entry and bring both indexes into their files, exactly as long as they are.
+        """Write the closing time entry and both indexes, and trim their files.
 
-        OSError leaves the entries in memory; the segment is closed all the same, and ``save_indexes`` tries again.
+        After an OSError the entries are still in memory and the segment is closed; ``save_indexes`` tries again.
         """
         maximum = self.max_timestamp
         self.release()
@@ -405,12 +406,12 @@ class Segment:
         self.save_indexes()
 
     def save_indexes(self) -> None:
-        """Bring what is still in memory of the indexes into their files; OSError leaves it in memory."""
+        """Write the index entries that are still in memory; after an OSError they stay there."""
         self.offset_index.trim()
         self.time_index.trim()
 
     def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
-        """The checksum of the whole ``.log``; what ``so_far`` speaks of is not read."""
+        """The checksum of the whole ``.log``; bytes that ``so_far`` covers are not read."""
         with self._handles.lease(self.log_path) as file:
             return measure(file, self.size, so_far)
 
@@ -434,13 +435,13 @@ class Segment:
         return None
 
     def remembers(self, offset: int) -> bool:
-        """Whether a fetch from ``offset`` finds its batch without a look at the index."""
+        """Whether a fetch from ``offset`` finds its batch without the index."""
         return offset in self._behind_reads or self.tail.find(offset, 0) is not None
 
     def find_near_end(self, offset: int, bytes_max: int, *, min_one: bool) -> TailRange | None:
-        """What ``tail`` remembers, if a look at the file does not belie it; None: only ``find`` can tell.
+        """The range in ``tail``, unless the file contradicts it; None: use ``find``.
 
-        The look is taken once for all who ask for the same between two appends.
+        The file is read once for all equal requests between two appends.
         """
         asked = (offset, bytes_max, min_one)
         if self.tail.latest is not None and self.tail.latest_asked == asked:
@@ -500,7 +501,7 @@ class Segment:
         return None
 
     def _refuse_misplaced(self, found: LocatedBatch, expected: int, next_base: int, file: Readable) -> None:
-        """Raise CorruptRecordError where an offset, which no checksum covers, does not fit between its neighbours."""
+        """Raise CorruptRecordError when an offset, which no checksum covers, does not fit between its neighbours."""
         header = found.header
         behind = file.pread(HEADER_SIZE, found.end) if header.base_offset != expected and found.end < self.size else b""
         following = parse_header(behind) if len(behind) == HEADER_SIZE else None
@@ -528,9 +529,9 @@ class Segment:
         return data
 
     def _proves_last_time(self, trace: SeekTrace | None = None) -> bool:
-        """Whether the newest time entry is true, and no batch behind the last offset entry is younger.
+        """Whether the newest time entry is true, and no batch after the last offset entry has a later timestamp.
 
-        Where bytes of the log are damaged it is believed: only one of the two is wrong.
+        Where bytes of the log are damaged the entry is trusted: only one of the two is wrong.
         """
         last = self.time_index.around_last()
         if last is None:
@@ -549,7 +550,7 @@ class Segment:
             return all(header.max_timestamp <= last.timestamp for _, header in behind)
 
     def _proves(self, entries: TimeEntries, trace: SeekTrace | None = None) -> bool:
-        """Whether log and neighbours bear out a time entry; what lies between two offset entries is looked at.
+        """Whether log and neighbours confirm a time entry; the batches between two offset entries are read.
 
         It must name the earliest batch there that has its timestamp, and none before it may have a later one. Raises
         CorruptRecordError when that batch does not match its checksum.
@@ -566,7 +567,7 @@ class Segment:
                 if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
                     return True
                 if is_named or header.max_timestamp >= entry.timestamp:
-                    self._whole(file, found)  # which of the two lies?
+                    self._whole(file, found)  # to find out which of the two is wrong
                     return False
         return False
 
@@ -597,7 +598,7 @@ class Segment:
         if wanted >= end:
             return end
         floor = self.offset_index.lookup_position(wanted)
-        if floor is not None and start < floor.position < end and (behind := self._led_to(floor)) is not None:
+        if floor is not None and start < floor.position < end and (behind := self._batch_at_entry(floor)) is not None:
             while len(self._behind_reads) >= BEHIND_READS_MAX:
                 del self._behind_reads[next(iter(self._behind_reads))]
             self._behind_reads[behind.header.base_offset] = behind
@@ -643,10 +644,10 @@ class Segment:
         return header.base_offset
 
     def find_flaw(self, offset: int, found: LocatedBatch, end: int, next_base: int) -> CorruptRecordError | None:
-        """What is wrong with the batches from the one ``found`` for ``offset`` up to ``end``, and those right before.
+        """The error for the batches from ``found`` (for ``offset``) up to ``end``, and right before; None if valid.
 
-        Their bytes are read and held against their checksums, and their offsets against each other; the walk begins at
-        a batch that the index leads to. ``next_base`` is where the next segment begins, or the log ends.
+        Their checksums are verified, and their offsets compared with each other; the walk begins at a batch that an
+        index entry points to. ``next_base`` is where the next segment begins, or the log ends.
         """
         with self._handles.lease(self.log_path) as leased:
             verifier = BatchVerifier(self._handles.for_seeking(leased), self.size, self._pauses)
@@ -667,9 +668,9 @@ class Segment:
     def flaw_before(
         self, position: int, offset: int, next_base: int, trace: SeekTrace | None = None
     ) -> tuple[int, int] | None:
-        """(position, first offset lost or -1) of what is wrong before ``position``, which a batch's length led to.
+        """(position, first offset lost or -1) of a flaw before ``position``, to which a batch's length has led.
 
-        ``offset`` is the one due there, as far as headers tell. None: nothing; then it is there that no batch begins.
+        ``offset`` is the one expected there by the headers. None: no flaw before it, so the bytes there are damaged.
         """
         with self._handles.lease(self.log_path) as leased:
             entry = self.offset_index.lookup_position(position - 1) or OffsetPosition(self.base_offset, 0)
@@ -703,7 +704,7 @@ class Segment:
         return self._handles.lease(self.log_path)
 
     def batches(self) -> Iterator[LocatedBatch]:
-        """Every batch by its header, checksums not looked at, damaged bytes stepped over."""
+        """Every batch, by its header only; checksums are not verified, damaged bytes are skipped."""
         return self._batches(0, self.size)
 
     def read_batch(self, found: LocatedBatch) -> bytes:
@@ -721,10 +722,10 @@ class Segment:
         expected: int = -1,
         trace: SeekTrace | None = None,
     ) -> Generator[LocatedBatch, None, None]:
-        """Batches from ``position`` on, stepping over damaged bytes; ``expected`` is the offset due there, if known.
+        """Batches from ``position`` on, without damaged bytes; ``expected`` is the offset due there, -1 if not known.
 
-        With ``to_end`` it raises where they end too early. ``strict`` is for seeks: it does so as well, and where it
-        would have to wait for the disk although now is no time for it.
+        With ``to_end`` it raises where they end too early. ``strict`` is for seeks: it does so as well, and also raises
+        where it would have to wait for the disk on the loop.
         """
         with self._handles.lease(self.log_path) as leased:
             watched = leased if trace is None else trace.watch(leased)
@@ -771,9 +772,9 @@ class Segment:
         *,
         compacted_before: int = 0,
     ) -> DamagedRange:
-        """How far the bytes at ``position`` are no batch: up to the next valid one of this segment.
+        """The damaged range that begins at ``position`` and ends at the next valid batch of this segment.
 
-        The caller adds the range to ``damaged``. What is remembered of where batches begin is forgotten.
+        The caller adds the range to ``damaged``. Remembered positions of batches are forgotten.
 
         ``start_offset`` is the first offset lost, -1 when it is not known; ``next_base`` where the next segment begins.
         Below ``compacted_before`` compaction has left holes.
@@ -782,7 +783,7 @@ class Segment:
             start_offset = self._due_at(position, next_base, trace)
         with self._handles.lease(self.log_path) as leased:
             verifier = BatchVerifier(self._for_seeking(leased, trace), self.size, self._pauses)
-            found = verifier.behind_flaw(position, start_offset, next_base - 1, compacted_before)
+            found = verifier.next_batch_after_flaw(position, start_offset, next_base - 1, compacted_before)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
         self._forget_places()
@@ -801,14 +802,14 @@ class Segment:
         return int(due)
 
     def _forget_places(self) -> None:
-        """Of what is remembered of the file's bytes, some may be wrong."""
+        """Drop everything remembered about positions in the file."""
         self._end_checked = False
         self._forget_walks()
         self.tail.forget()
         self._behind_reads.clear()
 
     def _forget_walks(self) -> None:
-        """What was begun begins again, when it is asked for."""
+        """Drop all interrupted walks, so that they begin again."""
         self._pauses.forget()
         if self._making is not None:
             self._making.close()
@@ -817,22 +818,22 @@ class Segment:
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
 
     def _start_for(self, offset: int, trace: SeekTrace | None = None) -> int:
-        """Position from which a scan finds ``offset``: the index floor, believed only if a fitting batch begins there.
+        """Position from which a scan finds ``offset``: the index floor, used only if a fitting batch begins there.
 
-        Indexes carry no checksum: one flipped bit would otherwise skip records in silence.
+        Indexes have no checksum: one flipped bit would otherwise skip records silently.
         """
         self._ensure_offset_index(trace)
         try:
             entry = self.offset_index.lookup(offset, trace)
-            if entry.position == 0 or self._led_to(entry, trace) is not None:
+            if entry.position == 0 or self._batch_at_entry(entry, trace) is not None:
                 return entry.position
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
         self.rebuild_indexes(trace=trace)
         return self.offset_index.lookup(offset, trace).position
 
-    def _led_to(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> LocatedBatch | None:
-        """The batch that begins where an entry points to, None when none does that fits it."""
+    def _batch_at_entry(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> LocatedBatch | None:
+        """The batch at the position of an index entry; None when no fitting batch begins there."""
         if not 0 < entry.position <= self.size - HEADER_SIZE:
             return None
         with self._handles.lease(self.log_path) as leased:
@@ -847,7 +848,7 @@ class Segment:
         self._ensure_time_index()
 
     def _ensure_time_index(self, trace: SeekTrace | None = None) -> None:
-        """The half of ``ensure_indexes`` that tells the largest timestamp, so that passing over costs one file."""
+        """The half of ``ensure_indexes`` for the largest timestamp, so that skipping a segment reads one file."""
         if not self._time_index_checked:
             if trace is not None and self.time_index.count:
                 trace.touch(self.time_index.path)
@@ -899,11 +900,11 @@ class Segment:
     def rebuild_indexes(
         self, batches: Iterable[LocatedBatch] | None = None, trace: SeekTrace | None = None
     ) -> int | None:
-        """Make both indexes anew from ``batches``, by default every header; checksums are not looked at.
+        """Rebuild both indexes from ``batches``, by default all headers; checksums are not verified.
 
-        Returns the offset behind the last batch, or None when there is none. Raises CorruptRecordError, with the old
-        ones as they were, where headers show damage that was not known of. The result equals, byte for byte, what the
-        live segment would have; an index that is full stays full, which makes a seek slow but never wrong.
+        Returns the offset after the last batch, or None when there is none. Raises CorruptRecordError, with the old
+        indexes unchanged, where headers show unknown damage. The result equals, byte for byte, what the live segment
+        would have; an index that is full stays full, which makes a seek slow but never wrong.
         """
         if trace is not None:
             trace.rebuilt_indexes = True
@@ -919,9 +920,9 @@ class Segment:
         return next_offset
 
     def _make_in_turns(self, trace: SeekTrace | None) -> int | None:
-        """``rebuild_indexes`` from every header. Where that stops on the way it goes on when it is asked for again."""
+        """``rebuild_indexes`` from all headers. If it stops half way, the next call continues."""
         if self._making is None:
-            self._making = self._made_anew(trace)
+            self._making = self._rebuilt_indexes(trace)
         stop: Exception | None = None
         try:
             while stop is None or not self._pauses.are_wanted:
@@ -935,11 +936,10 @@ class Segment:
             raise
         raise stop
 
-    def _made_anew(self, trace: SeekTrace | None) -> "Making":
-        """Make both indexes in files of their own, which then take the place of the old ones, whole and on the disk.
+    def _rebuilt_indexes(self, trace: SeekTrace | None) -> "Making":
+        """Build both indexes in new files, which replace the old ones once they are complete and synced.
 
-        Nothing else would notice an index that a kill left half made: a later start believes those of closed segments.
-        Until then the old ones are as they were.
+        A half-built index after a kill would not be noticed: a later start trusts those of closed segments.
         """
         made: Segment | None = None
         is_made = False
@@ -970,11 +970,11 @@ class Segment:
 
     @property
     def counted(self) -> tuple[TimestampOffset | None, int]:
-        """What goes into the next index entries: the largest timestamp, and bytes since the last one."""
+        """State for the next index entries: the largest timestamp, and bytes since the last entry."""
         return self._max, self._bytes_since_index
 
     def fill_indexes(self, batches: Iterable[LocatedBatch | Stop]) -> "Making":
-        """Fill both indexes, which are empty; the offset behind the last batch. It stops where ``batches`` do."""
+        """Fill both empty indexes; returns the offset after the last batch. It stops where ``batches`` do."""
         self._offset_index_checked = self._time_index_checked = True
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         indexed, next_offset = 0, None
@@ -1019,9 +1019,9 @@ class Segment:
                 yield stop
 
     def _refuse_unknown_damage(self, trace: SeekTrace | None) -> Generator[Stop, None, None]:
-        """Raise CorruptRecordError where bytes are no batch, or an offset does not fit between its neighbours.
+        """Raise CorruptRecordError where no batch begins, or an offset does not fit between its neighbours.
 
-        Indexes that were made from what is left would send look-ups past the batches behind such a place.
+        Indexes built from the rest would lead look-ups past the batches after such a place.
         """
         expected, highest = self.base_offset, self.base_offset + names.RELATIVE_OFFSET_MAX
         odd: LocatedBatch | None = None  # the batch before, if it left a gap
@@ -1046,9 +1046,9 @@ class Segment:
             expected = header.next_offset
 
     def replace_indexes(self, suffixes: Sequence[str]) -> None:
-        """Put right index files that lie beside those of a closed segment, ``.tmp`` behind their names, in their place.
+        """Replace the index files of a closed segment by the correct ones beside them, which end in ``.tmp``.
 
-        OSError: a file of the old ones is still there, which is no worse than before.
+        OSError: an old file is still there, which is no worse than before.
         """
         if names.OFFSET_INDEX_SUFFIX in suffixes:
             self.offset_index.replace(f"{self.offset_index.path}{names.TEMPORARY_SUFFIX}")
@@ -1089,7 +1089,7 @@ class Segment:
             self._max = None
 
     def forget(self) -> None:
-        """Let go of every file: their names are about to change. Those who hold a lease read on undisturbed."""
+        """Forget every open file, because their names are about to change. Holders of leases can read on."""
         self.release()
         for suffix in names.SEGMENT_SUFFIXES:
             self._handles.forget(self._path(suffix))

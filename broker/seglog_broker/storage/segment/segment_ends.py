@@ -1,7 +1,7 @@
-"""Where closed segments end, told by the last entry of their index and the few headers behind it.
+"""The ends of closed segments, found with the last entry of their index and the few headers after it.
 
-For a search through many segments at once: a few reads each, whatever their size, and nothing is kept open. What does
-not fit together tells nothing here; readers and the scrub find out what is wrong with it.
+For a search through many segments at once: a few reads each, whatever their size, and no file stays open. Segments that
+are inconsistent are left out; readers and the scrub find the damage.
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,13 @@ class SegmentHole(NamedTuple):
 
 
 def holes_between(fs: FileSystem, directory: str, pairs: Iterable[tuple[int, int]]) -> list[SegmentHole]:
-    """The holes behind closed segments, each given with the base offset of the next one. For a thread, too."""
+    """The holes after closed segments; ``pairs`` are their base offsets, each with that of the next one."""
     found = []
     for base, following in pairs:
         try:
             end = _end_of(fs, directory, base, following)
         except OSError:
-            continue  # it is gone by now, or whoever reads it is told
+            continue  # it was deleted meanwhile, or its readers get the error
         if end is not None and end < following:
             found.append(SegmentHole(base, end, following))
     return found

@@ -1,4 +1,4 @@
-"""What the offset index and the time index share: a sorted file of fixed-size entries that can be rebuilt from the log.
+"""The base of offset and time index: a sorted file of fixed-size entries that can be rebuilt from the log.
 
 The newest entries live in memory and are appended with ``pwritev``, a few at a time; older ones are read through a
 read-only map that is never longer than the file and is closed before the file changes. Nothing is pre-allocated and
@@ -35,7 +35,7 @@ class FloorSearch(Protocol):
 
 
 BESIDE_SUFFIX: Final = f".made{files.TEMPORARY_SUFFIX}"
-"""Behind the name of an index that is made while the old one is still there; not the name that the scrub writes to."""
+"""Suffix of an index that is built while the old one still exists; the scrub uses another name."""
 
 
 class IndexOrderError(Exception):
@@ -201,10 +201,9 @@ class SparseIndex:
             self._cut_file(0)
 
     def take_over(self, made: "SparseIndex") -> None:
-        """Have the entries of ``made``, one from ``beside``, whose file replaces this one's in one step, synced before.
+        """Take the entries of ``made``, an index from ``beside``; its file is synced and replaces this one atomically.
 
-        Where there is no room for it, or the disk refuses, they are kept in memory and the file stays as it was: it is
-        derived data.
+        After an OSError the entries are kept in memory and the old file stays: it is derived data.
         """
         try:
             made.trim()
@@ -230,7 +229,7 @@ class SparseIndex:
                 self._fs.unlink(self.path)
 
     def replace(self, temporary: str) -> None:
-        """Take the file ``temporary`` for its own, and nothing of what was known of the old one."""
+        """Replace the file by ``temporary``, and forget everything known about the old one."""
         self._handles.forget(self.path)
         self._handles.forget(temporary)
         self._fs.rename(temporary, self.path)

@@ -1,4 +1,4 @@
-"""Where the last batches of the active segment begin, in memory: a reader at the end finds its place without a file.
+"""Positions of the last batches of the active segment, in memory: a reader at the end needs no file to find its place.
 
 Most fetches ask for what was appended a moment ago, and a hundred of them may be woken by one append. The offset index
 leads each only to within ``index.interval.bytes``, from where headers are read and scanned; here the answer is two
@@ -53,14 +53,14 @@ class Tail:
         self._next_offset, self._end = next_offset, end
 
     def forget(self) -> None:
-        """Something other than an append happened."""
+        """Forget all batches: the segment was changed other than by an append."""
         if self._bases:
             self._bases, self._positions = array("q"), array("q")
         self._next_offset = self._end = -1
         self.latest = None
 
     def find(self, offset: int, bytes_max: int, min_one: bool = True) -> TailRange | None:
-        """From the batch that holds ``offset`` as many whole batches as ``bytes_max`` lets in; None: not remembered.
+        """As many whole batches from the one with ``offset`` on as fit ``bytes_max``; None: not remembered.
 
         When not even the first one fits it is all of the range with ``min_one``, and else the range is empty.
         """
