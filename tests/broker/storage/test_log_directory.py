@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.directory.core import LoadingStoppedError
+from seglog_broker.storage.directory.load_report import LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
