@@ -1171,8 +1171,7 @@ class Broker:
         except DiskFullError as full:
             raise self._no_room(full.message) from full.__cause__
         finally:
-            self.remove_later(self.directory.half_made)
-            self.directory.half_made.clear()
+            self.remove_later(self.directory.take_half_made())
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
         """Do the work of a creation off the loop; what went wrong, for whoever finishes it to clean up after.

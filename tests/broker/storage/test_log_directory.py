@@ -439,6 +439,8 @@ def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_b
     again = _opened(fs)
     assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
     assert set(again.report.doomed) == set(directory.half_made)
+    assert set(directory.take_half_made()) == set(again.report.doomed)
+    assert directory.half_made == []
     assert again.report.problems == []
 
 

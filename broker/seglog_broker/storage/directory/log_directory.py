@@ -122,6 +122,7 @@ class LogDirectory:
         self.plan_alteration = self._topics.plan_alteration
         self.finish_alteration = self._topics.finish_alteration
         self.create_topic = self._topics.create_topic
+        self.take_half_made = self._topics.take_half_made
         self.delete_topic = self._topics.delete_topic
         self.forget_topic = self._topics.forget_topic
         self.registry_writing = self._topics.registry_writing

@@ -173,6 +173,12 @@ class TopicAdmin:
             self._space.with_ballast(self._registry.save)
             self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")  # not before: until then a start completes them
 
+    def take_half_made(self) -> list[str]:
+        """The directories in ``half_made``, which the caller removes."""
+        taken = self.half_made[:]
+        self.half_made.clear()
+        return taken
+
     def delete_topic(self, topic: Topic) -> list[str]:
         """``forget_topic`` and ``mark_doomed``, in line."""
         self.forget_topic(topic)
