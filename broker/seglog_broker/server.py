@@ -19,7 +19,7 @@ from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.metrics import watch_stalls
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
-from seglog_broker.storage.directory.core import LoadingStoppedError
+from seglog_broker.storage.directory.load_report import LoadingStoppedError
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks.checkpoint import run_checkpoints

@@ -16,6 +16,7 @@ from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.topics import LOGS_A_TURN, TopicService
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
+from seglog_broker.storage.directory import partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import RetentionJudge
@@ -193,12 +194,12 @@ async def test_the_logs_of_a_new_topic_are_opened_in_turns_and_of_added_partitio
 ) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
-    counter.count(PartitionLog, "open")
+    counter.count(partition_logs, "load")
     await counter.during(lambda: broker.create_topic(CreateTopicRequest("wide", 200)))
     assert counter.most <= 2 * LOGS_A_TURN
     assert counter.all == 200
     altering = Counter(broker, monkeypatch)
-    altering.count(PartitionLog, "open")
+    altering.count(partition_logs, "load")
     await altering.during(lambda: broker.alter_topic(AlterTopicRequest("wide", partitions=300)))
     assert altering.most <= 2 * LOGS_A_TURN
     assert altering.all == 100

@@ -36,7 +36,7 @@ from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.slow_readers import Transfers
-from seglog_broker.storage.directory.core import Loading
+from seglog_broker.storage.directory.load_report import Loading
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem

@@ -190,8 +190,7 @@ class TopicService:
         except DiskFullError as full:
             raise self._directory.space.refusal_now(full.message) from full.__cause__
         finally:
-            self.remove_later(self._directory.half_made)
-            self._directory.half_made.clear()
+            self.remove_later(self._directory.take_half_made())
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
         """Do the work of a creation off the loop; what went wrong, for the caller to clean up after.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.directory.core import LoadingStoppedError
+from seglog_broker.storage.directory.load_report import LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
@@ -439,6 +439,8 @@ def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_b
     again = _opened(fs)
     assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
     assert set(again.report.doomed) == set(directory.half_made)
+    assert set(directory.take_half_made()) == set(again.report.doomed)
+    assert directory.half_made == []
     assert again.report.problems == []
 
 

@@ -1,16 +1,18 @@
 """The log directory: the lock, the identity, the topics and their partition logs, the checkpoints, the clean marker.
 
-Here it is opened and closed; how partitions are loaded and topics come and go is in ``directory_loading`` and
-``directory_topics``, which it inherits from.
+Here it is opened and closed. ``PartitionLogs`` has the logs, ``PartitionLoader`` takes partitions into service,
+``TopicAdmin`` creates and deletes topics.
 
 The order in which things reach the disk is what makes every crash harmless; it is written where it happens.
 """
 
 import contextlib
 import traceback
-from collections.abc import Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.directory.adoption import (
     ADOPTED_NOTE,
     REMADE_NOTE,
@@ -21,7 +23,6 @@ from seglog_broker.storage.directory.adoption import (
     topic_ids,
     with_missing,
 )
-from seglog_broker.storage.directory.core import Loading, LoadingStoppedError, LoadReport
 from seglog_broker.storage.directory.kafka_signs import (
     CLEAN_MARKER,
     KafkaOffsets,
@@ -32,13 +33,24 @@ from seglog_broker.storage.directory.kafka_signs import (
     signs_of_kafka,
     state_after_kafka,
 )
-from seglog_broker.storage.directory.loading import DirectoryLoading
+from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError, LoadReport
+from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
+from seglog_broker.storage.directory.partition_loader import PartitionLoader
+from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.properties import decode_properties
-from seglog_broker.storage.directory.topics import DirectoryTopics
+from seglog_broker.storage.directory.topic_admin import TopicAdmin
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
-from seglog_broker.storage.io.filesystem import parent, read_file, write_file_atomically
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem, Hold, Lock, parent, read_file, write_file_atomically
+from seglog_broker.storage.io.free_space import FreeSpace
+from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import suppress_no_room, why
+from seglog_broker.storage.log.partition_files import topic_id_in
+from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import MalformedStateError, PartitionState
+from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome
+from seglog_broker.storage.producers.producer_ids import ProducerIds
 from seglog_protocol.errors import LogDirectoryError, SeglogError, StorageError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import LOG_SUFFIX, TEMPORARY_SUFFIX
@@ -70,8 +82,112 @@ _REPLACED_FILES: Final = frozenset(
 """Files that are replaced through a ``.tmp``; somebody else's ``.tmp`` is left alone, as every unknown file is."""
 
 
-class LogDirectory(DirectoryLoading, DirectoryTopics):
-    """One log directory, locked for the life of this object. Synchronous; one owner."""
+class LogDirectory:
+    """One log directory, locked from ``open`` until ``close`` or ``abandon``. Synchronous; one owner.
+
+    What has to do with topics, from ``plan_topic`` to ``delete_topic``, are methods of ``TopicAdmin``.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        config: BrokerConfig,
+        path: str,
+        *,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        """Nothing is touched before ``open``."""
+        self.path = path
+        self.cluster_id = ""
+        self.report = LoadReport()
+        self.handles = HandlePool(fs, config.seglog_handles_max, readahead=False)
+        self.space = FreeSpace(fs, path, config)
+        self.registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self.producer_ids = ProducerIds(fs, self._file(filenames.PRODUCER_IDS_FILE))
+        self._fs = fs
+        self._new_uuid = new_uuid
+        self._lock: Lock | None = None
+        self._hold: Hold | None = None
+        self._table = PartitionLogs(fs, clock, self.handles, path, config, self.report.offline)
+        self._checkpoints = self._table.checkpoints
+        self._loader = PartitionLoader(fs, path, self._table, self.registry, self.report)
+        self._topics = TopicAdmin(fs, path, self._table, self.registry, self.space, self.handles, new_uuid)
+        self.config_of = self._table.config_of
+        self.note_recovery_point = self._table.note_recovery_point
+        self.checkpoint_offsets = self._table.checkpoint_offsets
+        self.plan_topic = self._topics.plan_topic
+        self.finish_topic = self._topics.finish_topic
+        self.opening = self._topics.opening
+        self.plan_alteration = self._topics.plan_alteration
+        self.finish_alteration = self._topics.finish_alteration
+        self.create_topic = self._topics.create_topic
+        self.take_half_made = self._topics.take_half_made
+        self.delete_topic = self._topics.delete_topic
+        self.forget_topic = self._topics.forget_topic
+        self.registry_writing = self._topics.registry_writing
+        self.note_recorded = self._topics.note_recorded
+        self.mark_doomed = self._topics.mark_doomed
+
+    # --- Partitions and topics ----------------------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> dict[TopicPartition, PartitionLog]:
+        """The logs that are open, by topic and partition."""
+        return self._table.logs
+
+    @property
+    def recovering(self) -> dict[TopicPartition, RecoveryJob]:
+        """What is to be read before a partition can be served, the largest first; see ``finish_recovery``."""
+        return self._table.recovering
+
+    @property
+    def half_made(self) -> list[str]:
+        """As that of ``TopicAdmin``."""
+        return self._topics.half_made
+
+    @property
+    def unrecorded(self) -> set[str]:
+        """As that of ``TopicAdmin``."""
+        return self._topics.unrecorded
+
+    @property
+    def has_stale_checkpoints(self) -> bool:
+        """They still speak of topics that are gone: to be written before one of such a name is created."""
+        return self._checkpoints.is_stale
+
+    def note_checkpoints_written(self) -> None:
+        """They are on the disk as ``checkpoints`` has them: nothing in them is stale any more."""
+        self._checkpoints.is_stale = False
+
+    def checkpoints(self) -> list[tuple[str, bytes]]:
+        """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        return [(path, checkpoints.encode_offsets(offsets)) for path, offsets in self.checkpoint_offsets()]
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take another configuration of the broker, and with it other defaults for topics; all of it, at once."""
+        self.space.reconfigure(config)
+        self._table.reconfigure(config, self.registry.topics.values())
+
+    def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
+        """Take a partition into service that was recovered elsewhere; nothing of it is read again.
+
+        OSError or StorageError: it cannot be opened, and is ``recovering`` still.
+        """
+        log = self._loader.finish_recovery(key, outcome)
+        self.producer_ids.note_seen(log.producers.highest_id)
+        return log
+
+    def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
+        """A partition that cannot be recovered is offline until the next start."""
+        self._loader.give_up_recovery(key, reason)
+
+    # --- Start and stop -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is still the directory that was opened, and was neither removed nor replaced."""
+        return self._lock is None or self._lock.is_in_place()
 
     @property
     def worker_descriptors(self) -> tuple[int, ...]:
@@ -102,7 +218,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
             self._load_identity(found, has_data=bool(directories) or known)
             if known:
                 self.registry.load()
-                self.unrecorded |= {self._file(name) for name in self.registry.take_out_deleted(directories)}
+                self._topics.unrecorded |= {self._file(name) for name in self.registry.take_out_deleted(directories)}
                 self._reconcile(found, directories)
             clean = filenames.CLEAN_SHUTDOWN_FILE in found
             if clean:
@@ -120,7 +236,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
             if filenames.FORMAT_FILE not in found:
                 write_file_atomically(self._fs, self._file(filenames.FORMAT_FILE), FORMAT_CONTENT)
             self._mark_leftovers(directories)
-            self._load_logs({*found, *directories}, in_line_bytes, loading)
+            self._loader.load_all({*found, *directories}, in_line_bytes, loading)
             seen = (log.producers.highest_id for log in self.logs.values())
             self.producer_ids.load(highest_seen=max(seen, default=NO_PRODUCER_ID))
         except OSError as error:
@@ -262,7 +378,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
         for name, found in directories.items():
             if not found.marker:
                 self._refuse_unless_partition(name)
-        ids = topic_ids(directories, self._adopted_id)
+        ids = topic_ids(directories, self._topic_id_in)
         for topic, partitions in ids.items():
             note = REMADE_NOTE if is_own else ADOPTED_NOTE
             self.registry.topics[topic] = adopted_topic(topic, partitions, self._new_topic_id, note)
@@ -282,15 +398,18 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
 
     def _refuse_where_partitions_are_missing(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
         """Of several log directories, or of a cluster, one holds a part: adopted, the rest would be empty."""
-        ids = topic_ids(directories, self._adopted_id)
+        ids = topic_ids(directories, self._topic_id_in)
         missing = missing_partitions(ids, partitions_spoken_of(self._fs, self.path), directories.values())
-        if missing and self._config.seglog_missing_partitions == "refuse":
+        if missing and self._table.config.seglog_missing_partitions == "refuse":
             raise LogDirectoryError(
                 f"{self.path} was written by Kafka and lacks partitions that it speaks of: {listed(missing)}; put "
                 "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
                 "with --set seglog.missing.partitions=empty",
                 path=self.path,
             )
+
+    def _topic_id_in(self, directory: str) -> str | None:
+        return topic_id_in(self._fs, self._file(directory))
 
     def _new_topic_id(self) -> str:
         return filenames.new_id(self._new_uuid())
@@ -306,7 +425,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
         brought_back = self._bring_back(directories)
         directories.update(brought_back)
         whole = {name: key for name, key in directories.items() if not self._is_doomed(name) and self._has_log(name)}
-        out = reconcile(self.registry.topics, topic_ids(whole, self._adopted_id), self._new_topic_id)
+        out = reconcile(self.registry.topics, topic_ids(whole, self._topic_id_in), self._new_topic_id)
         self.report.kafka_signs = signs
         self.report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in brought_back] + out.changes
         points, starts, cleaned = (
@@ -339,7 +458,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
                 and topic is not None
                 and plain not in directories
                 and plain not in found
-                and self._adopted_id(name) == topic.id
+                and self._topic_id_in(name) == topic.id
             ):
                 self._fs.rename(self._file(name), self._file(plain))
                 del directories[name]
@@ -408,7 +527,7 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
                 self.note_recorded()
 
     def _is_doomed(self, directory: str) -> bool:
-        return bool(self.registry.deleting) and self._adopted_id(directory) in self.registry.deleting
+        return bool(self.registry.deleting) and self._topic_id_in(directory) in self.registry.deleting
 
     def close(self) -> list[str]:
         """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.
@@ -468,6 +587,9 @@ class LogDirectory(DirectoryLoading, DirectoryTopics):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
 
     def _unusable(self, error: OSError) -> LogDirectoryError:
         return LogDirectoryError(

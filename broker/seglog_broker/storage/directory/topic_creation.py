@@ -56,7 +56,7 @@ class TopicCreation:
     ) -> None:
         self.topic = topic
         self.first_partition = first_partition
-        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those that are open, see ``DirectoryTopics.opening``
+        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those that are open, see ``TopicAdmin.opening``
         self._fs = fs
         self._path = path
         self._registry_path = registry_path

@@ -70,7 +70,7 @@ def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker:
 def deleted_topic_id(name: str) -> str | None:
     """The id in the name of a directory that is marked ``-delete``; None for any other name.
 
-    It is a topic's where the deletion of that one was written down by this name (``DirectoryTopics.forget_topic``),
+    It is a topic's where the deletion of that one was written down by this name (``TopicAdmin.forget_topic``),
     else one that nothing has.
     """
     found = _DELETED.search(name)

@@ -32,6 +32,14 @@ def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
     write_file_atomically(fs, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
 
 
+def topic_id_in(fs: FileSystem, directory: str) -> str | None:
+    """The topic id that ``partition.metadata`` of a partition directory names; None where it names none."""
+    try:
+        return decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def empty_directory(fs: FileSystem, directory: str) -> None:
     """Remove what is in a directory, if it is there; the directory itself stays."""
     if not fs.exists(directory):

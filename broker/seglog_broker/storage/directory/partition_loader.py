@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.directory.core import DirectoryCore, Loading
+from seglog_broker.storage.directory.load_report import Loading, LoadReport
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
+from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import UnderWay
-from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.checkpoints import encode_offsets
+from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
-from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition
+from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE
 from seglog_broker.storage.log.recovery import TailUnreadError
@@ -24,37 +26,52 @@ RECOVERY_BYTES: Final = 128 * 1024
 """What the fsyncs of one partition's recovery weigh beside the bytes that are read, however few those are."""
 
 
-class DirectoryLoading(DirectoryCore):
-    """A directory whose partitions come into service, at the start or when they have been recovered."""
+class PartitionLoader:
+    """Takes the partitions of one log directory into service, at the start or when they have been recovered."""
 
-    def _load_logs(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
-        self._checkpoints.load(found, self.report.problems, is_clean=self.report.clean)
+    def __init__(
+        self, fs: FileSystem, path: str, table: PartitionLogs, registry: TopicRegistry, report: LoadReport
+    ) -> None:
+        """What is found goes to ``report``, whose ``offline`` is that of ``table``."""
+        self._fs = fs
+        self._path = path
+        self._table = table
+        self._checkpoints = table.checkpoints
+        self._registry = registry
+        self._report = report
+
+    def load_all(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
+        """Load every partition of the registry; ``found`` are the names in the directory. Raises what ``loading`` does.
+
+        What an unclean stop left to be read is read here up to ``in_line_bytes``, the rest is left ``recovering``.
+        """
+        self._checkpoints.load(found, self._report.problems, is_clean=self._report.clean)
         jobs: dict[TopicPartition, RecoveryJob] = {}
-        being_made = UnderWay.read(self._fs, self.path)
-        total = sum(topic.partitions for topic in self.registry.topics.values())
+        being_made = UnderWay.read(self._fs, self._path)
+        total = sum(topic.partitions for topic in self._registry.topics.values())
         done = itertools.count()
-        for topic in list(self.registry.topics.values()):
+        for topic in list(self._registry.topics.values()):
             try:
-                config = self._config.topic_config(topic.config)
+                config = self._table.config.topic_config(topic.config)
             except InvalidConfigError as error:
-                self.report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
-                config = self._config.topic_config({})
+                self._report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
+                config = self._table.config.topic_config({})
             for partition in range(topic.partitions):
                 loading(next(done), total)
                 key = (topic.name, partition)
                 name = filenames.partition_directory_name(*key)
                 try:
-                    is_new = name not in found or make_is_incomplete(self._fs, self._file(name))
+                    is_new = name not in found or make_is_incomplete(self._fs, f"{self._path}/{name}")
                     if is_new:
                         if being_made is None or not being_made.has(topic.id, partition):
                             self._refuse_unless_new(key, is_there=name in found)
                         # A crash between registry and directories: made now, or made whole.
-                        make_partition(self._fs, self._file(name), topic.id)
-                        self._fs.sync_directory(self.path)
+                        make_partition(self._fs, f"{self._path}/{name}", topic.id)
+                        self._fs.sync_directory(self._path)
                     self._check_topic_id(topic, name)
                     if not is_new:
                         self._tell_if_state_is_gone(key, name)
-                    if self.report.clean or is_new or self._checkpoints.stopped_clean(key):
+                    if self._report.clean or is_new or self._checkpoints.stopped_clean(key):
                         self._load_log(key, config, clean=True)
                     else:
                         job = self._load_unless_unread(key, config)
@@ -63,24 +80,24 @@ class DirectoryLoading(DirectoryCore):
                 except (OSError, SeglogError) as error:
                     self._note_unopened(key, config, error)
         self._recover_in_line(jobs, in_line_bytes)
-        without_log = self.report.offline.keys() | self.recovering.keys()
+        without_log = self._table.without_log
         if filenames.CREATION_FILE in found and not any(
-            being_made is not None and being_made.has(self.registry.topics[key[0]].id, key[1]) for key in without_log
+            being_made is not None and being_made.has(self._registry.topics[key[0]].id, key[1]) for key in without_log
         ):
-            self._fs.unlink(self._file(filenames.CREATION_FILE))
-            self._fs.sync_directory(self.path)
-        self._checkpoints.settle(self.logs, without_log)
-        if self.has_stale_checkpoints:
+            self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
+            self._fs.sync_directory(self._path)
+        self._checkpoints.settle(self._table.logs, without_log)
+        if self._checkpoints.is_stale:
             with suppress_no_room():
-                for path, content in self.checkpoints():
-                    write_file_atomically(self._fs, path, content)
-                self.note_checkpoints_written()
+                for path, offsets in self._table.checkpoint_offsets():
+                    write_file_atomically(self._fs, path, encode_offsets(offsets))
+                self._checkpoints.is_stale = False
 
     def _tell_if_state_is_gone(self, key: TopicPartition, name: str) -> None:
         """Every stop in order of ours leaves the file there; after another it need not have been written yet."""
-        is_own_stop = self.report.clean and not self.report.kafka_signs and key[0] not in self.report.adopted
-        if is_own_stop and not self._fs.exists(f"{self._file(name)}/{PARTITION_STATE_FILE}"):
-            self.report.problems.append(
+        is_own_stop = self._report.clean and not self._report.kafka_signs and key[0] not in self._report.adopted
+        if is_own_stop and not self._fs.exists(f"{self._path}/{name}/{PARTITION_STATE_FILE}"):
+            self._report.problems.append(
                 f"{name}: {PARTITION_STATE_FILE} is gone: which records were deleted or damaged is known only as far "
                 "as other files tell"
             )
@@ -91,22 +108,22 @@ class DirectoryLoading(DirectoryCore):
         Then the log begins where it had come to at least, so that no offset is given twice.
         """
         known = self._checkpoints.recovery_point(key)
-        directory = self._file(filenames.partition_directory_name(*key))
-        if not known and (key[0] in self.report.adopted or (is_there and self._fs.list_directory(directory))):
+        directory = self._table.path_of(key)
+        if not known and (key[0] in self._report.adopted or (is_there and self._fs.list_directory(directory))):
             return  # of Kafka's, which had written nothing there, or half made by a version that did not note that
         had = f", and had records up to offset {known - 1}" if known else ""
         what = "has lost its files" if is_there else "is gone"
-        if self._config.seglog_missing_partitions == "refuse":
+        if self._table.config.seglog_missing_partitions == "refuse":
             raise StorageError(
                 f"{directory} {what}{had}: put it back, or have it begin without records with "
                 "--set seglog.missing.partitions=empty"
             )
         self._checkpoints.begin_without_records(key)
-        self.report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
+        self._report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
 
     def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
         """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
-        directory = self._file(filenames.partition_directory_name(*key))
+        directory = self._table.path_of(key)
         recovery_point = self._checkpoints.recovery_point(key)
         tail = unread_tail(self._fs, directory, recovery_point)
         if tail.is_tidy:
@@ -117,14 +134,14 @@ class DirectoryLoading(DirectoryCore):
 
     def _recovery_job(self, key: TopicPartition, config: TopicConfig, size: int) -> RecoveryJob:
         return RecoveryJob(
-            self._file(filenames.partition_directory_name(*key)),
+            self._table.path_of(key),
             size,
             self._checkpoints.recovery_point(key),
             self._checkpoints.log_start(key),
             self._checkpoints.first_dirty(key) or 0,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
-            producer_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_expiration_ms=self._table.config.producer_id_expiration_ms,
         )
 
     def _recover_in_line(self, jobs: Mapping[TopicPartition, RecoveryJob], bytes_max: int | None) -> None:
@@ -136,21 +153,21 @@ class DirectoryLoading(DirectoryCore):
         for key, job in sorted(jobs.items(), key=lambda item: item[1].size):
             used += job.size + RECOVERY_BYTES
             if bytes_max is not None and used > bytes_max:
-                self.recovering = {key: job} | self.recovering
+                self._table.recovering = {key: job} | self._table.recovering
                 continue
             try:
-                self._load_log(key, self.config_of(self.registry.topics[key[0]]), clean=False)
+                self._load_log(key, self._table.config_of(self._registry.topics[key[0]]), clean=False)
             except (OSError, SeglogError) as error:
-                self._note_unopened(key, self.config_of(self.registry.topics[key[0]]), error)
+                self._note_unopened(key, self._table.config_of(self._registry.topics[key[0]]), error)
 
     def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
         """A partition that only lacks room on the disk is left to be recovered when there is some."""
-        directory = self._file(filenames.partition_directory_name(*key))
+        directory = self._table.path_of(key)
         if is_no_room(error) and self._fs.exists(directory):
             size = unread_tail(self._fs, directory, self._checkpoints.recovery_point(key)).size
-            self.recovering[key] = self._recovery_job(key, config, size)
+            self._table.recovering[key] = self._recovery_job(key, config, size)
         else:
-            self.report.offline[key] = why(error)
+            self._table.offline[key] = why(error)
 
     def _load_log(
         self,
@@ -161,44 +178,41 @@ class DirectoryLoading(DirectoryCore):
         may_recover: bool = True,
         saved_end: int | None = None,
     ) -> None:
-        loaded = self._loaded(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
-        self.report.opened[key] = loaded.report
+        loaded = self._table.load(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
+        self._report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
-        self.report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
-        log = self.logs[key] = PartitionLog(loaded)
-        self._checkpoints.limit_recovery_point(key, log.log_end_offset)
+        self._report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
-        """Take a partition into service that somebody has recovered; nothing of it is read again.
+        """Take a partition into service that was recovered elsewhere; nothing of it is read again.
 
         OSError or StorageError: it cannot be opened, and is ``recovering`` still.
         """
         self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # all there is where the log is read-only
         try:
-            config = self.config_of(self.registry.topics[key[0]])
+            config = self._table.config_of(self._registry.topics[key[0]])
             self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
         except TailUnreadError as error:
-            raise StorageError(f"{self.recovering[key].directory} has changed since it was recovered") from error
-        log = self.logs[key]
-        del self.recovering[key]
+            raise StorageError(f"{self._table.recovering[key].directory} has changed since it was recovered") from error
+        log = self._table.logs[key]
+        del self._table.recovering[key]
         name = filenames.partition_directory_name(*key)
         told = (f"{name}: {problem}" for problem in outcome.problems)
-        self.report.problems += [problem for problem in told if problem not in self.report.problems]
+        self._report.problems += [problem for problem in told if problem not in self._report.problems]
         self._checkpoints.note_log(key)
-        self.producer_ids.note_seen(log.producers.highest_id)
         if log.state.read_only is None:
-            self.note_recovery_point(key, log.log_end_offset)
+            self._table.note_recovery_point(key, log.log_end_offset)
         return log
 
     def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
         """A partition that cannot be recovered is offline until the next start."""
-        del self.recovering[key]
-        self.report.offline[key] = reason
+        del self._table.recovering[key]
+        self._table.offline[key] = reason
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:
         """A directory that belongs to another topic of the same name must not be served as this one."""
-        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
-        found = self._adopted_id(name)
+        path = f"{self._path}/{name}/{filenames.PARTITION_METADATA_FILE}"
+        found = topic_id_in(self._fs, f"{self._path}/{name}")
         if found is None:
             write_file_atomically(self._fs, path, filenames.encode_partition_metadata(topic.id))
         elif found != topic.id:

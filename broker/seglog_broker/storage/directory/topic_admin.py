@@ -1,17 +1,20 @@
 """The topics of the log directory: created, altered, deleted, each so that a crash leaves all of it or nothing."""
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from seglog_broker.storage.directory.core import DirectoryCore
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
+from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import TopicCreation
-from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
+from seglog_broker.storage.io.free_space import FreeSpace
+from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.os_errors import is_no_room, storage_error, why
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, TopicExistsError
@@ -20,8 +23,33 @@ PARTITIONS_MAX: Final = 10_000
 """Of one topic: each costs a directory, three open files and their fsyncs at creation."""
 
 
-class DirectoryTopics(DirectoryCore):
-    """A directory whose topics come and go."""
+class TopicAdmin:
+    """Creates, alters and deletes the topics of one log directory.
+
+    ``half_made``: renamed directories of partitions that could not be made, still to be removed, by the next start at
+    last. ``unrecorded``: directories whose names alone say that a topic was deleted, for want of room to write the
+    registry; they are emptied, and stay until it is written.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        table: PartitionLogs,
+        registry: TopicRegistry,
+        space: FreeSpace,
+        handles: HandlePool,
+        new_uuid: Callable[[], uuid.UUID],
+    ) -> None:
+        self.half_made: list[str] = []
+        self.unrecorded: set[str] = set()
+        self._fs = fs
+        self._path = path
+        self._table = table
+        self._registry = registry
+        self._space = space
+        self._handles = handles
+        self._new_uuid = new_uuid
 
     def plan_topic(self, name: str, partitions: int, config: dict[str, str]) -> TopicCreation:
         """Check that a topic can be created and return the work to do, none of which has begun.
@@ -33,15 +61,15 @@ class DirectoryTopics(DirectoryCore):
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
             raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
-        if name in self.registry.topics:
+        if name in self._registry.topics:
             raise TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         return self._planned(Topic(name, filenames.new_id(self._new_uuid()), partitions, config), 0)
 
     def _planned(self, topic: Topic, first_partition: int) -> TopicCreation:
-        registry = self.registry.content(adding=topic)
-        return TopicCreation(self._fs, self.path, topic, first_partition, self.registry.path, registry)
+        registry = self._registry.content(adding=topic)
+        return TopicCreation(self._fs, self._path, topic, first_partition, self._registry.path, registry)
 
     def finish_topic(self, creation: TopicCreation, error: OSError | None) -> Topic:
         """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
@@ -51,8 +79,8 @@ class DirectoryTopics(DirectoryCore):
         except OSError as failure:
             self._take_back(topic)
             raise storage_error(f"topic {topic.name} could not be created: {why(failure)}", failure) from failure
-        self.registry.topics[topic.name] = topic
-        self.logs |= logs
+        self._registry.topics[topic.name] = topic
+        self._table.logs |= logs
         return topic
 
     def opening(self, creation: TopicCreation) -> Iterator[None]:
@@ -61,11 +89,11 @@ class DirectoryTopics(DirectoryCore):
         OSError: for ``finish_topic`` or ``finish_alteration``, which open those that are not.
         """
         topic = creation.topic
-        config = self._config.topic_config(topic.config)
+        config = self._table.config.topic_config(topic.config)
         for partition in range(creation.first_partition, topic.partitions):
             key = (topic.name, partition)
             if key not in creation.logs:
-                creation.logs[key] = self._new_log(key, config)
+                creation.logs[key] = self._table.new_log(key, config)
                 yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
@@ -101,11 +129,11 @@ class DirectoryTopics(DirectoryCore):
         except OSError as failure:
             self._take_back_partitions(altered, alteration.first_partition)
             raise storage_error(f"topic {before.name} could not be altered: {why(failure)}", failure) from failure
-        self.registry.topics[altered.name] = altered
-        self.logs |= logs
-        config = self._config.topic_config(altered.config)
+        self._registry.topics[altered.name] = altered
+        self._table.logs |= logs
+        config = self._table.config.topic_config(altered.config)
         for partition in range(before.partitions):
-            log = self.logs.get((altered.name, partition))
+            log = self._table.logs.get((altered.name, partition))
             if log is not None:
                 log.reconfigure(config)
         return altered
@@ -121,7 +149,7 @@ class DirectoryTopics(DirectoryCore):
 
     def _take_back(self, topic: Topic) -> None:
         """A topic that could not be made whole must not come back half made at the next start."""
-        self.registry.deleting.append(topic.id)
+        self._registry.deleting.append(topic.id)
         self._take_back_partitions(topic, 0)
 
     def _take_back_partitions(self, topic: Topic, first: int) -> None:
@@ -133,8 +161,8 @@ class DirectoryTopics(DirectoryCore):
         ``half_made``: nothing stands in the way of another attempt.
         """
         for partition in range(first, topic.partitions):
-            path = self._file(filenames.partition_directory_name(topic.name, partition))
-            self.handles.forget_in(path)
+            path = self._table.path_of((topic.name, partition))
+            self._handles.forget_in(path)
             try:
                 if self._fs.exists(path):
                     self._fs.remove_tree(path)
@@ -142,8 +170,14 @@ class DirectoryTopics(DirectoryCore):
                 with contextlib.suppress(OSError):
                     self.half_made.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
-            self.space.with_ballast(self.registry.save)
-            self._fs.unlink(self._file(filenames.CREATION_FILE))  # not before: until then a start completes them
+            self._space.with_ballast(self._registry.save)
+            self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")  # not before: until then a start completes them
+
+    def take_half_made(self) -> list[str]:
+        """The directories in ``half_made``, which the caller removes."""
+        taken = self.half_made[:]
+        self.half_made.clear()
+        return taken
 
     def delete_topic(self, topic: Topic) -> list[str]:
         """``forget_topic`` and ``mark_doomed``, in line."""
@@ -157,27 +191,24 @@ class DirectoryTopics(DirectoryCore):
         what is left. On a disk that has not the room for it the name of a directory says the same, see
         ``_record_by_name``. Whoever still reads from the topic's files holds a lease and finishes undisturbed.
         """
-        del self.registry.topics[topic.name]
-        self.registry.deleting.append(topic.id)
+        del self._registry.topics[topic.name]
+        self._registry.deleting.append(topic.id)
         try:
-            self.space.with_ballast(self.registry.save)
+            self._space.with_ballast(self._registry.save)
         except OSError as error:
             if not is_no_room(error) or not self._record_by_name(topic):
-                self.registry.topics[topic.name] = topic
-                self.registry.deleting.remove(topic.id)
+                self._registry.topics[topic.name] = topic
+                self._registry.deleting.remove(topic.id)
                 with contextlib.suppress(OSError):
-                    self.registry.save()  # the new one may be in its place already, and only not be synced
+                    self._registry.save()  # the new one may be in its place already, and only not be synced
                 raise storage_error(f"topic {topic.name} could not be deleted: {why(error)}", error) from error
         directories = []
         for partition in range(topic.partitions):
-            log = self.logs.pop((topic.name, partition), None)
+            log = self._table.forget((topic.name, partition))
             if log is not None:
                 log.release_writers()
                 directories.append(log.directory)
-            self._checkpoints.forget((topic.name, partition))
-            self.report.offline.pop((topic.name, partition), None)
-            self.recovering.pop((topic.name, partition), None)
-        self.handles.forget_in(*directories)  # all at once: each looks at every open file
+        self._handles.forget_in(*directories)  # all at once: each looks at every open file
 
     def _record_by_name(self, topic: Topic) -> bool:
         """Rename one directory of a topic so that its name says, for good, that the topic was deleted.
@@ -187,16 +218,16 @@ class DirectoryTopics(DirectoryCore):
         and nothing has changed.
         """
         for partition in range(topic.partitions):
-            path = self._file(filenames.partition_directory_name(topic.name, partition))
+            path = self._table.path_of((topic.name, partition))
             unique = filenames.uuid_of(topic.id)
             name = filenames.marked_directory_name(topic.name, partition, unique, filenames.DELETE_MARKER)
-            marked = self._file(name)
+            marked = f"{self._path}/{name}"
             try:
                 self._fs.rename(path, marked)
             except OSError:
                 continue  # it is offline because it is gone, perhaps
             try:
-                self._fs.sync_directory(self.path)
+                self._fs.sync_directory(self._path)
             except OSError:
                 with contextlib.suppress(OSError):
                     self._fs.rename(marked, path)
@@ -207,7 +238,7 @@ class DirectoryTopics(DirectoryCore):
 
     def registry_writing(self) -> Callable[[], None]:
         """The work of writing the registry as it is now, for a thread; then ``note_recorded``."""
-        return partial(write_file_atomically, self._fs, self.registry.path, self.registry.content())
+        return partial(write_file_atomically, self._fs, self._registry.path, self._registry.content())
 
     def note_recorded(self) -> list[str]:
         """The registry is written, and tells of every deletion: the directories that did so, now to be removed."""
@@ -225,13 +256,13 @@ class DirectoryTopics(DirectoryCore):
             with contextlib.suppress(OSError):
                 doomed.append(self._mark_for_deletion(topic, partition))
         with contextlib.suppress(OSError):
-            self._fs.sync_directory(self.path)
+            self._fs.sync_directory(self._path)
         return doomed
 
     def _mark_for_deletion(self, topic: Topic, partition: int) -> str:
         """Rename a partition's directory ``…-delete``, for a start to remove if nobody did before; the new path."""
-        path = self._file(filenames.partition_directory_name(topic.name, partition))
+        path = self._table.path_of((topic.name, partition))
         name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
-        marked = self._file(name)
-        self.space.with_ballast(partial(self._fs.rename, path, marked))
+        marked = f"{self._path}/{name}"
+        self._space.with_ballast(partial(self._fs.rename, path, marked))
         return marked

@@ -1,0 +1,133 @@
+"""The partitions of a log directory: those that have a log here, and those that have none."""
+
+from collections.abc import Iterable
+
+from seglog_broker.config import BrokerConfig, TopicConfig
+from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
+from seglog_broker.storage.directory.topic_registry import Topic
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.log.loader import LoadedLog, load
+from seglog_broker.storage.log.partition_log import PartitionLog
+from seglog_broker.storage.log.recovery_job import RecoveryJob
+from seglog_protocol.errors import InvalidConfigError
+
+
+class PartitionLogs:
+    """Logs by topic and partition, how they are loaded, and what is known of partitions without one.
+
+    ``recovering`` is what is to be read before a partition can be served, the largest first; ``offline`` says why a
+    partition cannot be served until the next start.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        handles: HandlePool,
+        path: str,
+        config: BrokerConfig,
+        offline: dict[TopicPartition, str],
+    ) -> None:
+        self.config = config
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.recovering: dict[TopicPartition, RecoveryJob] = {}
+        self.offline = offline
+        self.checkpoints = OffsetCheckpoints(fs, path)
+        self._fs = fs
+        self._clock = clock
+        self._handles = handles
+        self._path = path
+
+    @property
+    def without_log(self) -> set[TopicPartition]:
+        """Partitions that have no log here."""
+        return self.offline.keys() | self.recovering.keys()
+
+    def path_of(self, key: TopicPartition) -> str:
+        """The directory of a partition."""
+        return f"{self._path}/{filenames.partition_directory_name(*key)}"
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The configuration of a topic, open or not; the broker's defaults where it is not understood."""
+        try:
+            return self.config.topic_config(topic.config)
+        except InvalidConfigError:
+            return self.config.topic_config({})
+
+    def reconfigure(self, config: BrokerConfig, topics: Iterable[Topic]) -> None:
+        """Take another configuration of the broker, and with it other defaults for ``topics``."""
+        self.config = config
+        for topic in topics:
+            topic_config = self.config_of(topic)
+            for partition in range(topic.partitions):
+                log = self.logs.get((topic.name, partition))
+                if log is None:
+                    continue
+                log.set_producer_expiration(config.producer_id_expiration_ms)
+                if log.config != topic_config:
+                    log.reconfigure(topic_config)
+
+    def new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
+        """The log of a partition that was just made; it is not in ``logs`` yet. Raises what ``load`` raises."""
+        return PartitionLog(
+            load(
+                self._fs,
+                self._handles,
+                self._clock,
+                self.path_of(key),
+                config,
+                clean=True,
+                producer_expiration_ms=self.config.producer_id_expiration_ms,
+            )
+        )
+
+    def load(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        may_recover: bool = True,
+        saved_end: int | None = None,
+    ) -> LoadedLog:
+        """Load a partition by what the checkpoints say of it, into ``logs``. Raises what ``load`` of a log raises."""
+        checkpoints = self.checkpoints
+        loaded = load(
+            self._fs,
+            self._handles,
+            self._clock,
+            self.path_of(key),
+            config,
+            clean=clean,
+            recovery_point=checkpoints.recovery_point(key),
+            high_watermark=checkpoints.high_watermark(key),
+            saved_end=saved_end,
+            log_start=checkpoints.log_start(key),
+            first_dirty_offset=checkpoints.first_dirty(key),
+            may_recover=may_recover,
+            producer_expiration_ms=self.config.producer_id_expiration_ms,
+        )
+        log = self.logs[key] = PartitionLog(loaded)
+        checkpoints.limit_recovery_point(key, log.log_end_offset)
+        return loaded
+
+    def forget(self, key: TopicPartition) -> PartitionLog | None:
+        """Take a partition of a topic that is deleted out of service; return its log, if it had one here."""
+        self.checkpoints.forget(key)
+        self.offline.pop(key, None)
+        self.recovering.pop(key, None)
+        return self.logs.pop(key, None)
+
+    def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Everything below ``offset`` is on the disk, indexes included: a start need not read it.
+
+        What was known to be there before, as after a clean stop, stays known.
+        """
+        self.checkpoints.note_recovery_point(key, offset, self.logs[key].log_end_offset)
+
+    def checkpoint_offsets(self) -> list[tuple[str, dict[TopicPartition, int]]]:
+        """(path, offsets) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        return self.checkpoints.offsets(self.logs, self.without_log)
