@@ -34,7 +34,7 @@ from seglog_protocol.messages import (
     reply_header,
     request_header,
 )
-from tests.broker.fake_broker import serving
+from tests.broker.listeners.fake_broker import serving
 from tests.logs import ManualClock
 from tests.protocol import golden
 from tests.support import REPOSITORY

@@ -18,7 +18,7 @@ from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import LogDirectoryError
 from seglog_protocol.messages import CreateTopicRequest
-from tests.broker.fake_broker import Served, append_of, fetch_of
+from tests.broker.listeners.fake_broker import Served, append_of, fetch_of
 
 BATCH = encode_batch([(1_546_300_800_000, None, b"a record", ())])
 

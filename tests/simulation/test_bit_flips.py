@@ -2,7 +2,7 @@
 
 What a consumer is handed is right, record by record; of what is left out an error tells it, or a gap with the reason
 "missing", and nothing comes under another offset.
-``seglogd check`` finds each of these bits, see tests/broker/check/test_bit_flips.py.
+``seglogd check`` finds each of these bits, see tests/broker/inspect/check/test_bit_flips.py.
 """
 
 from itertools import product

@@ -17,7 +17,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.flushes import Flush
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.testing.forgetful import (
@@ -184,7 +184,7 @@ class Shortening(Scenario):
         self.append(directory, second, 46)
         assert directory.close() == []
 
-    def drop(self, directory: LogDirectory, counts: dict[Key, int]) -> dict[Key, DoomedSegments]:
+    def drop(self, directory: LogDirectory, counts: dict[Key, int]) -> dict[Key, DeletedSegments]:
         """As the retention task does, up to the delay."""
         doomed = {}
         for key, count in counts.items():
@@ -226,7 +226,7 @@ class Shortening(Scenario):
         log.finish_state(written=True)
 
 
-def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[DoomedSegments]:
+def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[DeletedSegments]:
     doomed = []
     for log in directory.logs.values():
         below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.judge_segments())

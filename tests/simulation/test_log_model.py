@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.tail_cache import Tail
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
@@ -49,7 +49,7 @@ class LogModel(RuleBasedStateMachine):
             retention_bytes=retention_bytes,
         )
         self.disk = LogOnDisk(self.config, handles_max=handles)
-        self.doomed: list[DoomedSegments] = []  # out of the log, and not all of it off the disk
+        self.doomed: list[DeletedSegments] = []  # out of the log, and not all of it off the disk
         self._set_time(_START_MS)
         self.values: list[tuple[int, int, bytes]] = []
         self.end = 0

@@ -32,7 +32,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.io.throttle import Pace
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
@@ -214,7 +214,7 @@ class Rounds:
                 await partition.save_state()  # it names bytes of files that have changed
         await trio.lowlevel.checkpoint()
 
-    async def _settle(self, partition: "Partition", swap: SegmentSwap, doomed: DoomedSegments) -> None:
+    async def _settle(self, partition: "Partition", swap: SegmentSwap, doomed: DeletedSegments) -> None:
         def remove() -> int:
             swap.settle()  # again, if it failed the first time
             return doomed.remove()

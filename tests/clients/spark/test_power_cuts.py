@@ -22,7 +22,7 @@ from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.options import WriteOptions
 from seglog_spark.writing import write_rows
-from tests.broker.fake_broker import serving
+from tests.broker.listeners.fake_broker import serving
 from tests.clients.spark.test_writing import once, rows
 from tests.logs import read_all
 

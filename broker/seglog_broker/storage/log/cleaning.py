@@ -13,7 +13,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.damage_map import DamageMap
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets, LogSettings
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
@@ -179,7 +179,7 @@ class LogCleaning:
             self._state_file.state.cleaner.last_error = reason
             self._state_file.mark_dirty()
 
-    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DeletedSegments:
         """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
 
         ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
@@ -206,4 +206,4 @@ class LogCleaning:
             self._snapshots.drop(swap.sources[1:])
         self._state_file.state.note_roll(swap.base_offset, "compaction", self._clock.now_ms())
         self._state_file.mark_dirty()
-        return DoomedSegments(self._files.fs, self._files.directory, swap.sources)
+        return DeletedSegments(self._files.fs, self._files.directory, swap.sources)

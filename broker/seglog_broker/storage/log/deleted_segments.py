@@ -1,7 +1,7 @@
 """Segments that have left their log: set aside under the suffix ``.deleted``, removed some time later.
 
 The two steps are apart so that whoever is reading finishes, and so that a mistake can be undone by hand for a while.
-After a crash a start removes what carries the suffix. Source: storage-format §1.4 and §7.
+After a crash a start removes what carries the suffix. See "Retention" in docs/STORAGE.md.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_protocol import segment_files as names
 
 
-class DoomedSegments:
+class DeletedSegments:
     """Files of some segments of one directory, and the producer snapshots at their bases.
 
     Both methods may be called in a thread, and again after an error.

@@ -14,11 +14,7 @@ from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, LOG_ST
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.log.active_segment import (
-    CHECKSUM_CATCH_UP_BYTES,
-    restore_append_times,
-    restore_checksum,
-)
+from seglog_broker.storage.log.active_segment import CHECKSUM_CATCH_UP_BYTES, restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.flusher import LogFlusher

@@ -18,7 +18,7 @@ from seglog_broker.storage.compaction.swap import SegmentSwap
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.loader import LoadedLog
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
 from seglog_broker.storage.log.reader import LogReader
@@ -269,7 +269,7 @@ class PartitionLog:
         """
         return self._truncation.close_unreadable()
 
-    def drop_oldest(self, count: int) -> DoomedSegments:
+    def drop_oldest(self, count: int) -> DeletedSegments:
         """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
 
         If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
@@ -301,7 +301,7 @@ class PartitionLog:
         """Remember how the last round ended: why it failed, None if it did not."""
         self._cleaning.note_cleaner_error(reason)
 
-    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DoomedSegments:
+    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DeletedSegments:
         """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
 
         ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.

@@ -1,7 +1,8 @@
 """Retention: which of a log's oldest segments go, which stay, and from when on that changes.
 
 Decides and predicts with the same code: the retention task asks for one verdict after the other and stops at the first
-segment that stays, ``explain segments`` goes on to the end. Nothing is touched here. Source: storage-format §7.
+segment that stays, ``explain segments`` goes on to the end. Nothing is touched here. See "Retention" in
+docs/STORAGE.md.
 
 The three rules, each of which takes segments from the oldest on and stops at the first it does not take:
 

@@ -2,7 +2,7 @@
 
 Two clocks are in play. An append rolls by the rule of Kafka: the batch's timestamp against that of the segment's first
 batch. The idle timer rolls by wall time since the first append, so that the tail of a log that nobody writes to any
-more is closed too, and can be compacted or expire; Kafka never does that. Source: storage-format §5.
+more is closed too, and can be compacted or expire; Kafka never does that. See "Rolling" in docs/STORAGE.md.
 """
 
 from enum import StrEnum

@@ -6,7 +6,7 @@ from functools import partial
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.log.active_segment import restore_append_times, restore_checksum
 from seglog_broker.storage.log.damage_map import DamageMap
-from seglog_broker.storage.log.deleted_segments import DoomedSegments
+from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.flusher import LogFlusher
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_files import LogFiles, LogOffsets
@@ -63,7 +63,7 @@ class LogTruncation:
         self._snapshots = snapshots
         self._roller = roller
         self._flusher = flusher
-        self._leaving: list[DoomedSegments] = []  # out of the log; some may still be found by a start
+        self._leaving: list[DeletedSegments] = []  # out of the log; some may still be found by a start
 
     def truncate_before(self, offset: int) -> int:
         """As ``PartitionLog.truncate_before``, for an offset at or below the log end."""
@@ -84,7 +84,7 @@ class LogTruncation:
             return False
         return self._roller.roll_or_note(self._offsets.end, RollReason.RETENTION)
 
-    def drop_oldest(self, count: int) -> DoomedSegments:
+    def drop_oldest(self, count: int) -> DeletedSegments:
         """As ``PartitionLog.drop_oldest``."""
         segments, offsets, state = self._segments, self._offsets, self._state_file.state
         if count == len(segments):
@@ -108,7 +108,7 @@ class LogTruncation:
         bases = [segment.base_offset for segment in going]
         self._snapshots.forget(bases)
         self._state_file.mark_dirty()
-        doomed = DoomedSegments(
+        doomed = DeletedSegments(
             self._files.fs, self._files.directory, bases, sync_survivors=self._flusher.directory_is_dirty
         )
         self._leaving = [*(d for d in self._leaving if not d.is_set_aside), doomed]
@@ -172,6 +172,6 @@ def discard(files: LogFiles, segments: Sequence[Segment]) -> None:
     """
     for segment in segments:
         segment.forget()
-    doomed = DoomedSegments(files.fs, files.directory, [segment.base_offset for segment in reversed(segments)])
+    doomed = DeletedSegments(files.fs, files.directory, [segment.base_offset for segment in reversed(segments)])
     doomed.set_aside()
     doomed.remove()

@@ -42,5 +42,5 @@ def test_a_query_that_has_finished_nothing_is_at_the_beginning(tmp_path: Path) -
 
 
 def test_any_other_folder_is_neither(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no archive .* and no checkpoint"):
+    with pytest.raises(InputError, match=r"is not an archive .* nor a checkpoint"):
         lag_of(tmp_path, ENDS)

@@ -1,0 +1,226 @@
+"""Every single bit of a small log directory turned, one after the other: what a check sees, and what it cannot see."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from seglog_broker.inspect.check.directory import RefusedError
+from seglog_broker.inspect.check.findings import Code, Severity
+from seglog_broker.storage.io.filesystem import write_file_atomically
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_protocol.transaction_files import (
+    AbortedTransaction,
+    ProducerEntry,
+    encode_aborted_transaction,
+    encode_snapshot,
+)
+from tests.broker.inspect.check.support import (
+    DATA,
+    PARTITION,
+    append,
+    check,
+    codes,
+    faults,
+    findings,
+    opened,
+    path_of,
+    totals,
+    written,
+)
+from tests.broker.inspect.dump.support import create
+from tests.logs import flip_bit
+from tests.support import REPOSITORY
+
+_PAGE = (REPOSITORY / "docs" / "DURABILITY.md").read_text(encoding="utf-8")
+BATCH = 100
+"""Bytes of every batch here."""
+
+
+def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
+    """Turn each bit of a file in turn, and back."""
+    for position in range(fs.stat(path).size):
+        for bit in range(8):
+            flip_bit(fs, path, position, bit)
+            yield position, bit
+            flip_bit(fs, path, position, bit)
+
+
+def _on_the_page(log: str) -> str:
+    """What docs/DURABILITY.md says may change unseen in the active segment of such a log."""
+    [unseen] = re.findall(rf"^ *\| {re.escape(log)} \| (.+?) \|", _PAGE, re.MULTILINE)
+    return str(unseen)
+
+
+def _ranges(positions: Iterable[int]) -> str:
+    """As the page writes them: "0-4, 7"."""
+    ordered = sorted(positions)
+    starts = ordered[:1] + [b for a, b in pairwise(ordered) if b > a + 1]
+    ends = [a for a, b in pairwise(ordered) if b > a + 1] + ordered[-1:]
+    return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)) or "nothing"
+
+
+@pytest.mark.parametrize("suffix", [pytest.param(".log", marks=pytest.mark.slow), ".index", ".timeindex", ".checksum"])
+def test_every_bit_of_a_closed_segment_is_watched(suffix: str) -> None:
+    fs = written(11, covered=True)
+    assert findings(check(fs)) == []
+    path = path_of(0, suffix)
+    seen = 0
+    for position, bit in _flips(fs, path):
+        told = check(fs)
+        assert not totals(told).is_sound, f"bit {bit} of byte {position}"
+        if suffix == ".log":
+            assert any(code in {Code.BATCH_DAMAGED, Code.CHECKSUM_MISMATCH} for _, code in codes(told)), position
+        else:  # and not taken for something worse
+            wanted = Code.CHECKSUM_FILE_WRONG if suffix == ".checksum" else Code.INDEX_WRONG
+            assert codes(told) == [(Severity.DERIVED, wanted)], position
+            assert findings(told)[0].path == path
+        seen += 1
+    assert seen == 8 * fs.stat(path).size >= 8 * 20
+    assert findings(check(fs)) == []
+
+
+@pytest.mark.slow
+def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_without_a_checksum_file() -> None:
+    """Offsets must go on without a gap, epochs are in their checkpoint, and the recovery point is the end."""
+    fs = written()
+    for position, bit in _flips(fs, path_of(20)):
+        assert not totals(check(fs)).is_sound, f"bit {bit} of byte {position}"
+    assert _on_the_page("stopped in order") == "nothing"
+
+
+@pytest.mark.slow
+def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn_tail() -> None:
+    """Nobody knows where the log ended. A note names the bytes, and the next start cuts them off."""
+    fs = written(clean=False)
+    start, end = 2 * BATCH, fs.stat(path_of(20)).size
+    assert end == start + BATCH
+    tails = set()
+    for position, _ in _flips(fs, path_of(20)):
+        told = check(fs)
+        if totals(told).is_sound:
+            assert codes(told) == [(Severity.NOTE, Code.TORN_TAIL)], position
+            tails.add(position)
+    # Where the checksum fits, which leaves out 17 bytes, no crash has torn the batch: a start keeps it as damage.
+    assert tails == set(range(start + 17, end))
+    assert _on_the_page("killed") == f"of the last batch {_ranges(position - start for position in tails)}"
+
+
+@pytest.mark.slow
+def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_checksum() -> None:
+    """Gaps are normal there, so one that is wrong and still in order cannot be told from a right one.
+
+    Not after a stop in order, which leaves the log's end beside it.
+    """
+    fs = written(24, clean=False)
+    state = PartitionState.load(fs, PARTITION)
+    state.compacted_before = 2**31
+    state.save(fs, PARTITION)
+    assert fs.stat(path_of(20)).size == 400
+    unseen = {position for position, _ in _flips(fs, path_of(20)) if not findings(check(fs))}
+    # Of the last batch, which no index entry names, what raises the offset within the span of a segment.
+    assert unseen == {304, 305, 306, 307}
+    positions = _ranges(position - 3 * BATCH for position in unseen)
+    assert _on_the_page("killed, compacted") == f"of the last batch {positions}"
+
+
+@pytest.mark.slow
+def test_in_a_log_that_kafka_wrote_and_whose_epochs_are_lost_an_epoch_may_change_unseen() -> None:
+    fs = written()
+    for name in ("seglog-topics.json", "commits-0/leader-epoch-checkpoint"):
+        create(fs, f"{DATA}/{name}")
+    fs.unlink(f"{DATA}/seglog-topics.json")
+    unseen = set()
+    for position, _ in _flips(fs, path_of(20)):
+        seen = {code for _, code in codes(check(fs))} - {Code.REGISTRY_MISSING, Code.EPOCHS_EMPTY}
+        if not seen:
+            unseen.add(position)
+    of_a_batch = {position % BATCH for position in unseen}
+    assert unseen == {position for position in range(3 * BATCH) if position % BATCH in of_a_batch}
+    assert _on_the_page("Kafka's, its epochs lost") == f"of each batch {_ranges(of_a_batch)}"
+
+
+def test_every_bit_of_a_snapshot_is_watched() -> None:
+    fs = written(11, covered=True)
+    path = path_of(10, ".snapshot")
+    create(fs, path, encode_snapshot([ProducerEntry(7, 0, 9, 9, 0, 1_700_000_000_000, -1, -1)]))
+    assert findings(check(fs)) == []
+    for position, _ in _flips(fs, path):
+        assert codes(check(fs)) == [(Severity.DERIVED, Code.SNAPSHOT_WRONG)], position
+
+
+def test_a_transaction_index_which_only_kafka_writes_has_no_checksum() -> None:
+    fs = written(11, covered=True)
+    path = path_of(0, ".txnindex")
+    create(fs, path, encode_aborted_transaction(AbortedTransaction(0, 7, 3, 5, 6)))
+    unseen = {position for position, _ in _flips(fs, path) if not findings(check(fs))}
+    assert _on_the_page("any, with a `.txnindex`") == f"of its entry {_ranges(unseen)}"
+
+
+# --- Small files ------------------------------------------------------------------------------------------------------
+
+_SMALL_FILES = (
+    "commits-0/partition.metadata",
+    "commits-0/leader-epoch-checkpoint",
+    "commits-0/seglog-partition.json",
+    "seglog-topics.json",
+    "seglog-producer-ids.json",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "seglog-format",
+)
+"""All but ``meta.properties``, of which nothing else speaks, and the clean marker, of which only the name counts."""
+
+
+def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
+    """Epochs 0 to 2, a log start that is no segment's base, and one block of producer ids."""
+    fs = written(3, clean=False)
+    for number in range(2):
+        logs = opened(fs)
+        log = logs.logs["commits", 0]
+        for count in range(5):
+            append(log, 10 * number + count)
+        log.flush()
+        if number:
+            assert log.truncate_before(2) == 2
+            logs.producer_ids.next_block().run()
+            for path, content in logs.checkpoints():
+                write_file_atomically(fs, path, content)
+            if clean:
+                assert logs.close() == []
+                return fs
+        logs.abandon()
+    return fs
+
+
+@pytest.mark.parametrize("name", _SMALL_FILES)
+def test_every_bit_of_a_small_file_is_watched_after_a_stop_in_order(name: str) -> None:
+    fs = _with_small_files(clean=True)
+    assert findings(check(fs)) == []
+    unseen = {(position, bit) for position, bit in _some_flips(fs, name) if _passes(fs)}
+    assert unseen == set()
+
+
+@pytest.mark.parametrize("name", _SMALL_FILES[:5:2] + _SMALL_FILES[3:5])
+def test_after_a_kill_every_bit_of_the_files_that_follow_from_others_or_have_a_checksum_is_watched(name: str) -> None:
+    fs = _with_small_files(clean=False)
+    assert faults(check(fs)) == []
+    unseen = {(position, bit) for position, bit in _some_flips(fs, name) if _passes(fs)}
+    assert unseen == set()
+
+
+def _some_flips(fs: ForgetfulFileSystem, name: str) -> Iterator[tuple[int, int]]:
+    """Every bit, but of JSON one in each byte: its checksum is tested for every bit by itself."""
+    for position, bit in _flips(fs, f"{DATA}/{name}"):
+        if not name.endswith(".json") or bit == position % 8:
+            yield position, bit
+
+
+def _passes(fs: ForgetfulFileSystem) -> bool:
+    try:
+        return totals(check(fs)).is_sound
+    except RefusedError:
+        return False

@@ -1,0 +1,73 @@
+"""docs/OPERATIONS.md shows what `seglogd dump` really prints, names all its options and every kind of fact."""
+
+import json
+import re
+import shlex
+import uuid
+from pathlib import Path
+
+import pytest
+
+from seglog_broker import __main__ as daemon
+from seglog_broker.config import load_config
+from seglog_broker.inspect.dump import facts
+from seglog_broker.inspect.dump.command import make_parser
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.record_batch import parse_header
+from tests.broker.inspect.dump.support import flip
+from tests.logs import ManualClock
+from tests.support import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
+_PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/producer.py")
+
+
+def write_example(folder: Path) -> None:
+    """The directory of the page: 40 commits, five a batch, two partitions, and a bit that turned in one file."""
+    config, _ = load_config(None, "", {}, [f"log.dir={folder}", "log.index.interval.bytes=512"])
+    ids = iter(range(1, 10))
+    clock = ManualClock(1_763_726_400_000)
+    logs = LogDirectory(
+        PosixFileSystem(), clock, config, str(folder), new_uuid=lambda: uuid.uuid5(uuid.NAMESPACE_URL, str(next(ids)))
+    )
+    logs.open()
+    logs.create_topic("commits", 2, {"segment.bytes": "2048", "retention.ms": "-1"})
+    for number in range(0, 40, 5):
+        records = []
+        for commit in range(number, number + 5):
+            path = _PATHS[commit % len(_PATHS)]
+            value = json.dumps({"commit": f"{commit:04x}", "path": path, "added": 3 * commit % 17})
+            records.append((1_546_300_800_000 + 61_000 * commit, path.encode(), value.encode(), ()))
+        view = memoryview(bytearray(encode_batch(records)))
+        logs.logs["commits", number // 25].append(view, parse_header(view))
+        clock.now += 1000
+    logs.close()
+    flip(PosixFileSystem(), str(folder / "commits-1" / "00000000000000000000.log"), 700)
+
+
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_example(Path("data"))
+    blocks = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 3
+    for block in blocks:
+        command, _, shown = block.partition("\n")
+        program, *arguments = shlex.split(command.removeprefix("$ "))
+        if program != "seglogd":
+            continue  # another section's, which has a test of its own
+        daemon.main(arguments)
+        assert capsys.readouterr().out == shown, command
+
+
+def test_the_page_names_every_option_and_every_kind() -> None:
+    for action in make_parser()._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}`" in PAGE
+    kinds = {found.kind for found in vars(facts).values() if isinstance(found, type) and issubclass(found, facts.Fact)}
+    for kind in kinds - {facts.Fact.kind}:
+        assert f"`{kind}`" in PAGE

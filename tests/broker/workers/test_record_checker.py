@@ -1,0 +1,275 @@
+"""Records that a topic wants looked at: small batches on the loop, others in a process; appends keep their order."""
+
+import os
+import signal
+from typing import Final
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.partitions import cold_reads
+from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.log import batch_checks
+from seglog_broker.storage.log.batch_checks import RecordRules, check_records, check_small_records
+from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.errors import InvalidRecordError, InvalidTimestampError, OutOfResourcesError, SeglogError
+from seglog_protocol.messages import (
+    AlterTopicRequest,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+)
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
+from seglog_protocol.records import Record
+from tests.broker.listeners.fake_broker import serving
+from tests.logs import ManualClock
+from tests.processes import workers
+
+KEYED: Final = RecordRules(needs_key=True, earliest=None, before_max_ms=0)
+DATED: Final = RecordRules(needs_key=False, earliest=1_000, before_max_ms=500)
+MIB: Final = 1024 * 1024
+
+
+def view(batch: bytes) -> memoryview:
+    return memoryview(bytearray(batch))
+
+
+def bomb(key: bytes | None = b"k") -> bytes:
+    """Some kilobytes that open to eight megabytes."""
+    return encode_batch([(-1, key, bytes(8 * MIB), ())], codec=Codec.GZIP)
+
+
+# --- On the loop ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_small_batch_is_looked_at_at_once(codec: Codec) -> None:
+    good = encode_batch([(5_000, b"k", b"v" * 100, ())] * 20, codec=codec)
+    bad = encode_batch([(5_000, b"k", b"v", ()), (5, None, b"v", ())], codec=codec)
+    for rules in (KEYED, DATED):
+        assert check_small_records(parse_header(good), view(good), rules)
+    with pytest.raises(InvalidRecordError, match="record 1 has no key"):
+        check_small_records(parse_header(bad), view(bad), KEYED)
+    with pytest.raises(InvalidTimestampError, match="record 1 has timestamp 5"):
+        check_small_records(parse_header(bad), view(bad), DATED)
+
+
+def test_what_is_large_or_opens_to_much_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = encode_batch([(-1, b"k", bytes(20_000), ())])
+    monkeypatch.setattr(batch_checks, "check_records", lambda *_: pytest.fail("it was looked at"))
+    assert not check_small_records(parse_header(large), view(large), KEYED)
+    monkeypatch.undo()
+    opened: list[int] = []
+
+    def open_up_to(*_: object, size_limit: int) -> list[Record]:
+        opened.append(size_limit)
+        return []
+
+    monkeypatch.setattr(batch_checks, "iter_records", open_up_to)
+    check_small_records(parse_header(bomb()), view(bomb()), KEYED)
+    assert opened == [RECORDS_IN_LINE_BYTES], "no more than this is ever opened on the loop"
+    monkeypatch.undo()
+    assert not check_small_records(parse_header(bomb()), view(bomb()), KEYED)
+
+
+# --- In a process -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_process_says_what_the_loop_would_and_is_not_left_behind() -> None:
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        for batch, rules in ((bomb(None), KEYED), (encode_batch([(7, b"k", bytes(50_000), ())]), DATED)):
+            with pytest.raises(SeglogError) as here:
+                check_records(parse_header(batch), view(batch), rules)
+            with pytest.raises(type(here.value)) as there:
+                await offload.check_records(view(batch), rules)
+            assert (there.value.message, there.value.facts) == (here.value.message, here.value.facts)
+        assert len(workers("record_checker")) == 1, "one for all of them"
+    assert workers("record_checker") == []
+
+
+async def test_a_process_that_dies_is_an_error_to_be_tried_again_and_the_next_batch_gets_another() -> None:
+    offload = Offload()
+    async with offload.ending_processes():
+        await offload.check_records(view(bomb()), KEYED)
+        [process] = workers("record_checker")
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(OutOfResourcesError, match="record_checker ended with status -9") as raised:
+            await offload.check_records(view(bomb()), KEYED)
+        assert raised.value.retriable
+        await offload.check_records(view(bomb()), KEYED)
+
+
+async def test_who_is_cancelled_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
+    del autojump_clock
+    offload = Offload()
+    async with offload.ending_processes():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await offload.check_records(view(bomb(None)), KEYED)
+        await offload.check_records(view(bomb()), KEYED)
+
+
+# --- Appends ----------------------------------------------------------------------------------------------------------
+
+
+class HeldOffload(InlineOffload):
+    """Looks at records when the test says so; ``waiting`` are those that are to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.let_go = trio.Event()
+
+    async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
+        self.waiting += 1
+        await self.let_go.wait()
+        await super().check_records(batch, rules)
+
+
+def open_broker(offload: Offload) -> Broker:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload)
+
+
+def append_request(*batches: bytes, topic: str = "keyed") -> tuple[AppendRequest, bytes]:
+    return AppendRequest([AppendPartition(topic, 0, len(batch)) for batch in batches], "os"), b"".join(batches)
+
+
+async def test_one_connections_appends_keep_their_order_while_a_batch_is_away_and_others_are_served() -> None:
+    offload = HeldOffload()
+    broker = open_broker(offload)
+    await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    async with serving(broker) as served:
+        peer, other = await served.greeted(), await served.greeted()
+        large, small = bomb(), encode_batch([(-1, b"k", b"v", ())])
+        await peer.send(1, *append_request(large))
+        await peer.send(2, *append_request(small))
+        with trio.fail_after(10):
+            while not offload.waiting:  # noqa: ASYNC110 - a real socket is between
+                await trio.sleep(0.001)
+        await other.send(3, *append_request(small))
+        [result] = (await other.receive()).header["partitions"]
+        assert result["base_offset"] == 0, "no other request waits"
+        offload.let_go.set()
+        replies = [(await peer.receive()).header for _ in range(2)]
+        assert [reply["id"] for reply in replies] == [1, 2]
+        assert [reply["partitions"][0]["base_offset"] for reply in replies] == [1, 2]
+    broker.close()
+
+
+@pytest.mark.parametrize("what", ["deleted", "altered", "refused"])
+async def test_what_becomes_of_the_topic_while_a_batch_is_away_counts(what: str) -> None:
+    offload = HeldOffload()
+    broker = open_broker(offload)
+    await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
+    request, payload = append_request(bomb(None if what == "refused" else b"k"))
+    pending = broker.append(request, memoryview(bytearray(payload)))
+    assert not pending.is_written
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pending.write_rest)
+        await wait_all_tasks_blocked()
+        if what == "deleted":
+            await broker.delete_topic(DeleteTopicRequest("keyed"))
+        elif what == "altered":
+            await broker.alter_topic(AlterTopicRequest("keyed", {"max.message.bytes": 1_000}))
+        offload.let_go.set()
+    assert pending.reply is not None
+    [result] = pending.reply.partitions
+    assert result.error is not None
+    wanted = {"deleted": "UNKNOWN_TOPIC", "altered": "MESSAGE_TOO_LARGE", "refused": "INVALID_RECORD"}
+    assert result.error.code == wanted[what]
+    broker.close()
+
+
+async def test_many_batches_are_written_in_turns_with_others_and_in_their_order() -> None:
+    broker = open_broker(InlineOffload())
+    await broker.create_topic(CreateTopicRequest("plain", 1))
+    batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
+    request, payload = append_request(*batches, topic="plain")
+    turns = 0
+    is_over = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        pending = broker.append(request, memoryview(bytearray(payload)))
+        assert not pending.is_written
+        await pending.write_rest()
+        is_over = True
+    assert turns > 1000 // 64
+    assert pending.reply is not None
+    assert [result.base_offset for result in pending.reply.partitions] == list(range(1000))
+    broker.close()
+
+
+# --- Look-ups by timestamp --------------------------------------------------------------------------------------------
+
+
+class CountingOffload(InlineOffload):
+    searched = 0
+
+    async def find_record(self, batch: bytes, timestamp: int, offset_min: int) -> tuple[int, int, int] | None:
+        self.searched += 1
+        return await super().find_record(batch, timestamp, offset_min)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize(("value_size", "is_searched"), [(10, 0), (50_000, 1)], ids=["small", "large"])
+async def test_a_moment_in_a_large_batch_is_looked_for_beside_the_loop_and_the_answer_is_the_same(
+    codec: Codec, value_size: int, is_searched: int
+) -> None:
+    offload = CountingOffload()
+    broker = open_broker(offload)
+    await broker.create_topic(CreateTopicRequest("plain", 1))
+    batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
+    request, payload = append_request(batch, topic="plain")
+    await broker.append(request, memoryview(bytearray(payload))).wait()
+    for moment in (5, 15, 25, 35):
+        log = broker.partitions["plain", 0].log
+        plain = log.find_timestamp(moment)
+        offload.searched = 0
+        [found] = (await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, moment)]))).partitions
+        assert (found.timestamp, found.offset) == ((None, None) if plain is None else (plain.timestamp, plain.offset))
+        assert offload.searched == (is_searched if moment < 35 else 0)
+        with await broker.fetch(FetchRequest([FetchPartition("plain", 0, timestamp=moment)], max_wait_ms=0)) as answer:
+            assert answer.reply.partitions[0].offset == (3 if plain is None else plain.offset)
+        assert offload.searched <= is_searched, "what was found is kept for who asks again"
+    broker.close()
+
+
+async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_only_so_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cold_reads, "SEARCHES_MAX", 3)
+    offload = CountingOffload()
+    broker = open_broker(offload)
+    await broker.create_topic(CreateTopicRequest("plain", 1))
+    for _ in range(5):
+        batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))
+        header = parse_header(batch)
+        lying = bytes(seal_batch(header._replace(max_timestamp=1_000), bytes(batch[HEADER_SIZE:])))
+        request, payload = append_request(lying, topic="plain")
+        await broker.append(request, memoryview(bytearray(payload))).wait()
+    with pytest.raises(OutOfResourcesError, match="promise"):
+        await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, 500)]))
+    assert offload.searched == 3
+    broker.close()
