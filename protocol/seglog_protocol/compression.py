@@ -286,6 +286,9 @@ def _check_lz4_header(data: Buffer) -> None:
 # --- zstd -------------------------------------------------------------------------------------------------------------
 
 _ZSTD_LEVEL: Final = 3
+_ZSTD_FRAME_COST: Final = 1024
+"""Bytes that each further frame counts for against the limit: to begin a frame takes as long as to open so many."""
+
 _ZSTD_MAGIC: Final = bytes.fromhex("28b52ffd")
 _ZSTD_SKIPPABLE: Final = frozenset(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
 
@@ -302,8 +305,8 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
     output = _Output(limit)
     try:
         frames = list(_zstd_frames(memoryview(data)))
-        # What frames announce is added up before anything is opened; Kafka's announce nothing.
-        if sum(announced for _frame, announced in frames) > limit:
+        # What frames announce is added up before anything is opened. Kafka writes one frame, which announces nothing.
+        if sum(announced for _frame, announced in frames) + (len(frames) - 1) * _ZSTD_FRAME_COST > limit:
             raise _too_large(limit)
         for frame, announced in frames:
             # The largest window is libzstd's own default of 128 MiB: Kafka's levels 20 to 22 announce that even for a

@@ -127,6 +127,15 @@ def test_zstd_frames_without_a_size_and_skippable_frames_and_checksums_are_read(
         decompress(Codec.ZSTD, sizeless, len(TEXT) - 1)
 
 
+def test_very_many_zstd_frames_are_as_much_work_as_many_bytes() -> None:
+    """Each costs some 25 microseconds, whatever is in it: so a small batch of them must not be opened on the loop."""
+    frames = compress(Codec.ZSTD, b"x") * 1000
+    assert len(frames) <= 16 * 1024
+    assert decompress(Codec.ZSTD, frames, 1024 * 1024) == b"x" * 1000
+    with pytest.raises(DecompressedTooLargeError):
+        decompress(Codec.ZSTD, frames, 16 * 1024)
+
+
 @given(data=st.binary(max_size=2000), copies=st.integers(0, 200), level=st.integers(-5, 19))
 def test_zstd_is_that_of_another_library(data: bytes, copies: int, level: int) -> None:
     whole = data * copies
