@@ -124,7 +124,12 @@ def _scrubbers(running: Daemon) -> list[int]:
 
 
 def _stuck_scrubber(running: Daemon, log: Path) -> int:
-    """One that never comes to the end of a segment: opening a pipe waits for somebody to write to it."""
+    """One that never comes to the end of a segment: opening a pipe waits for a writer.
+
+    First the start is over, which looks into closed segments as well: only the scrubber is to wait.
+    """
+    with seglog.connect(running.address) as client:
+        wait_until(lambda: client.metrics()["scrub_passes_total"] >= 1, "a scrub pass")
     aside = log.rename(log.with_suffix(".aside"))
     os.mkfifo(log)
     before, now = [0], list[int]()
