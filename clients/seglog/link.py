@@ -74,7 +74,7 @@ class Link:
         request_id = self.send(request, payload, on_reply=arrived.append, timeout=timeout)
         try:
             if not self.wait(lambda: bool(arrived), deadline - time.monotonic()):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds_of(timeout)}")
+                raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(timeout)}")
         finally:
             self.abandon(request_id)
         return arrived[0]

@@ -63,7 +63,7 @@ class Link:
         answer = await self.start(request, payload, seconds=seconds)
         try:
             if not await answer.wait(deadline):
-                raise ClientTimeoutError(f"{self.server} gave no answer to {request.api} within {seconds_of(seconds)}")
+                raise ClientTimeoutError(f"{self.server} did not answer {request.api} within {seconds_of(seconds)}")
         finally:
             self.forget(answer)
         assert answer.reply is not None
