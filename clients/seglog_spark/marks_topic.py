@@ -73,7 +73,7 @@ class MarksTopic:
         self._is_durable = options.ack == "disk"
 
     def ends(self) -> NextOffsets:
-        """The target's end offsets. At ack "disk", records below them survive a power cut, whichever producer sent them.
+        """The target's end offsets. At ack "disk", records below them survive a power cut, of any producer.
 
         Raises PartitionReadOnlyError when the disk has failed, because then that is not known.
         """

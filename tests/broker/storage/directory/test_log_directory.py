@@ -893,7 +893,7 @@ def test_a_log_start_that_is_not_what_the_last_stop_left_is_told_and_not_believe
     directory = _opened(fs)
     [problem] = directory.report.problems
     assert problem.startswith("orders-0: log-start-offset-checkpoint says ")
-    assert problem.endswith("where the last stop had 4: it is not believed")
+    assert problem.endswith("where the last stop had 4: it is ignored")
     assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
     directory.close()
     assert _opened(fs).report.problems == []
