@@ -374,8 +374,8 @@ class _Loader:
         gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
         if gone is not None:
             self._problems.append(
-                f"the records {gone.start} to {gone.end - 1} are gone from the beginning of the log (by {gone.source}): restore "
-                "their segments from a backup, if you have one, before the next start"
+                f"the records {gone.start} to {gone.end - 1} are gone from the beginning of the log (by "
+                f"{gone.source}): restore their segments from a backup, if you have one, before the next start"
             )
             self._state.log_start_reason = "missing"
             self._state_file.mark_dirty()

@@ -302,7 +302,7 @@ def test_what_kafka_cut_off_and_gave_again_is_a_problem_with_a_name() -> None:
     _kafka_ran(fs)
     directory = _opened(fs)
     [problem] = directory.report.problems
-    assert problem == "orders-0: Kafka cut off offsets 21 to 22, and gave them to other records"
+    assert problem == "orders-0: Kafka cut off offsets 21 to 22, and used them for other records"
     assert directory.logs["orders", 0].leader_epoch == 3
     assert directory.close() == []
     assert_directory_sound(fs, _DATA)
