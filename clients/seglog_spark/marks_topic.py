@@ -73,7 +73,7 @@ class MarksTopic:
         self._is_durable = options.ack == "disk"
 
     def ends(self) -> NextOffsets:
-        """The target's end offsets. At ack "disk", records below them survive a power cut, of any producer.
+        """The target's end offsets. At ack "disk" the records below them, of any producer, survive a power cut.
 
         Raises PartitionReadOnlyError when the disk has failed, because then that is not known.
         """

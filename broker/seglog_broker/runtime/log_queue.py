@@ -83,16 +83,16 @@ class LogQueue:
                 self._changed.wait_for(lambda: self._waiting)
                 lines, gap = self._take()
                 self._is_writing = True
-            is_gap_told = gap > 0 and self._write(self._say_lost(gap).encode())
+            is_gap_reported = gap > 0 and self._write(self._say_lost(gap).encode())
             are_written = bool(lines) and self._write(b"".join(lines))
             with self._changed:
                 self._is_writing = False
                 self._size -= sum(map(len, lines))
-                if not is_gap_told:
+                if not is_gap_reported:
                     self._lost += gap
                 if not are_written:
                     self._lose(len(lines))
-                if self._lost and not self._waiting and (are_written or is_gap_told):  # no later line would report them
+                if self._lost and not self._waiting and (are_written or is_gap_reported):  # no later line would report them
                     self._waiting.append(self._lost)
                     self._lost = 0
                 self._changed.notify_all()
