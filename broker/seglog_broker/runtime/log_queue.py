@@ -92,7 +92,7 @@ class LogQueue:
                     self._lost += gap
                 if not are_written:
                     self._lose(len(lines))
-                if self._lost and not self._waiting and (are_written or is_gap_reported):  # no later line would report them
+                if self._lost and not self._waiting and (are_written or is_gap_reported):  # no later line does
                     self._waiting.append(self._lost)
                     self._lost = 0
                 self._changed.notify_all()

@@ -110,9 +110,9 @@ def test_what_is_no_time_is_not_advised_to_be_an_offset() -> None:
         ("batch", READ | {"targetTaskBytes": "1k"}, "targetTaskBytes is 1m or more, not '1k'"),
         ("batch", READ | {"targetTaskBytes": "1048575"}, "for more tasks set minPartitions"),
         ("stream", READ | {"maxBytesPerTrigger": "0"}, "a number of bytes"),
-        ("stream", READ | {"maxTriggerDelay": "1m"}, "minOffsetsPerTrigger, which is not there"),
+        ("stream", READ | {"maxTriggerDelay": "1m"}, "minOffsetsPerTrigger, which is not set"),
         ("stream", READ | {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}, "a time span"),
-        ("stream", READ | {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is above"),
+        ("stream", READ | {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is larger than"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(mode: Mode, options: dict[str, str], sentence: str) -> None:

@@ -163,7 +163,7 @@ def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_on
     first.open()
     inherited = os.dup(first.worker_descriptors[0])
     assert first.close() == []
-    with pytest.raises(LogDirectoryError, match="still at work"):
+    with pytest.raises(LogDirectoryError, match="still work in"):
         LogDirectory(PosixFileSystem(), ManualClock(), _config(), path).open()
     os.close(inherited)
     second = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
