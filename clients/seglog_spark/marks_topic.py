@@ -52,9 +52,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What marks in the target say: rows that were written, by partition, and the partitions it had for its keys.
+    """What the marks in the target prove: rows written, by partition, and the partition count used for keys.
 
-    ``contents``: for a partition, what the first so many rows were.
+    ``contents``: by partition and number of rows, the fingerprint of the first so many rows.
     """
 
     rows: dict[int, list[Rows]] = field(default_factory=dict)
@@ -73,9 +73,9 @@ class MarksTopic:
         self._is_durable = options.ack == "disk"
 
     def ends(self) -> NextOffsets:
-        """The target's, now. At ack "disk" everything below survives a power cut, whoever wrote it and how.
+        """The target's end offsets. At ack "disk" the records below them, of any producer, survive a power cut.
 
-        Raises PartitionReadOnlyError when nobody can say so, because the disk failed.
+        Raises PartitionReadOnlyError when the disk has failed, because then that is not known.
         """
         found = patiently(lambda: self._client.offsets(self._target))
         ends = {place.partition: place.latest for place in found}
@@ -87,7 +87,7 @@ class MarksTopic:
     # --- Micro-batches ------------------------------------------------------------------------------------------------
 
     def finish(self, query: str, epoch: int, content: Content | None = None) -> None:
-        """All rows of this micro-batch, or of a batch job, are in the target, and have reached what its ack names."""
+        """Record that all rows of this micro-batch, or batch job, are in the target and have reached its ack level."""
         note = {"finished": epoch, "ends": self.ends()}
         self._write(self._key(query), note if content is None else note | {"content": content})
 
@@ -100,7 +100,7 @@ class MarksTopic:
         return Finished(int(found["finished"]), _ends(found), content)
 
     def begin(self, writing: Writing) -> NextOffsets:
-        """Of a query that has finished nothing yet: where this task's first rows may be at the earliest."""
+        """For a query without a finished micro-batch: the lowest offsets at which this task's rows can be."""
         key = self._key(writing.query, writing.task)
         found = self._noted(key)
         if found is not None and found["begun"] == writing.epoch:
@@ -110,7 +110,7 @@ class MarksTopic:
         return ends
 
     def plan(self, job: str) -> dict[str, Any] | None:
-        """What a batch job noted that it would do, whatever its target; None when it has noted nothing."""
+        """The plan that a batch job recorded, whatever its target; None when there is none."""
         found = self._newest(_plan_key(job))
         if found is None or (found["target"] == self._target and found["topic_id"] != self._topic_id()):
             return None
@@ -118,21 +118,21 @@ class MarksTopic:
         return plan
 
     def note_plan(self, job: str, plan: Mapping[str, Any]) -> None:
-        """What a batch job is going to do, for when it is run again."""
+        """Record what a batch job is going to do, for when it is run again."""
         self._write(_plan_key(job), {"plan": plan})
 
     def _key(self, query: str, task: int | None = None) -> str:
         return json.dumps([self._target, query] if task is None else [self._target, query, task])
 
     def _topic_id(self) -> str:
-        """The target's; none while there is no such topic."""
+        """The target's id; empty while there is no such topic."""
         try:
             return patiently(lambda: self._client.describe_topic(self._target)).id
         except UnknownTopicError:
             return ""
 
     def _noted(self, key: str) -> dict[str, Any] | None:
-        """What was noted last, of the target that there is now."""
+        """The newest record with ``key`` that is about the current target, not about a deleted topic of its name."""
         found = self._newest(key)
         return None if found is None or found["topic_id"] != self._topic_id() else found
 
@@ -163,7 +163,7 @@ class MarksTopic:
     # --- The target ---------------------------------------------------------------------------------------------------
 
     def written(self, writing: Writing, since: NextOffsets) -> Found:
-        """The rows of ``writing`` in the target, from the ends ``since`` on: those that need not be written again."""
+        """The rows of ``writing`` in the target, from the offsets ``since`` on: they need not be written again."""
         found = Found()
         for partition, end in self.ends().items():
             start = since.get(partition, 0)
@@ -178,7 +178,7 @@ class MarksTopic:
         return found
 
     def _marks(self, partition: int, start: int, end: int) -> Iterator[tuple[Mark, int]]:
-        """Every marked batch's mark and the number of its records."""
+        """The mark and the record count of every marked batch."""
         with self._client.consumer(
             self._target,
             partitions=[partition],

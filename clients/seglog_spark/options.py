@@ -1,8 +1,8 @@
-"""What can be written behind ``.option(...)``: names, meanings and contradictions, without Spark and without a broker.
+"""The options of source and sink: names, values and contradictions. Needs neither Spark nor a broker.
 
-Names and defaults are those of Spark's Kafka connector, so that a program is moved by changing its format and address.
-Spark hands keys over in lower case and values as text. Nothing unknown is let through: an option that was misspelt must
-not turn into a default in silence.
+Names and defaults are those of Spark's Kafka connector, so that moving a program takes only another format and address.
+Spark passes keys in lower case and values as text. Unknown options are refused, so that a misspelt one is not silently
+replaced by a default.
 """
 
 import difflib
@@ -25,15 +25,15 @@ Mode = Literal["batch", "stream"]
 Guarantee = Literal["at-least-once", "effectively-once"]
 
 TARGET_TASK_BYTES: Final = 128 * 1024 * 1024
-"""What one task is to read: starting it costs as much as a few megabytes."""
+"""Bytes for one task to read: starting a task costs as much as reading a few megabytes."""
 
 TARGET_TASK_BYTES_MIN: Final = 1024 * 1024
-"""Less is a unit forgotten: of a large topic it would make tens of thousands of tasks, each of which reads next to
-nothing. ``minPartitions`` is the way to many tasks of a small one."""
+"""Less means that a unit was forgotten: a large topic would be read in tens of thousands of tiny
+tasks. To read a small topic in many tasks, set ``minPartitions``."""
 
 BATCH_BYTES: Final = 128 * 1024
-"""Uncompressed bytes of a batch that the sink writes, less if the topic takes less. Vectorised readers look into many
-batches at once: of half a megabyte each they read a third slower."""
+"""Uncompressed bytes of a batch that the sink writes; less if the topic's limit is lower. Vectorised readers decode
+many batches at once, and are a third slower with batches of half a megabyte."""
 
 TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 
@@ -77,25 +77,25 @@ _WRITE: Final = (
 _BATCH_WRITE: Final = (*_WRITE, "jobId")
 READ_NAMES: Final = frozenset(_BATCH_READ) | frozenset(_STREAM_READ)
 WRITE_NAMES: Final = frozenset(_BATCH_WRITE)
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # Spark's, handed on to the sink
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # Spark's own, passed on to the sink
 _FOREIGN: Final = {
     "kafka.group.id": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
     "groupidprefix": "seglog's source belongs to no group: Spark keeps the offsets in its checkpoint",
-    "kafka.isolation.level": "there are no transactions to be isolated from",
+    "kafka.isolation.level": "seglog has no transactions",
     "kafka.acks": "write ack: none, os or disk",
     "kafka.compression.type": "write compression",
-    "kafkaconsumer.polltimeoutms": "there is no poll to wait for",
-    "fetchoffset.numretries": "the client tries again by itself",
-    "fetchoffset.retryintervalms": "the client tries again by itself",
+    "kafkaconsumer.polltimeoutms": "seglog's consumer has no poll timeout",
+    "fetchoffset.numretries": "the client retries by itself",
+    "fetchoffset.retryintervalms": "the client retries by itself",
     "path": "name the topics with subscribe, or in .option('topic', ...), and call load() or save() without a path",
 }
 
 
 class OptionError(ValueError):
-    """An option that is unknown, missing, contradictory or out of range; the message is one sentence."""
+    """An unknown, missing, contradictory or out-of-range option; the message is one sentence."""
 
 
-# --- What was chosen --------------------------------------------------------------------------------------------------
+# --- Parsed options ---------------------------------------------------------------------------------------------------
 
 
 class Subscribe(NamedTuple):
@@ -120,16 +120,16 @@ Selection = Subscribe | SubscribePattern | Assign
 
 
 class AtOffsets(NamedTuple):
-    """A place: offsets by partition, or one ``everywhere``. EARLIEST and LATEST stand for the ends."""
+    """A position: offsets by partition, or one for all, ``everywhere``. EARLIEST and LATEST stand for the ends."""
 
     offsets: Offsets
     everywhere: int | None = None
 
 
 class AtTimes(NamedTuple):
-    """A place: the first record at or after a time (epoch ms), by partition or ``everywhere``.
+    """A position: the first record at or after a time (epoch ms), by partition, or ``everywhere``.
 
-    ``or_latest``: a partition without such a record is at its end; else that is an error.
+    ``or_latest``: in a partition without such a record it is the end; otherwise that is an error.
     """
 
     times: Offsets
@@ -144,7 +144,7 @@ Place = AtOffsets | AtTimes
 class ReadOptions:
     """A source's options. ``ending`` is None in a stream; sizes are bytes, delays seconds, None is no limit.
 
-    ``server`` is HOST:PORT of a broker, or the log directory that is read in place of asking one.
+    ``server`` is HOST:PORT of a broker, or the log directory to read without a broker.
     """
 
     server: str | Path
@@ -179,11 +179,11 @@ class WriteOptions:
     job_id: str | None
 
 
-# --- Reading them -----------------------------------------------------------------------------------------------------
+# --- Parsing ----------------------------------------------------------------------------------------------------------
 
 
 def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
-    """The source's options; OptionError with a sentence."""
+    """Parse the source's options. Raises OptionError."""
     given = _Given(options, _BATCH_READ if mode == "batch" else _STREAM_READ, f"a {mode} read")
     starting = _place(given, _STARTS, EARLIEST if mode == "batch" else LATEST)
     ending = _place(given, _ENDS, LATEST) if mode == "batch" else None
@@ -193,9 +193,9 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         raise OptionError("endingOffsets cannot be the earliest: there would be nothing to read")
     least, most = given.count("minOffsetsPerTrigger"), given.count("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
-        raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})")
     if given.text("maxTriggerDelay") is not None and least is None:
-        raise OptionError("maxTriggerDelay says how long to wait for minOffsetsPerTrigger, which is not there")
+        raise OptionError("maxTriggerDelay is how long to wait for minOffsetsPerTrigger, which is not set")
     return ReadOptions(
         server=_log_directory(given) or given.server(),
         selection=_selection(given),
@@ -216,13 +216,13 @@ def parse_read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """Whether rows have a column ``headers``: all that the schema depends on, in batch and stream alike."""
+    """Whether rows have a column ``headers``: the only option that the schema depends on, in batch and stream."""
     given = {key: value for key, value in options.items() if key.lower() == "includeheaders"}
     return _Given(given, _READ, "a read").boolean("includeHeaders", False)
 
 
 def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
-    """The sink's options; OptionError with a sentence."""
+    """Parse the sink's options. Raises OptionError."""
     kept = {key: value for key, value in options.items() if key.lower() not in _SPARKS_OWN}
     given = _Given(kept, _BATCH_WRITE if mode == "batch" else _WRITE, f"a {mode} write")
     ack: Ack = given.choice("ack", get_args(Ack), "disk")
@@ -231,7 +231,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
     if guarantee == "effectively-once":
         if ack == "none":
             raise OptionError(
-                "deliveryGuarantee effectively-once needs an ack, os or disk: what is not answered is lost"
+                "deliveryGuarantee effectively-once needs an ack, os or disk: without one, a lost batch goes unnoticed"
             )
         if given.text("topic") is None:
             raise OptionError("deliveryGuarantee effectively-once needs the option topic: its marks are in one topic")
@@ -240,7 +240,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
                 "deliveryGuarantee effectively-once needs a jobId, the same each time this job is run again"
             )
     elif job_id is not None or given.text("marksTopic") is not None:
-        raise OptionError("jobId and marksTopic belong to deliveryGuarantee effectively-once, which is not asked for")
+        raise OptionError("jobId and marksTopic belong to deliveryGuarantee effectively-once, which is not set")
     codecs = {codec.name.lower(): codec for codec in Codec}
     return WriteOptions(
         server=given.server(),
@@ -271,9 +271,9 @@ def _log_directory(given: "_Given") -> Path | None:
         return None
     for name in _SERVERS:
         if given.text(name) is not None:
-            raise OptionError(f"localLogDir reads files and asks no broker, so {name} has no place beside it")
+            raise OptionError(f"localLogDir reads files without a broker: leave out {name}")
     if not Path(text).is_absolute():
-        raise OptionError(f"localLogDir is a whole path, the same on every machine that reads, not {text!r}")
+        raise OptionError(f"localLogDir is an absolute path, the same on every machine that reads, not {text!r}")
     return Path(text)
 
 
@@ -289,7 +289,7 @@ def _selection(given: "_Given") -> Selection:
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+            raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error}") from None
         return SubscribePattern(text)
     topics = sorted({topic.strip() for topic in text.split(",")} - {""})
     if not topics:
@@ -298,7 +298,7 @@ def _selection(given: "_Given") -> Selection:
 
 
 def _place(given: "_Given", names: tuple[str, str, str], otherwise: int) -> Place:
-    """The strongest of the three ways to name a place; the weaker ones are then not looked at, as in Kafka's."""
+    """The position by the first of the three options that is set; the others are ignored, as in Kafka's connector."""
     everywhere, by_time, by_offset = names
     or_latest = names is _ENDS
     if names is _STARTS:
@@ -331,10 +331,10 @@ def _times(times: Offsets, option: str) -> Offsets:
 
 
 def _time(text: str, option: str) -> int:
-    """Milliseconds as Kafka's connector takes them, or a moment as people type it."""
+    """Milliseconds, as Kafka's connector takes them, or a time in any form that the command line accepts."""
     try:
         moment = parse_moment(text, now_ms=time.time_ns() // 1_000_000)
-    except ValueError:  # whose advice is for places, offsets among them
+    except ValueError:  # its advice is about positions, offsets included
         raise OptionError(
             f"{option} is a time: milliseconds since 1970 (1546300800000), a relative time (-1h, -2d12h), now, today, "
             f"yesterday, or ISO 8601 (2019-01-01, 2019-01-01T10:00Z), not {text!r}"
@@ -353,7 +353,7 @@ def _parsed(parse: Callable[[], ParsedT]) -> ParsedT:
         raise OptionError(str(error)) from None
 
 
-# --- One at a time ----------------------------------------------------------------------------------------------------
+# --- Single options ---------------------------------------------------------------------------------------------------
 
 _SIZE: Final = re.compile(r"(\d{1,18})\s*([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -362,7 +362,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h
 
 
 class _Given:
-    """The options that were given, each asked for by the name it has in the documentation."""
+    """The options that were given, looked up by their documented names."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
         self._values = {key.lower(): value for key, value in options.items()}
@@ -373,23 +373,23 @@ class _Given:
     @staticmethod
     def _unknown(key: str, names: Mapping[str, str], what: str) -> str:
         if key in _FOREIGN:
-            return f"the option {key} has no place here: {_FOREIGN[key]}"
+            return f"the option {key} is not supported: {_FOREIGN[key]}"
         everywhere = {name.lower(): name for name in READ_NAMES | WRITE_NAMES}
         if key in everywhere:
             return f"the option {everywhere[key]} has no meaning in {what}"
         nearest = difflib.get_close_matches(key, names, 1)
-        hint = f"; did you mean {names[nearest[0]]}?" if nearest else f"; {what} knows {', '.join(names.values())}"
+        hint = f"; did you mean {names[nearest[0]]}?" if nearest else f"; {what} has {', '.join(names.values())}"
         return f"there is no option {key}{hint}"
 
     def text(self, name: str) -> str | None:
-        """As it was written; None when it was not."""
+        """The text as given, None if the option was not given."""
         return self._values.get(name.lower())
 
     def server(self) -> str:
-        """HOST:PORT of the one broker."""
+        """HOST:PORT of the broker."""
         written = {name: text.strip() for name in _SERVERS if (text := self.text(name)) is not None}
         if len(set(written.values())) > 1:
-            raise OptionError(f"{' and '.join(written)} name different brokers; one of them is enough")
+            raise OptionError(f"{' and '.join(written)} name different brokers; give one of them")
         for name, text in written.items():
             if "," in text:
                 raise OptionError(f"{name} lists several brokers; seglog is one: HOST:PORT")
@@ -404,7 +404,7 @@ class _Given:
         return bool(self.choice(name, ("true", "false"), str(otherwise).lower()) == "true")
 
     def choice(self, name: str, choices: tuple[str, ...], otherwise: str) -> Any:
-        """One of some words."""
+        """One of ``choices``, in any case."""
         text = self.text(name)
         word = otherwise if text is None else text.strip().lower()
         if word not in choices:
@@ -412,7 +412,7 @@ class _Given:
         return word
 
     def count(self, name: str) -> int | None:
-        """A whole number from 1 on."""
+        """A whole number, 1 or more."""
         text = self.text(name)
         if text is None:
             return None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.processes import Lines, ended, port_of, start_daemon
@@ -57,7 +57,7 @@ def test_a_start_that_has_many_partitions_to_make_hears_of_a_stop(tmp_path: Path
     registry = TopicRegistry(PosixFileSystem(), str(data / "seglog-topics.json"))
     registry.topics["t"] = Topic("t", "IVT1Seu3QjacxS7oBTKhDQ", 10_000)
     registry.save()
-    UnderWay("IVT1Seu3QjacxS7oBTKhDQ", 0).save(PosixFileSystem(), str(data))
+    PendingCreation("IVT1Seu3QjacxS7oBTKhDQ", 0).save(PosixFileSystem(), str(data))
     process = start_daemon(data, subprocess.PIPE)
     assert process.stderr is not None
     with ended(process):

@@ -305,9 +305,9 @@ def _check_no_stray_files(fs: ForgetfulFileSystem, directory: LogDirectory) -> N
         "replication-offset-checkpoint",
     }
     partitions = {filenames.partition_directory_name(*key) for key in directory.logs}
-    for path in directory.report.doomed:
+    for path in directory.report.deleted_directories:
         fs.remove_tree(path)
-    directory.report.doomed.clear()
+    directory.report.deleted_directories.clear()
     assert set(fs.list_directory("/data")) - own == partitions
     for key, log in directory.logs.items():
         expected = {

@@ -26,7 +26,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
 from seglog_broker.inspect.check.findings import Finding, Severity, Totals
 from seglog_broker.partitions.task_boundary import TaskBoundary
-from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT
 from seglog_broker.storage.io.filenames import (
     CLEAN_PARTITIONS_FILE,
@@ -425,7 +425,7 @@ async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_har
     written = await _written(clean=clean)
     fs = ForgetfulFileSystem()
     fs.load(written.files)
-    UnderWay(_open(fs).directory.registry.topics["t"].id, 0).save(fs, "/data")
+    PendingCreation(_open(fs).directory.registry.topics["t"].id, 0).save(fs, "/data")
     written.files[f"/data/{CREATION_FILE}"] = contents(fs)[f"/data/{CREATION_FILE}"]
     counts, failures = await _run(written, every=1, seed=0, only=CREATION_FILE)
     assert not failures, "\n".join(failures[:50])

@@ -257,9 +257,9 @@ class TopicService:
                     partition.note_deleted()
                 self._deletions.forget(partitions)
                 with trio.CancelScope(shield=True):  # there may be thousands of directories
-                    doomed = await self._offload.maintenance(self._directory.mark_doomed, topic)
+                    deleted = await self._offload.maintenance(self._directory.mark_for_deletion, topic)
             log.info("topic_deleted", topic=topic.name)
-            self.remove_later(doomed)
+            self.remove_later(deleted)
             if self._directory.unrecorded:
                 await self._expiry.remove_now()
                 await self._record_deletions()

@@ -48,7 +48,7 @@ class _Found(NamedTuple):
 
 
 class _Dropped(NamedTuple):
-    doomed: DeletedSegments
+    deleted: DeletedSegments
     segments: tuple[ExpiredSegment, ...]  # the same ones, for explanations
 
 
@@ -156,16 +156,16 @@ class SegmentExpiry:
 
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active
-        doomed = self._directory.space.with_ballast(partial(partition.log.drop_oldest, len(going)))
+        deleted = self._directory.space.with_ballast(partial(partition.log.drop_oldest, len(going)))
         if partition.log.active is not active:
             partition.note_rolled(str(RollReason.RETENTION))
-        for segment, verdict in going[: len(doomed.base_offsets)]:  # without room for another the active one stays
+        for segment, verdict in going[: len(deleted.base_offsets)]:  # without room for another the active one stays
             self._metrics.segments_expired += 1
             self._metrics.expired_bytes += segment.size
             _log_expired(partition, segment, verdict)
-        bases = [*doomed.base_offsets, partition.log.segments[0].base_offset]
+        bases = [*deleted.base_offsets, partition.log.segments[0].base_offset]
         return _Dropped(
-            doomed,
+            deleted,
             tuple(
                 ExpiredSegment(segment.base_offset, end, segment.size, str(verdict.rule))
                 for (segment, verdict), end in zip(going, bases[1:], strict=False)
@@ -187,15 +187,15 @@ class SegmentExpiry:
         )
 
     async def _set_aside(self, boundary: TaskBoundary, partition: Partition, dropped: _Dropped) -> None:
-        doomed = dropped.doomed
+        deleted = dropped.deleted
 
         def remove() -> int:
-            doomed.set_aside()  # again, if it failed the first time
-            return doomed.remove()
+            deleted.set_aside()  # again, if it failed the first time
+            return deleted.remove()
 
         with_ballast = self._directory.space.with_ballast
-        await boundary.run(partition, lambda _: self._offload.maintenance(with_ballast, doomed.set_aside))
-        what = f"{len(doomed.base_offsets)} segments of {partition.topic}-{partition.number}"
+        await boundary.run(partition, lambda _: self._offload.maintenance(with_ballast, deleted.set_aside))
+        what = f"{len(deleted.base_offsets)} segments of {partition.topic}-{partition.number}"
         self._deletions.add(
             PendingDeletion(what, remove, partition, dropped.segments), partition.log.config.file_delete_delay_ms / 1000
         )

@@ -1,1 +1,1 @@
-"""What the daemon runs on: threads, logs, metrics, memory for requests, descriptors, signals."""
+"""The daemon's runtime: threads, logs, metrics, memory for requests, descriptors, signals."""

@@ -1,8 +1,8 @@
-"""How many files and sockets the process may open, and how they are shared between logs and connections.
+"""The process's file descriptors, and their division between logs and connections.
 
-Segment files and index maps have ``seglog.handles.max``, a reserve is for everything else the daemon does, and
-connections get the rest: so however many clients come, logs can be read and written, an operator can be answered, and
-the broker can be stopped in good order.
+Segment files and index maps have ``seglog.handles.max``, a reserve is for everything else, and connections get the
+rest. So with any number of clients, logs can be read and written, operators get replies, and the broker can stop
+cleanly.
 """
 
 import os
@@ -14,22 +14,23 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.storage.io.handle_pool import EXCESS_MAX
 
 RESERVED: Final = 128
-"""For checkpoints, directories that are synced, writers in excess of the pool, compaction, refusals, Python itself."""
+"""For checkpoints, syncs of directories, writers in excess of the pool, compaction, refusals, Python itself."""
 
 CONNECTIONS_MIN: Final = 16
 HANDLES_MIN: Final = 16
-"""Connections, and files and maps of segments, allowed at least, however few descriptors there are."""
+"""The least number of connections, and of segment files and maps, however few descriptors there are."""
 
 EXCESS_MIN: Final = 8
 OTHERS_MIN: Final = 64
-"""Left to all but logs in any case: connections, the stop, Python itself; and what logs may then exceed theirs by."""
+"""``OTHERS_MIN`` descriptors are always left for everything but logs: connections, the stop, Python itself.
+``EXCESS_MIN`` is the least excess over ``seglog.handles.max`` that logs are allowed."""
 
 STOP_RESERVE: Final = 16
-"""Of ``RESERVED``, for the stop alone: what ``HandlePool`` opens in excess then, a directory, a checkpoint."""
+"""The part of ``RESERVED`` for the stop alone: the excess of ``HandlePool`` then, a directory, a checkpoint."""
 
 
 def raise_limit(config: BrokerConfig) -> list[str]:
-    """Take as many descriptors as the system grants; a warning when that is fewer than the configuration counts on."""
+    """Raise the soft limit to the hard limit; return a warning if that is fewer than the configuration needs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS refuses "unlimited"
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -46,7 +47,7 @@ def raise_limit(config: BrokerConfig) -> list[str]:
 
 
 def connections_max(config: BrokerConfig) -> int:
-    """``seglog.connections.max``, or fewer where the process may not open enough."""
+    """``seglog.connections.max``, or fewer if descriptors do not suffice."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return config.seglog_connections_max
@@ -55,7 +56,7 @@ def connections_max(config: BrokerConfig) -> int:
 
 
 def handles_max(config: BrokerConfig) -> int:
-    """``seglog.handles.max``, or fewer where the process may not open enough: a few connections must be left room."""
+    """``seglog.handles.max``, or fewer if descriptors do not suffice; CONNECTIONS_MIN are left for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return config.seglog_handles_max
@@ -63,7 +64,7 @@ def handles_max(config: BrokerConfig) -> int:
 
 
 def handles_excess_max(config: BrokerConfig) -> int:
-    """How many more segment files and index maps may be open while all are in use."""
+    """How many more segment files and index maps may be opened while all are in use."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return EXCESS_MAX
@@ -71,13 +72,13 @@ def handles_excess_max(config: BrokerConfig) -> int:
 
 
 class StopReserve:
-    """Descriptors held for the stop, which opens files and must not find that all are taken.
+    """Descriptors reserved for the stop, which must open files even if clients use all others.
 
     ``release`` gives them back, for the stop to use.
     """
 
     def __init__(self) -> None:
-        """Takes ``STOP_RESERVE``, or fewer where even those are many."""
+        """Reserve ``STOP_RESERVE``, but at most an eighth of the limit."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         count = STOP_RESERVE if soft == resource.RLIM_INFINITY else min(STOP_RESERVE, soft // 8)
         self._descriptors: list[int] = []
@@ -86,6 +87,6 @@ class StopReserve:
                 self._descriptors.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def release(self) -> None:
-        """Close them all. A second release does nothing."""
+        """Close them all. Idempotent."""
         while self._descriptors:
             os.close(self._descriptors.pop())

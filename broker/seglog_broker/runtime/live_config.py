@@ -1,4 +1,4 @@
-"""The configuration in force, which a running broker can be given another of."""
+"""The configuration in force, which may be replaced while the broker runs."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ from seglog_broker.config import BrokerConfig
 
 
 class LiveConfig:
-    """``current`` is the configuration in force; tasks that sleep for long notice when it is another one."""
+    """``current`` is the configuration in force; sleeping tasks are woken when it is replaced."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.current = config
         self._changed = trio.Event()
 
     def replace(self, config: BrokerConfig) -> None:
-        """Put another configuration in force, for all who ask from now on."""
+        """Put another configuration in force, and wake the tasks that wait for a change."""
         self.current = config
         self._changed.set()
         self._changed = trio.Event()
@@ -25,12 +25,12 @@ class LiveConfig:
         await self._changed.wait()
 
     async def sleep(self, seconds: Callable[[], float], *, since: float | None = None) -> None:
-        """Sleep ``seconds()``, which is asked for again after each change, counted from ``since`` or from now."""
+        """Sleep ``seconds()``, from ``since`` or from now; it is called again after each change."""
         begin = trio.current_time() if since is None else since
         await self.sleep_until(lambda: begin + seconds())
 
     async def sleep_until(self, moment: Callable[[], float]) -> None:
-        """Sleep until the loop's time ``moment()``, which is asked for again after each change."""
+        """Sleep until ``moment()``, in the loop's time; it is called again after each change."""
         await trio.lowlevel.checkpoint()
         while moment() > trio.current_time():
             with trio.move_on_at(moment()):

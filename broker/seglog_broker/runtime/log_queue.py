@@ -1,9 +1,9 @@
-"""The way of the daemon's log lines to standard error: a queue with a bound, and one thread that writes.
+"""Writes the daemon's log lines to standard error: a bounded queue and one writer thread.
 
-A terminal under Ctrl-S, or a pipe that its reader left alone, takes no more bytes, and a write to it waits without end.
-On the loop that would stop the broker, so there lines are only queued. When ``QUEUED_BYTES_MAX`` are waiting, or the
-system refuses a write (the reader has gone, the disk of a log file is full), lines are lost. They are counted, and
-where they are missing a line says so as soon as something can be written again.
+A write to a terminal under Ctrl-S, or to a pipe that is not read, blocks without limit. On the loop that would stop the
+broker, so lines are only queued there. Lines are lost when ``QUEUED_BYTES_MAX`` are queued, or when a write fails (the
+reader has gone, the disk of a log file is full). They are counted, and a line in their place says how many, as soon as
+something can be written again.
 """
 
 import os
@@ -14,21 +14,21 @@ from collections.abc import Callable
 from typing import Final
 
 QUEUED_BYTES_MAX: Final = 1024 * 1024
-"""Of lines that wait: some 4,000 of ordinary length. One longer line is taken when no other is waiting."""
+"""Bytes of queued lines: some 4,000 of ordinary length. A longer line is accepted if the queue is empty."""
 
 DRAIN_SECONDS: Final = 1.0
-"""How long the end of the process waits for lines to be taken."""
+"""How long the end of the process waits for queued lines to be written."""
 
 _WRITE_BYTES: Final = 64 * 1024
 
-_Item = bytes | int  # a line, or how many are missing at this place
+_Item = bytes | int  # a line, or the number of lines missing here
 
 
 class LogQueue:
-    """A text stream, as far as a logger needs one, that never makes its writer wait.
+    """A text stream for a logger whose ``write`` never blocks.
 
-    ``say_lost(count)`` is the line for lines that are missing. The thread is started with the first line, and never
-    keeps the process from ending: call ``drain`` before.
+    ``say_lost(count)`` returns the line for missing lines. The thread is started with the first line, and does not keep
+    the process alive: call ``drain`` before the end.
     """
 
     def __init__(self, descriptor: int, say_lost: Callable[[int], str]) -> None:
@@ -37,13 +37,13 @@ class LogQueue:
         self._say_lost = say_lost
         self._changed = threading.Condition()
         self._waiting: deque[_Item] = deque()
-        self._size = 0  # bytes of the lines that wait or are being written
-        self._lost = 0  # lines since the last one that was taken, not told of yet
+        self._size = 0  # bytes of the lines queued or being written
+        self._lost = 0  # lines since the last one queued, not reported yet
         self._is_writing = False
         self._is_started = False
 
     def write(self, text: str) -> None:
-        """Queue a line, or lose it."""
+        """Queue a line, or count it as lost."""
         line = text.encode(errors="backslashreplace")
         with self._changed:
             if self._size and self._size + len(line) > QUEUED_BYTES_MAX:
@@ -60,10 +60,10 @@ class LogQueue:
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Nothing: lines go out as fast as they are taken."""
+        """Do nothing: the thread writes lines as fast as it can."""
 
     def isatty(self) -> bool:
-        """Whether a terminal takes the lines."""
+        """Whether the lines go to a terminal."""
         return os.isatty(self._descriptor)
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -83,22 +83,22 @@ class LogQueue:
                 self._changed.wait_for(lambda: self._waiting)
                 lines, gap = self._take()
                 self._is_writing = True
-            is_gap_told = gap > 0 and self._write(self._say_lost(gap).encode())
+            is_gap_reported = gap > 0 and self._write(self._say_lost(gap).encode())
             are_written = bool(lines) and self._write(b"".join(lines))
             with self._changed:
                 self._is_writing = False
                 self._size -= sum(map(len, lines))
-                if not is_gap_told:
+                if not is_gap_reported:
                     self._lost += gap
                 if not are_written:
                     self._lose(len(lines))
-                if self._lost and not self._waiting and (are_written or is_gap_told):  # no later line tells of them
+                if self._lost and not self._waiting and (are_written or is_gap_reported):  # no later line does
                     self._waiting.append(self._lost)
                     self._lost = 0
                 self._changed.notify_all()
 
     def _take(self) -> tuple[list[bytes], int]:
-        """The next lines, up to where some are missing, and how many are missing before them."""
+        """The next lines, up to the next missing ones, and the number missing before them."""
         gap = 0
         lines: list[bytes] = []
         size = 0
@@ -115,7 +115,7 @@ class LogQueue:
         return lines, gap
 
     def _write(self, data: bytes) -> bool:
-        """Whether all of ``data`` is written, however long that takes."""
+        """Write all of ``data``, however long that takes; return whether it succeeded."""
         rest = memoryview(data)
         while rest:
             try:

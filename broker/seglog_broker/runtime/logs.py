@@ -1,10 +1,10 @@
-"""The daemon's own log: events in the past tense, and facts, for people or for machines.
+"""The daemon's log: events with facts, as text or as JSON. Event names are in the past tense.
 
     log = structlog.get_logger()
     log.info("segment_rolled", topic="commits", base_offset=2048, reason="size")
 
-Everything goes to standard error, one line an event; a traceback follows its line on the console and is a field of it
-in JSON. The log never stops the broker: lines that are not taken are lost and counted (``log_queue``).
+Everything goes to standard error, one line an event. A traceback follows its line on the console and is a field in
+JSON. The log never blocks the broker: lines that cannot be written are dropped and counted (``log_queue``).
 """
 
 import os
@@ -15,33 +15,33 @@ import structlog
 from seglog_broker.runtime.log_queue import LogQueue
 
 EVENT_WIDTH: Final = 24
-"""Columns an event's name is padded to on the console, so that the facts stand in line."""
+"""Columns that an event's name is padded to on the console, so that the facts are aligned."""
 
 LOST_EVENT: Final = "log_lines_lost"
 
 _STANDARD_ERROR: Final = 2
 
-_queue: LogQueue | None = None  # of this process, once it has one
+_queue: LogQueue | None = None  # of this process, once set up
 
 
 class LogStream(Protocol):
-    """As much of a text stream as a log needs."""
+    """The methods of a text stream that a log needs."""
 
     def write(self, text: str, /) -> object:
-        """Take a line."""
+        """Write a line."""
         ...
 
     def flush(self) -> object:
-        """Pass on what was taken."""
+        """Flush written lines."""
         ...
 
     def isatty(self) -> bool:
-        """Whether a terminal shows it."""
+        """Whether it is a terminal."""
         ...
 
 
 def to_standard_error(log_format: str, level: str) -> LogQueue:
-    """Set up structlog for the daemon. The result takes whatever else is to go to standard error, in order."""
+    """Set up structlog for the daemon. Write all other output for standard error to the result, to keep its order."""
     global _queue
     if _queue is None:
         _queue = LogQueue(_STANDARD_ERROR, _say_lost)
@@ -50,18 +50,18 @@ def to_standard_error(log_format: str, level: str) -> LogQueue:
 
 
 def reconfigure(log_format: str, level: str) -> None:
-    """Change format and level of the daemon's log; nothing where ``to_standard_error`` was not called."""
+    """Change format and level of the daemon's log. Does nothing if ``to_standard_error`` was not called."""
     if _queue is not None:
         configure(log_format, level, _queue)
 
 
 def is_json() -> bool:
-    """Whether the daemon's log is for machines."""
+    """Whether the daemon's log is JSON."""
     return any(isinstance(p, structlog.processors.JSONRenderer) for p in structlog.get_config()["processors"])
 
 
 def lines_lost() -> int:
-    """How many lines of this process's log were not taken."""
+    """How many lines of this process's log were lost."""
     return 0 if _queue is None else _queue.lost_total
 
 
@@ -70,7 +70,7 @@ def configure(log_format: str, level: str, stream: LogStream) -> None:
 
     ``log_format`` and ``level`` are values of ``seglog.log.format`` (console, json) and ``seglog.log.level`` (debug,
     info, warning, error).
-    Loggers that exist already follow, and a second call replaces the first.
+    Existing loggers follow, and a second call replaces the first.
     """
     processors: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -83,8 +83,8 @@ def configure(log_format: str, level: str, stream: LogStream) -> None:
             _disarm,
             structlog.dev.ConsoleRenderer(
                 colors=_wants_colors(stream),
-                # Not the renderer that structlog picks when `rich` happens to be installed: that one prints the local
-                # variables of every frame, which are other people's records.
+                # Not the renderer that structlog picks when `rich` is installed: it prints the local variables of every
+                # frame, among them users' records.
                 exception_formatter=structlog.dev.plain_traceback,
                 pad_event_to=EVENT_WIDTH,
                 sort_keys=False,
@@ -99,12 +99,12 @@ def configure(log_format: str, level: str, stream: LogStream) -> None:
 
 
 def _wants_colors(stream: LogStream) -> bool:
-    """Colours on a terminal, unless its owner asked for none (no-color.org)."""
+    """Colours on a terminal, unless its user wants none (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters: peers choose some of what is logged, and a terminal obeys what is written to it."""
+    """Escape control characters: some logged values come from peers, and a terminal would obey them."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = repr(value)[1:-1]
@@ -112,7 +112,7 @@ def _disarm(_logger: object, _method: str, event: structlog.typing.EventDict) ->
 
 
 def _say_lost(count: int) -> str:
-    """The line that stands where lines are missing, written by the processors of all others."""
+    """The line in place of missing lines, made by the same processors."""
     line: object = {
         "event": LOST_EVENT,
         "lines": count,

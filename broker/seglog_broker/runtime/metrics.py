@@ -1,6 +1,6 @@
-"""The broker's counters: plain numbers that the loop adds to, read by the ``metrics`` api and later by an exporter.
+"""The broker's metrics: numbers that the loop updates, read by the ``metrics`` api.
 
-Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and a test holds the two together.
+Names end in their unit or in ``_total``; docs/OPERATIONS.md explains each, and a test checks that it does.
 """
 
 from collections import Counter
@@ -14,14 +14,14 @@ from seglog_broker.runtime import logs
 
 
 class Metrics:
-    """Counts since the start. Everything runs on the loop, so adding is just adding."""
+    """Counts since the start. Everything runs on the loop, so there are no locks."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()  # by api
         self.request_errors: Counter[str] = Counter()  # by wire code
         self.appends: Counter[str] = Counter()  # batches, by ack level
         self.append_bytes = 0
-        self.duplicates = 0  # batches that were in the log already, and not written again
+        self.duplicates = 0  # batches that were in the log already and not written again
         self.fetch_bytes = 0
         self.fetches_waited = 0  # fetches that had to wait for records
         self.cold_reads = 0  # reads that a seek had to wait for
@@ -31,27 +31,27 @@ class Metrics:
         self.segments_expired = 0
         self.expired_bytes = 0  # of their .log files
         self.partitions_recovered = 0
-        self.recovery_bytes = 0  # read for it by processes
+        self.recovery_bytes = 0  # read by recovery workers
         self.scrubbed_segments = 0
         self.scrubbed_bytes = 0
         self.scrub_findings = 0
         self.scrub_passes = 0
-        self.scrub_pass_ratio = 0.0  # of the pass under way, or of the last one
-        self.scrub_last_pass_ms = 0  # when the last one ended, wall time; 0 before the first
+        self.scrub_pass_ratio = 0.0  # of the current pass, or of the last one
+        self.scrub_last_pass_ms = 0  # when the last pass ended, wall time; 0 before the first
         self.connections_total = 0
         self.connections_open = 0
-        self.connections_idle = 0  # closed, because they did nothing for too long
-        self.connections_cut = 0  # because they held something up
+        self.connections_idle = 0  # closed because they were idle for too long
+        self.connections_cut = 0  # closed because they blocked something
         self.loop_stall_seconds_max = 0.0
-        self.loop_busy_seconds_max = 0.0  # of processor time in one such stretch
+        self.loop_busy_seconds_max = 0.0  # processor time of one turn
 
     def note_flushes(self, count: int, seconds: float) -> None:
-        """Count flushes that took so long together."""
+        """Count flushes that together took ``seconds``."""
         self.fsyncs += count
         self.fsync_seconds_max = max(self.fsync_seconds_max, seconds)
 
     def snapshot(self, **more: float) -> dict[str, float]:
-        """Every number by name; a counter with labels gives one name a label, as in ``appends_disk_total``."""
+        """All metrics by name; a counter with labels has one name for each label, as in ``appends_disk_total``."""
         numbers: dict[str, float] = {
             "append_bytes_total": self.append_bytes,
             "duplicates_total": self.duplicates,
@@ -86,10 +86,10 @@ class Metrics:
 
 
 class StallWatch(trio.abc.Instrument):
-    """Measures how long the loop works between two looks at the network: while it does, every other client waits.
+    """Measures how long the loop works between two polls of the network, during which all other clients wait.
 
-    Once by the clock, and once as processor time, which says whether the loop had too much to do or too little of the
-    machine. Two calls a turn of the loop, whatever the number of tasks, so it can always be on.
+    It measures wall time and processor time: the difference shows whether the loop had too much work or too little of
+    the machine. It costs two calls per turn of the loop, whatever the number of tasks, so it is always on.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -98,7 +98,7 @@ class StallWatch(trio.abc.Instrument):
         self._busy_since = 0.0
 
     def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's signature
-        """The loop has looked at the network and begins a turn."""
+        """The loop has polled the network and begins a turn."""
         self._awake_since = perf_counter()
         self._busy_since = thread_time()
 

@@ -1,8 +1,8 @@
-"""What leaves the loop: blocking calls, each kind behind a limiter of its own.
+"""Blocking calls outside the loop, in threads and processes; each kind has a limiter of its own.
 
-Trio's shared default of 40 threads lets forty cold reads hold up the one fsync that every producer waits for, hence a
-limiter for each kind. A thread may run only calls that release the GIL (fsync, pread, unlink): one busy Python thread
-takes the loop from 20,000 round trips a second to a thousand.
+With trio's default limiter of 40 threads, forty cold reads would delay the one fsync that every producer waits for. A
+thread may run only calls that release the GIL (fsync, pread, unlink): one busy Python thread slows the loop from 20,000
+round trips a second to a thousand.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,19 +23,19 @@ from seglog_broker.workers.pool import WorkerPool, Workers
 from seglog_protocol.errors import OutOfResourcesError
 
 COMMIT_THREADS_MAX: Final = 1
-"""Rounds of group commit never overlap, and none of them waits for a thread that somebody else is using."""
+"""Rounds of group commit never overlap, and have a thread of their own, so they never wait for one."""
 
 FSYNC_THREADS_MAX: Final = 4
-"""Logs synced at a time by checkpoints. More only queue up inside the device."""
+"""Logs that checkpoints sync at a time. More would only queue up inside the device."""
 
 COLD_READ_THREADS_MAX: Final = 8
-"""Reads under way at a time: enough to keep a solid-state disk busy, few enough for a spinning one."""
+"""Concurrent reads: enough to keep a solid-state disk busy, few enough for a spinning one."""
 
 MAINTENANCE_THREADS_MAX: Final = 2
-"""Deletions and other housekeeping at a time; they are in no hurry."""
+"""Concurrent deletions and other housekeeping, which are not urgent."""
 
 RECORD_CHECKERS_MAX: Final = 2
-"""Batches whose records are looked at at a time, each in a process; the others wait in the order they came."""
+"""Batches whose records are checked at a time, each in a process; the others wait in order of arrival."""
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -45,8 +45,8 @@ class Offload:
     """Runs blocking calls in threads. Made once per broker; needs a running trio loop only when it is used.
 
     Each method returns what ``fn(*args)`` returns and raises what it raises. A call that has begun is always waited
-    for, also when its task is cancelled: the cancellation shows at the next checkpoint, with the outcome known. Until
-    it begins, while it waits for its limiter, a call can be cancelled and has then not happened.
+    for, even if its task is cancelled: the cancellation is raised at the next checkpoint, when the outcome is known.
+    While a call waits for its limiter it can be cancelled, and is then not made.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Offload:
 
     @asynccontextmanager
     async def ending_processes(self) -> AsyncIterator[None]:
-        """Leave no process of ``check_records`` and ``find_record`` behind this block."""
+        """End the processes of ``check_records`` and ``find_record`` when the block ends."""
         try:
             yield
         finally:
@@ -66,10 +66,10 @@ class Offload:
                 await self._record_checkers.end()
 
     async def check_records(self, batch: memoryview, rules: RecordRules) -> None:
-        """Return when the records of ``batch``, whose header is known to be right, are as ``rules`` say.
+        """Check that the records of ``batch``, whose header was checked before, comply with ``rules``.
 
-        Raises what ``batch_checks.check_records`` raises, and OutOfResourcesError, to be tried again, when a process
-        failed or could not be started. Cancelled, it kills the process.
+        Raises what ``batch_checks.check_records`` raises, and OutOfResourcesError, which is retriable, when a process
+        failed or could not be started. A cancellation kills the process.
         """
         await self._look_at_records(record_checker.CHECK, record_checker.CheckJob(*rules), batch)
 
@@ -88,47 +88,47 @@ class Offload:
             if isinstance(error, WorkerError) and error.refusal is not None:
                 raise error.refusal from None
             raise OutOfResourcesError(
-                f"the records of a batch could not be looked at, which takes a process: {why(error)}; try again"
+                f"the records of a batch could not be checked, which needs a process: {why(error)}; try again"
             ) from error
 
     async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """For a round of group commit, which acks wait for. Never abandoned either."""
+        """Run a round of group commit, which acks wait for. Never abandoned."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._commit)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """For what must be on the disk. Never abandoned: an fsync whose outcome nobody saw proves nothing."""
+        """Run an fsync. Never abandoned: an fsync without a known outcome proves nothing."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._fsync)
 
     async def cold_read(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """For bytes that are not in the page cache. Not abandoned either: the lease on the file must outlive it."""
+        """Read bytes that are not in the page cache. Never abandoned: the lease on the file must outlive the read."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._cold_read)
 
     async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """For housekeeping."""
+        """Run housekeeping."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._maintenance)
 
-    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:  # noqa: ARG002 - it sees the files itself
-        """Go through the records of a round of compaction, in a process of its own, which ends with it.
+    async def clean(self, fs: FileSystem, job: CleaningJob) -> CleaningResult:  # noqa: ARG002 - it opens files itself
+        """Run a compaction job in a process of its own, which ends with it.
 
-        Raises WorkerError when it was not done, OSError when no process could be started. ``.cleaned`` files may be
-        left then, and after a cancellation; the next job removes them.
+        Raises WorkerError when the job failed, OSError when no process could be started. An error or a cancellation may
+        leave ``.cleaned`` files, which the next job removes.
         """
         async with WorkerPool(cleaner.WORKER) as pool:
             return await pool.run(cleaner.CLEANING, job)
 
-    def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Workers]:  # noqa: ARG002 - it sees them itself
-        """A process to read closed segments with (``scrubber.SCRUB``), within the block."""
+    def scrubber(self, fs: FileSystem) -> AbstractAsyncContextManager[Workers]:  # noqa: ARG002 - it opens files itself
+        """A worker process that reads closed segments (``scrubber.SCRUB``), for the time of the block."""
         return WorkerPool(scrubber.WORKER)
 
     def recoverer(
         self,
-        fs: FileSystem,  # noqa: ARG002 - it sees the files itself
+        fs: FileSystem,  # noqa: ARG002 - it opens files itself
         clock: Clock,  # noqa: ARG002 - it has its own
         descriptors: Sequence[int],
     ) -> AbstractAsyncContextManager[Workers]:
-        """A process to recover partitions with (``recoverer.RECOVERY``), within the block.
+        """A worker process that recovers partitions (``recoverer.RECOVERY``), for the time of the block.
 
-        It inherits ``descriptors``, the lock on the directory in which it writes: should it outlive the broker for a
-        moment, no other one gets in its way meanwhile.
+        It inherits ``descriptors``, which hold the lock on the directory that it writes to: if it outlives the broker,
+        no other broker can use the directory until it ends.
         """
         return WorkerPool(recoverer.WORKER, descriptors=descriptors)

@@ -1,12 +1,12 @@
-"""One budget of memory for the large requests of all connections, granted for bytes as they arrive.
+"""One memory budget for the large requests of all connections, granted as their bytes arrive.
 
-A request of more than 64 KiB gets a buffer of its own, and of that only what it needs for the bytes that have come, and
-as much again. Announcing a large request costs nothing; where there is no room to go on, its connection is not read.
+A request of more than 64 KiB gets its own buffer, which grows to at most twice the bytes received. So announcing a
+large request costs nothing. While the budget has no room for more, its connection is not read.
 
-So that half-arrived requests cannot fill the budget and wait for each other, a part of it, as large as the largest
-request there may be, is kept for one request at a time: the oldest of those that wait. It can always be received to its
-end; then comes the next. The other rule it takes is about time: while others wait, a request that holds memory and
-comes too slowly is cut off (``is_too_slow``).
+Half-received requests must not fill the budget and wait for each other. So a part of it, as large as the largest
+request, is reserved for one request at a time: the oldest that waits. It can always be received to its end; then the
+next one gets the reserve. Also, while others wait, a request that holds memory and arrives too slowly is cut off
+(``is_too_slow``).
 """
 
 import math
@@ -19,35 +19,35 @@ from seglog_protocol.frames import BufferPool, Memory
 
 GRACE_SECONDS: Final = 5.0
 PACE_BYTES: Final = 1024 * 1024
-"""While others wait for memory a request must have come at this many bytes a second, after so many seconds."""
+"""While others wait for memory, a request must arrive at PACE_BYTES a second, after GRACE_SECONDS."""
 
 
 class RequestMemory:
-    """``limit`` bytes, never exceeded. A request larger than ``request_bytes_max`` must be refused by the caller."""
+    """A budget of ``limit`` bytes, never exceeded. The caller must refuse requests over ``request_bytes_max``."""
 
     def __init__(self, limit: int, request_bytes_max: int | None = None) -> None:
         """``request_bytes_max`` is at most half of ``limit``, which it is by default."""
         self.limit = limit
         self.request_bytes_max = min(limit // 2, limit if request_bytes_max is None else request_bytes_max)
         self.pool = BufferPool()
-        self.used = 0  # bytes of buffers that are being filled or served
+        self.used = 0  # bytes of buffers being filled or served
         self.waits = 0  # how often a request had to wait, since the start
         self._begun = 0  # requests
-        self._finishing: Share | None = None  # the one that may use what is kept for it
+        self._finishing: Share | None = None  # the one that may use the reserve
         self._waiting: list[Share] = []  # the oldest first
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for room."""
+        """The number of requests that wait for memory."""
         return len(self._waiting)
 
     def begin(self) -> "Share":
-        """The share of one more large request, which has no memory yet."""
+        """The share of a new large request, without memory yet."""
         self._begun += 1
         return Share(self, self._begun)
 
     def take_now(self, share: "Share", size: int) -> bool:
-        """Give ``share`` so many bytes more, if that is possible now; it is the oldest that wants any."""
+        """Grant ``share``, the oldest that wants memory, ``size`` more bytes if possible now; return whether it was."""
         if self._finishing is None and not self._fits(size, self.limit - self.request_bytes_max):
             self._finishing = share
         limit = self.limit if share is self._finishing else self.limit - self.request_bytes_max
@@ -58,7 +58,7 @@ class RequestMemory:
         return True
 
     def take_spare(self, share: "Share", size: int) -> Memory | None:
-        """A spare buffer for a whole request of ``size`` bytes, where there is one and no other request waits."""
+        """A spare buffer for a whole request of ``size`` bytes, None if there is none or another request waits."""
         if self._waiting or self._finishing is not None:
             return None
         buffer = self.pool.take(size, self.limit - self.request_bytes_max - self.used)
@@ -68,21 +68,21 @@ class RequestMemory:
         return buffer
 
     def add_waiting(self, share: "Share") -> None:
-        """``share`` waits for room."""
+        """Add ``share`` to those that wait for memory."""
         self.waits += 1
         insort(self._waiting, share, key=lambda waiting: waiting.number)
 
     def forget_waiting(self, share: "Share") -> None:
-        """``share`` waits no more."""
+        """Remove ``share`` from those that wait."""
         self._waiting.remove(share)
         self.serve()
 
     def may_take(self, share: "Share") -> bool:
-        """Whether ``share`` need not wait behind others."""
+        """Whether no other request must be served before ``share``."""
         return not self._waiting or share is self._finishing
 
     def give_back(self, share: "Share") -> None:
-        """What ``share`` has is not used any more."""
+        """Take back all memory of ``share``."""
         self.used -= share.size
         share.size = 0
         if self._finishing is share:
@@ -90,7 +90,7 @@ class RequestMemory:
         self.serve()
 
     def serve(self) -> None:
-        """Give those who wait what there is, the oldest first, and nothing to a younger one before."""
+        """Grant memory to waiting requests, strictly the oldest first."""
         while self._waiting:
             finishing = self._finishing
             first = finishing if finishing is not None and finishing.is_waiting else self._waiting[0]
@@ -100,14 +100,14 @@ class RequestMemory:
             first.served.set()
 
     def _fits(self, size: int, limit: int) -> bool:
-        """Whether there is room below ``limit``, without the spare buffers if need be."""
+        """Whether ``size`` more bytes fit in ``limit``; spare buffers are dropped if necessary."""
         if self.used + size + self.pool.spare_bytes > limit:
             self.pool.clear()
         return self.used + size <= limit
 
 
 class Share:
-    """What one large request has of the memory: ``size`` bytes. ``close`` it when the request is served, or lost."""
+    """The memory of one large request, ``size`` bytes. ``close`` it when the request is served, or lost."""
 
     __slots__ = ("_began", "_memory", "_waited_seconds", "_waiting_since", "number", "served", "size", "wanted")
 
@@ -123,11 +123,11 @@ class Share:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for room."""
+        """Whether it waits for memory."""
         return self._waiting_since < math.inf and not self.served.is_set()
 
     async def take(self, size: int) -> None:
-        """Return when it has ``size`` bytes more; a checkpoint only if that has to wait. May be cancelled."""
+        """Wait for ``size`` more bytes; a checkpoint only if it has to wait. May be cancelled."""
         memory = self._memory
         if memory.may_take(self) and memory.take_now(self, size):
             return
@@ -143,11 +143,11 @@ class Share:
                 memory.forget_waiting(self)
 
     def take_spare(self, size: int) -> Memory | None:
-        """A spare buffer for all of a request of ``size`` bytes, None where there is none to be had now."""
+        """A spare buffer for a whole request of ``size`` bytes, None if none is available now."""
         return self._memory.take_spare(self, size)
 
     def is_too_slow(self, received: int) -> bool:
-        """Whether the request, of which so many bytes have come, holds memory that others wait for, for too long."""
+        """Whether the request, with ``received`` bytes so far, is too slow while others wait for its memory."""
         if not self._memory.waiting or not self.size or self.is_waiting:
             return False
         seconds = trio.current_time() - self._began - self._waited_seconds

@@ -1,8 +1,8 @@
 """Messages to a service manager such as systemd: ready, reloading, stopping, and a line of status.
 
 The protocol of sd_notify(3): each message is a datagram of ``NAME=value`` lines to the socket that ``NOTIFY_SOCKET``
-names. That is all there is to it, hence no library; those on the package index are either unmaintained or need
-systemd's headers to be built. Without the variable nothing is sent.
+names. That is simple enough without a library; those on the package index are either unmaintained or need systemd's
+headers to be built. Without the variable nothing is sent.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ _VARIABLE = "NOTIFY_SOCKET"
 
 
 class ServiceManager:
-    """The program that started the daemon and waits for its messages, if there is one.
+    """The service manager that started the daemon, if any.
 
     The socket is open from the start, so that the message of a stop needs no descriptor. A message that cannot be sent
-    is left out: the broker does not depend on its service manager.
+    is dropped: the broker does not depend on its service manager.
     """
 
     def __init__(self, address: str | None = None) -> None:
-        """``address`` is a path, or with ``@`` in front an abstract name; None: there is no service manager."""
+        """``address`` is a path, or an abstract name that begins with ``@``; None without a service manager."""
         self._socket: socket.socket | None = None
         if not address:
             return
@@ -35,7 +35,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Self:
-        """The one that the environment names; the variable is removed, because children must not send messages."""
+        """The one named by the environment; removes the variable, because child processes must not send messages."""
         return cls(environ.pop(_VARIABLE, None))
 
     def ready(self, status: str) -> None:
@@ -48,7 +48,7 @@ class ServiceManager:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=Reading the configuration again")
 
     def status(self, status: str) -> None:
-        """What it is at, in one line for people."""
+        """The current activity, in one line of text."""
         self._send(f"STATUS={status}")
 
     def stopping(self) -> None:
@@ -56,7 +56,7 @@ class ServiceManager:
         self._send("STOPPING=1\nSTATUS=Stopping: requests under way are finished, then everything is synced")
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
 

@@ -1,12 +1,11 @@
-"""What signals ask of the daemon: to stop, or to read its configuration again.
+"""Signals to the daemon: stop, or read the configuration again.
 
-SIGTERM and SIGINT stop it; a second of these two ends the process there and then, which is the crash that recovery is
-made for. SIGHUP has two meanings on Unix. Where a configuration file is given it asks to read that again; but a
-terminal that is closed sends it too, and then it stops the broker in good order, as it does where there is no file.
-Under ``nohup`` it never stops it.
+SIGTERM and SIGINT stop it; a second one ends the process at once, and the next start recovers. SIGHUP has two meanings
+on Unix. With a configuration file it means to read that again. But a closed terminal sends it, too, and then it stops
+the broker cleanly, as it does without a file. Under ``nohup`` it never stops the broker.
 
-Plain handlers rather than trio's ``open_signal_receiver``: that one is heard by a task, and while a large directory is
-being loaded no task runs, yet an impatient operator's second Ctrl-C has to work.
+These are plain handlers rather than trio's ``open_signal_receiver``, which needs a running task: while a large
+directory is loaded no task runs, yet a second Ctrl-C has to work.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import trio
 
 EXIT_BEFORE_SERVING: Final = 0
-"""Of a signal that comes before serving has begun: nothing is under way, so nothing has to be put in order."""
+"""The exit code of a stop before the broker serves: there is nothing to finish."""
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _TERMINAL: Final = "/dev/tty"
@@ -29,10 +28,10 @@ _NO_TERMINAL: Final = frozenset({errno.ENXIO, errno.EIO, errno.ENOENT, errno.ENO
 
 
 class Signals:
-    """The signals of the process within a ``with`` block, from the first moment to the last.
+    """Handles the signals of the process within a ``with`` block.
 
-    Before ``attach`` a stop ends the process at once, without an exception that would surface in whatever is being
-    imported, and a reload is kept for later.
+    Before ``attach`` a stop ends the process at once, without an exception, which could be raised inside an import; a
+    reload is kept for later.
     """
 
     def __init__(self) -> None:
@@ -40,10 +39,10 @@ class Signals:
         self._has_file: bool | None = None
         self._had_terminal = _has_terminal()
         self._hangups_are_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        self._hung_up = False  # before it was known what that means
+        self._hung_up = False  # before ``note_configuration``
         self._impatient = False
         self.stop_wanted = False
-        """Whether a stop has been asked for: for what keeps the loop from hearing of it, such as loading."""
+        """Whether a stop was requested: for code that blocks the loop, such as loading."""
         self._previous: list[tuple[signal.Signals, object]] = []
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop: Callable[[], object] = lambda: None
@@ -56,16 +55,16 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handle in self._previous:
-            signal.signal(number, handle)  # type: ignore[arg-type] # what `signal` gave out it takes back
+            signal.signal(number, handle)  # type: ignore[arg-type] # a value returned by `signal`
 
     def note_configuration(self, *, has_file: bool) -> None:
-        """Tell whether there is a configuration file, on which the meaning of SIGHUP depends."""
+        """Set whether there is a configuration file, which decides the meaning of SIGHUP."""
         self._has_file = has_file
         if self._hung_up:
             self._on_hangup(signal.SIGHUP, None)
 
     def attach(self, stop: Callable[[], object], reload: Callable[[], object]) -> None:
-        """From now on call these on the loop that runs. Call it in a task."""
+        """From now on call ``stop`` and ``reload`` on the running loop. Must be called in a task."""
         import trio  # noqa: PLC0415 - the daemon's command line loads no event loop
 
         self._stop, self._reload, self._token = stop, reload, trio.lowlevel.current_trio_token()
@@ -81,7 +80,7 @@ class Signals:
         self._ask(self._stop)
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
-        """A closed terminal may send more than one, from the system and from its shell: none ends it at once."""
+        """Reload or stop. A closed terminal may send several, from the kernel and the shell: none forces an exit."""
         if self._has_file is None:
             self._hung_up = True
         elif not self._hangup_stops():
@@ -105,9 +104,9 @@ class Signals:
 
 
 def _has_terminal() -> bool:
-    """Whether the process has a controlling terminal; one that is closed is taken from it before it is signalled."""
+    """Whether the process has a controlling terminal; it loses a closed one before it gets the signal."""
     try:
         os.close(os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno not in _NO_TERMINAL  # no descriptor left, or no right to it: that says nothing
+        return error.errno not in _NO_TERMINAL  # no descriptor or no permission: not known
     return True

@@ -1,7 +1,7 @@
-"""Answers on their way to peers that cannot take them at once: which files they hold open, and how to cut them off.
+"""Replies in progress to slow peers: the files that they hold open, and cutting them off.
 
-Removing a file gives its room back only when the last descriptor of it is closed, and a slow reader may keep one for as
-long as it likes. That is its right, unless the disk is full.
+The space of a removed file is freed only when its last descriptor is closed. A slow reader may keep one open without
+limit, unless the disk is full.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ from typing import Final, Protocol
 import trio
 
 REMOVED_PATIENCE_SECONDS: Final = 10
-"""For which a reader may go on with a file that has left its log, when its room is needed."""
+"""How long a reader may go on with a file that has left its log when the disk is full."""
 
 
 class Held(Protocol):
-    """A part of an answer that holds a file open."""
+    """A part of a reply that holds a file open."""
 
     @property
     def is_removed(self) -> bool:
@@ -24,7 +24,7 @@ class Held(Protocol):
 
 
 class CutError(Exception):
-    """The broker cut this connection on purpose; the message says why."""
+    """The broker cut this connection; the message says why."""
 
 
 class _Transfer:
@@ -32,12 +32,12 @@ class _Transfer:
 
     def __init__(self, parts: Sequence[Held]) -> None:
         self.parts = parts
-        self.removed_since: float | None = None  # when that was first seen, while the room was needed
+        self.removed_since: float | None = None  # when that was first seen while the disk was full
         self.scope = trio.CancelScope()
 
 
 class Transfers:
-    """The answers under way on all connections; only those that wait for their peers are here."""
+    """The replies of all connections that wait for their peers."""
 
     def __init__(self) -> None:
         self._under_way: set[_Transfer] = set()
@@ -47,7 +47,7 @@ class Transfers:
 
     @contextmanager
     def track(self, parts: Sequence[Held]) -> Iterator[None]:
-        """Let what is sent within this block be cut off, which raises CutError."""
+        """Allow the reply sent within this block to be cut off, which raises CutError."""
         transfer = _Transfer(parts)
         self._under_way.add(transfer)
         try:
@@ -61,9 +61,9 @@ class Transfers:
             )
 
     def cut_removed(self) -> int:
-        """Cut those that have read from removed files for too long, as far as earlier calls have seen; how many.
+        """Cut replies that have read from removed files for too long since an earlier call; return how many.
 
-        To be called again and again while room is needed, and ``forgive`` when it is not any more.
+        Call it repeatedly while the disk is full, and ``forgive`` when it is not full any more.
         """
         now = trio.current_time()
         cut = 0
@@ -78,6 +78,6 @@ class Transfers:
         return cut
 
     def forgive(self) -> None:
-        """There is room enough: no reader is in the way."""
+        """The disk has room again: forget how long readers have used removed files."""
         for transfer in self._under_way:
             transfer.removed_since = None

@@ -204,27 +204,27 @@ class Rounds:
             async with partition.maintenance:
                 await broker.offload.maintenance(swap.promote)
                 try:
-                    doomed = partition.log.install_cleaned(swap, group.damaged)
+                    deleted = partition.log.install_cleaned(swap, group.damaged)
                 except StorageError:
                     if swap.is_half_done:
                         self._half_done.add(partition)
                     raise
-                await self._settle(partition, swap, doomed)
+                await self._settle(partition, swap, deleted)
             if known or group.damaged:
                 await partition.save_state()  # it names bytes of files that have changed
         await trio.lowlevel.checkpoint()
 
-    async def _settle(self, partition: "Partition", swap: SegmentSwap, doomed: DeletedSegments) -> None:
+    async def _settle(self, partition: "Partition", swap: SegmentSwap, deleted: DeletedSegments) -> None:
         def remove() -> int:
             swap.settle()  # again, if it failed the first time
-            return doomed.remove()
+            return deleted.remove()
 
         removal: Callable[[], int] = remove
         try:
             await self._broker.offload.maintenance(swap.settle)
-            removal = doomed.remove
+            removal = deleted.remove
         finally:
-            what = f"{len(doomed.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
+            what = f"{len(deleted.base_offsets)} compacted segments of {partition.topic}-{partition.number}"
             delay = partition.log.config.file_delete_delay_ms / 1000
             self._broker.deletions.add(PendingDeletion(what, removal, partition), delay)
 

@@ -35,7 +35,7 @@ class Services(Protocol):
 
 async def run_deletions(broker: Services) -> None:
     """Remove what is due, one after the other; what an earlier run left is put off once more."""
-    broker.remove_later(broker.directory.report.doomed)
+    broker.remove_later(broker.directory.report.deleted_directories)
     while True:
         deletion = await broker.deletions.next_due()
         try:

@@ -1,1 +1,1 @@
-"""The test kit, for programs that stand on the storage engine or on a broker: see docs/TESTING.md."""
+"""The test kit, for programs that use the storage engine or a broker: see docs/TESTING.md."""

@@ -1,20 +1,21 @@
-"""A disk that forgets: the double of the file system seam, for tests and simulations.
+"""A file system in memory that loses unsynced data in a crash: a test double for tests and simulations.
 
-``ForgetfulFileSystem`` keeps files in memory and remembers of each what was synced, so it can tell what a crash leaves:
+``ForgetfulFileSystem`` keeps files in memory and records what was synced, so it knows what a crash leaves:
 
-- ``PROCESS_KILL``: everything written, still as unsynced as it was, because the page cache outlives a process.
-- ``POWER_LOSS``: what was synced and nothing else. A file whose name was never synced is gone, a file whose bytes
+- ``PROCESS_KILL``: everything written; what was unsynced stays unsynced, because the page cache outlives a process.
+- ``POWER_LOSS``: only what was synced. A file whose name was never synced is gone, a file whose bytes
   were never synced is empty.
-- ``RANDOM(seed)``: anything POSIX allows. Of the unsynced writes any subset, each whole or torn at a byte, with or
-  without the size they led to; of the unsynced names any subset that makes sense, a rename being one step.
+- ``RANDOM(seed)``: anything POSIX allows. Any subset of the unsynced writes, each complete or torn at a byte, with
+  or without the new size; any consistent subset of the unsynced names, where a rename is one step.
 
-Each operation that changes something has a number, so a run can stop before operation N (``crash_after``), or be asked
-at each operation what a crash right there would leave (``on_operation`` with ``found_after``). ``inject`` makes
-operations fail; a failed fdatasync drops the dirty pages as Linux does: readable, clean, and not on the disk.
+Each operation that changes something has a number, so a run can stop before operation N (``crash_after``), or ask at
+each operation what a crash would leave (``on_operation`` with ``found_after``). ``inject`` makes operations fail; a
+failed fdatasync drops the dirty pages as Linux does: readable, clean, and not on the disk.
 
 The idea is LevelDB's fault injection environment, with torn and reordered writes added. Simplifications: there are no
 permissions and no links, ``/`` and the current directory are one, times of change survive everything, a rename between
-two directories is synced with either of them, and a failed sync of a directory leaves its changes to the next one.
+two directories is synced with either of them, and the changes of a failed sync of a directory are synced by the next
+one.
 """
 
 import errno
@@ -59,13 +60,13 @@ __all__ = [
 ]
 
 UNLIMITED_FREE_BYTES: Final = 1 << 40
-"""What ``free_bytes`` answers while no limit is set."""
+"""The result of ``free_bytes`` without a limit."""
 
 
 class ForgetfulFileSystem(Script):
-    """A file system in memory. ``/`` exists; ``load`` brings the rest. See the module's description.
+    """A file system in memory. ``/`` exists; ``load`` adds files. See the module's description.
 
-    ``now_ms`` is the time of change that files get, ``cached`` the answer of ``is_cached`` where nothing was evicted.
+    ``now_ms`` is the modification time that files get, ``cached`` the result of ``is_cached`` for files not evicted.
     One thread at a time, except that fdatasync may run beside other calls.
     """
 
@@ -77,15 +78,15 @@ class ForgetfulFileSystem(Script):
         self.handles: dict[object, str] = {}
         self._locked: set[Inode] = set()
 
-    # What a test arranges and looks at; more in Script.
+    # For tests; more in Script.
 
     @property
     def open_files(self) -> list[str]:
-        """Paths of all files, maps and locks not yet given back, in the order they were taken."""
+        """Paths of all open files, maps and locks, in the order in which they were opened."""
         return list(self.handles.values())
 
     def load(self, content: Mapping[str, bytes]) -> None:
-        """Put synced files on the disk, directories made as needed; ``directory/`` makes an empty one."""
+        """Add synced files, and the directories they need; ``directory/`` adds an empty one."""
         for path, data in content.items():
             directory, parts = self.disk.root, _parts(path)
             for part in parts if path.endswith("/") else parts[:-1]:
@@ -109,11 +110,11 @@ class ForgetfulFileSystem(Script):
         return found
 
     def limit_free_bytes(self, free: int | None) -> None:
-        """Leave this much room; writes fill it to the last byte before they raise ENOSPC. None lifts the limit."""
+        """Leave so many bytes free; writes use all of them before they raise ENOSPC. None removes the limit."""
         self.disk.capacity = None if free is None else self.disk.used + free
 
     def limit_free_inodes(self, free: int | None) -> None:
-        """Let so many more files and directories be made before ENOSPC. None lifts the limit."""
+        """Allow so many more files and directories before ENOSPC. None removes the limit."""
         self.disk.inodes_max = None if free is None else self.disk.inodes_used + free
 
     def evict(self, path: str) -> None:
@@ -121,21 +122,21 @@ class ForgetfulFileSystem(Script):
         self._inode(path).evicted = True
 
     def crash(self, policy: CrashPolicy) -> "ForgetfulFileSystem":
-        """Stop the machine now; return what is found when it comes back. Handles of the old one are dead."""
+        """Stop the machine now; return the file system after the restart. Handles of this one no longer work."""
         self.stop()
         return self.found_after(policy)
 
     def found_after(self, policy: CrashPolicy) -> "ForgetfulFileSystem":
-        """What would be found after a crash right now; this file system goes on. The other has no faults and locks."""
+        """The file system after a crash now, without faults and locks; this one keeps running."""
         found = ForgetfulFileSystem(now_ms=self.now_ms, cached=self.cached)
         found.disk = self.disk.after(policy)
         found.disk.inodes_max = self.disk.inodes_max
         return found
 
-    # The seam.
+    # The FileSystem interface.
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-        """Open; an operation when it creates the file, a read when the file is there."""
+        """Open; an operation if it creates the file, a read if the file exists."""
         inode = self._found_or_created("open", path) if create else self._found("open", path)
         file = _ForgetfulFile(self, path, inode, writable=create or writable)
         self.handles[file] = path
@@ -152,7 +153,7 @@ class ForgetfulFileSystem(Script):
         return mapped
 
     def stat(self, path: str) -> FileStat:
-        """What is there; the size of a directory is 0."""
+        """File or directory; the size of a directory is 0."""
         self.look("stat", path)
         node = self._find(path)
         if isinstance(node, Directory):
@@ -160,13 +161,13 @@ class ForgetfulFileSystem(Script):
         return FileStat(len(node.content), node.mtime_ms, is_directory=False)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """An operation; like all times of change, it survives every crash."""
+        """An operation; like all modification times, it survives every crash."""
         node = self._find(path)
         self.begin("set_mtime", path, mtime_ms)
         node.mtime_ms = mtime_ms
 
     def exists(self, path: str) -> bool:
-        """Whether anything is there."""
+        """Whether there is a file or directory."""
         self.look("exists", path)
         try:
             self._find(path)
@@ -180,7 +181,7 @@ class ForgetfulFileSystem(Script):
         return sorted(self._directory(path).entries)
 
     def make_directory(self, path: str) -> None:
-        """One level; the name is unsynced until its parent is synced."""
+        """Make one level; the name is unsynced until its parent is synced."""
         directory, name = self._place(path)
         if name in directory.entries:
             raise os_error(errno.EEXIST, path)
@@ -207,7 +208,7 @@ class ForgetfulFileSystem(Script):
             self.disk.change(step, self.now_ms)
 
     def unlink(self, path: str) -> None:
-        """Who has it open keeps it."""
+        """Remove a file; open handles stay valid."""
         self._inode(path)
         self._remove("unlink", path)
 
@@ -222,21 +223,21 @@ class ForgetfulFileSystem(Script):
         self._remove("remove_tree", path)
 
     def sync_directory(self, path: str) -> None:
-        """Names only: neither the bytes of files nor the names further down."""
+        """Sync the names in this directory, neither the content of files nor names in subdirectories."""
         directory = self._directory(path)
         self.begin("sync_directory", path)
         self.disk.sync(directory)
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """One after the other: each is an operation."""
+        """One after the other; each is an operation."""
         return [outcome_of(file.fdatasync) for file in files]
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """One after the other: each is an operation."""
+        """One after the other; each is an operation."""
         return [outcome_of(self.sync_directory, path) for path in paths]
 
     def lock(self, path: str) -> Lock:
-        """Lock; an operation when it creates the file, a read when the file is there."""
+        """Lock; an operation if it creates the file, a read if the file exists."""
         inode = self._found_or_created("lock", path)
         if inode in self._locked:
             raise BlockingIOError(errno.EAGAIN, "already locked on this file system", path)
@@ -246,14 +247,14 @@ class ForgetfulFileSystem(Script):
         return lock
 
     def leads_to(self, path: str, inode: Inode) -> bool:
-        """Whether that very file is found there."""
+        """Whether the path still leads to the locked file."""
         try:
             return self._find(path) is inode
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def hold(self, directory: str) -> Hold:
-        """A look; no file here has children."""
+        """A read; there are no child processes."""
         self._directory(directory)
         return _ForgetfulHold()
 
@@ -264,7 +265,7 @@ class ForgetfulFileSystem(Script):
         return UNLIMITED_FREE_BYTES if disk.capacity is None else max(0, disk.capacity - disk.used)
 
     def total_bytes(self, path: str) -> int:
-        """As large as the limit; without one as ``free_bytes``."""
+        """The capacity; without a limit as ``free_bytes``."""
         self._find(path)
         return UNLIMITED_FREE_BYTES if self.disk.capacity is None else self.disk.capacity
 
@@ -303,7 +304,7 @@ class ForgetfulFileSystem(Script):
         return node
 
     def _place(self, path: str) -> tuple[Directory, str]:
-        """The directory a path lies in, and its name there."""
+        """The directory of a path, and the name in it."""
         parts = _parts(path)
         if not parts:
             raise os_error(errno.EBUSY, path)  # the root
@@ -423,7 +424,7 @@ class _ForgetfulMap:
 
     @property
     def data(self) -> bytes:
-        """A copy, renewed when the file has changed: like a shared map it shows later writes."""
+        """A copy, updated when the file has changed: like a shared map it shows later writes."""
         self._fs.check_running()
         if self._inode is None:
             raise ValueError(f"The map of {self._path} is closed.")

@@ -1,7 +1,7 @@
-"""What a crash leaves: the disk under ``forgetful``, which knows nodes and names but no paths, handles or faults.
+"""The disk under ``forgetful``, and what a crash leaves of it. It has nodes and names, but no paths, handles or faults.
 
-Every file and directory is kept as a reader sees it, as it was last synced, and as the changes between the two, in
-order. A crash is then one walk over those changes, deciding for each whether it had reached the disk.
+For every file and directory it keeps the content as a reader sees it, the content last synced, and the changes between
+the two, in order. A crash walks over those changes and decides for each whether it had reached the disk.
 """
 
 import functools
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 _KEPT_SHARES: Final = (0.0, 0.5, 0.9, 1.0)
-"""How much of the unsynced a RANDOM crash keeps: drawn once for bytes and once for names, because the bugs live at
-the extremes (every name and no bytes, for one)."""
+"""Shares of the unsynced changes that a RANDOM crash keeps. Drawn once for bytes and once for names, because bugs are
+at the extremes, such as every name and no bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPolicy:
-    """What a crash leaves of that which was never synced."""
+    """What a crash leaves of unsynced changes."""
 
     unsynced: Literal["kept", "lost", "random"]
     seed: int = 0
@@ -26,14 +26,14 @@ class CrashPolicy:
 PROCESS_KILL: Final = CrashPolicy("kept")
 POWER_LOSS: Final = CrashPolicy("lost")
 RANDOM: Final = functools.partial(CrashPolicy, "random")
-"""``RANDOM(seed)``: the same seed on the same state leaves the same."""
+"""``RANDOM(seed)``: the same seed and state give the same result."""
 
 
 class _Write(NamedTuple):
     position: int
     data: bytes
     clean: bool = False
-    """A failed fdatasync took it off the dirty list: the next one brings its size to the disk, never its bytes."""
+    """A failed fdatasync marked the pages clean: the next one syncs the size, but never the bytes."""
 
 
 class _Truncate(NamedTuple):
@@ -41,12 +41,12 @@ class _Truncate(NamedTuple):
 
 
 class Inode:
-    """A file without a name. ``_pending`` leads from ``_durable`` to ``content``, less what a failed sync lost."""
+    """A file's content. ``_pending`` are the changes from ``_durable`` to ``content``, less what a failed sync lost."""
 
     __slots__ = ("_durable", "_pending", "content", "evicted", "handles", "linked", "mtime_ms", "version")
 
     def __init__(self, mtime_ms: int, content: bytes | bytearray = b"") -> None:
-        """A file that was synced with this content."""
+        """A synced file with this content."""
         self.content = bytearray(content)
         self.mtime_ms = mtime_ms
         self.version = 0
@@ -57,7 +57,7 @@ class Inode:
         self._pending: list[_Write | _Truncate] = []
 
     def write(self, data: bytes, position: int) -> None:
-        """Into the page cache."""
+        """Write into the page cache."""
         _put(self.content, data, position)
         self._pending.append(_Write(position, data))
         self.version += 1
@@ -69,7 +69,7 @@ class Inode:
         self.version += 1
 
     def sync(self) -> None:
-        """Bring the dirty pages and the size to the disk."""
+        """Sync the dirty pages and the size."""
         pending, self._pending = self._pending, []  # in one step: another thread may write during a sync
         for change in pending:
             if isinstance(change, _Truncate):
@@ -80,21 +80,21 @@ class Inode:
                 _put(self._durable, change.data, change.position)
 
     def fail_sync(self) -> None:
-        """Take the dirty pages for written although they are not, as Linux does after an error."""
+        """Mark the dirty pages as clean although they are not written, as Linux does after an error."""
         pending, self._pending = self._pending, []
         self._pending[:0] = [
             change._replace(clean=True) if isinstance(change, _Write) else change for change in pending
         ]
 
     def copied(self) -> "Inode":
-        """The same file, as unsynced as this one; the copy is open nowhere."""
+        """A copy with the same unsynced changes, without open handles."""
         copy = Inode(self.mtime_ms)
         copy.content, copy._durable, copy._pending = self.content[:], self._durable[:], self._pending[:]
         copy.evicted, copy.linked = self.evicted, self.linked
         return copy
 
     def after_power_cut(self, dice: random.Random | None, kept_share: float) -> "Inode":
-        """The file as the disk has it: the synced bytes, and whatever of the rest the dice choose."""
+        """The file after a power cut: the synced bytes, and those of the rest that ``dice`` keeps."""
         left = self._durable[:]
         if dice:
             for change in self._pending:
@@ -121,7 +121,7 @@ Node = Inode | Directory
 
 
 class NameChange(NamedTuple):
-    """One name of one directory gets another meaning. What it meant before tells which changes build on which."""
+    """A name changes from node ``before`` to ``after``. It depends on the change that made ``before``."""
 
     directory: Directory
     name: str
@@ -130,13 +130,13 @@ class NameChange(NamedTuple):
 
 
 Step = tuple[NameChange, ...]
-"""Changes that happen together or not at all."""
+"""Atomic changes of names."""
 
 
 class Disk:
-    """The tree, its unsynced steps, and the room on it.
+    """The tree, its unsynced steps, and its capacity.
 
-    ``capacity`` and ``used`` are bytes of file content; ``inodes_max`` is how many files and directories there may be.
+    ``capacity`` and ``used`` are bytes of file content; ``inodes_max`` is the limit on files and directories.
     """
 
     def __init__(self, root: Directory, pending: list[Step], capacity: int | None = None) -> None:
@@ -147,28 +147,28 @@ class Disk:
         self._pending = pending
 
     def write(self, inode: Inode, data: bytes, position: int, now_ms: int) -> None:
-        """Write to a file; whether there is room was asked before."""
+        """Write to a file; the caller has checked that it fits."""
         if data:
             self.used += max(0, position + len(data) - len(inode.content))
             inode.write(data, position)
             inode.mtime_ms = now_ms
 
     def truncate(self, inode: Inode, size: int, now_ms: int) -> None:
-        """Change a file's size; zeros at its end use room, but are never refused."""
+        """Change a file's size; zeros added at its end use space, but are never refused."""
         inode.mtime_ms = now_ms
         if size != len(inode.content):
             self.used += size - len(inode.content)
             inode.truncate(size)
 
     def room_for(self, inode: Inode, position: int, size: int) -> int:
-        """How many of ``size`` bytes at ``position`` fit; overwriting needs no room."""
+        """How many of ``size`` bytes at ``position`` fit; overwriting needs no space."""
         if self.capacity is None or position + size <= len(inode.content):
             return size
         return max(0, min(size, len(inode.content) + max(0, self.capacity - self.used) - position))
 
     @property
     def inodes_used(self) -> int:
-        """Files and directories that have a name, the root included."""
+        """The number of files and directories with a name, the root included."""
         return 1 + sum(1 for _ in walk(self.root))
 
     def change(self, step: Step, now_ms: int) -> None:
@@ -184,12 +184,12 @@ class Disk:
                 self.free_if_unused(lost)
 
     def free_if_unused(self, inode: Inode) -> None:
-        """Give back the room of a file that has neither a name nor a handle."""
+        """Free the space of a file that has neither a name nor a handle."""
         if not inode.linked and not inode.handles:
             self.used -= len(inode.content)
 
     def sync(self, directory: Directory) -> None:
-        """Bring a directory's names to the disk, and those of directories that share a rename with it."""
+        """Sync a directory's names, and those of directories that share a rename with it."""
         synced = {directory}
         reached = 0
         while reached != len(synced):
@@ -208,7 +208,7 @@ class Disk:
         self._pending = remaining
 
     def after(self, policy: CrashPolicy) -> "Disk":
-        """What a crash right now leaves, on nodes of its own."""
+        """The disk after a crash now; a copy."""
         if policy.unsynced == "kept":
             return Disk(*_copied(self.root, self._pending), self.capacity)
         dice = random.Random(policy.seed) if policy.unsynced == "random" else None  # noqa: S311  repeatable on purpose
@@ -243,17 +243,17 @@ def _maybe_put(content: bytearray, write: _Write, dice: random.Random, kept_shar
     position, data, _ = write
     if dice.random() < kept_share:
         _put(content, data, position)
-    elif kept_share:  # with a share of nothing the crash is a plain power loss
+    elif kept_share:  # with a share of 0 the crash is a plain power loss
         cut = dice.randrange(len(data) + 1)
         match dice.randrange(3):
             case 0:
                 _put(content, data[:cut], position)
-            case 1:  # pages go out in any order: the end of a write may arrive without its beginning
+            case 1:  # pages are written in any order: the end of a write may be on the disk without its beginning
                 _put(content, data[cut:], position + cut)
             case _:
                 pass
         if dice.random() < 0.5:
-            _grow(content, position + len(data))  # the size is not a page: it may arrive alone
+            _grow(content, position + len(data))  # the size is not a page: it may be on the disk alone
 
 
 def _set(names: dict[str, Node], change: NameChange) -> None:
@@ -270,7 +270,7 @@ def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random |
         if dice is None or dice.random() >= names_share:
             continue
         names = [on_disk.setdefault(change.directory, dict(change.directory.durable)) for change in step]
-        # A step whose names do not mean what they meant then builds on one that was lost, and is lost with it.
+        # A step whose names have other nodes than before it depends on a lost step, and is lost, too.
         if all(have.get(change.name) is change.before for have, change in zip(names, step, strict=True)):
             for have, change in zip(names, step, strict=True):
                 _set(have, change)
@@ -288,7 +288,7 @@ def _after_power_cut(root: Directory, pending: list[Step], dice: random.Random |
 
 
 def _copied(root: Directory, pending: list[Step]) -> tuple[Directory, list[Step]]:
-    """The same tree and steps on nodes of their own, those included that only the disk still knows."""
+    """A copy of the tree and steps, including nodes that only the synced state has."""
     files: dict[Inode, Inode] = {}
     directories: dict[Directory, Directory] = {}
 

@@ -1,4 +1,4 @@
-"""What goes wrong and when, and what was done: the script and the minutes of a run on ``forgetful``."""
+"""Faults and crashes for a run on ``forgetful``, and the record of its operations."""
 
 import errno
 import itertools
@@ -12,10 +12,11 @@ class SimulatedCrash(BaseException):
 
 
 class Operation(NamedTuple):
-    """A change that was asked for, whether or not a fault let it happen.
+    """A requested change, even if a fault prevented it.
 
-    ``name`` is the seam's method. ``detail`` is (position, size) of a pwritev, (size,) of a truncate, (new path,) of a
-    rename, (ms,) of a set_mtime, else (). ``remove_tree`` counts once per entry removed: it is not one system call.
+    ``name`` is the method of the file system. ``detail`` is (position, size) of a pwritev, (size,) of a truncate, (new
+    path,) of a rename, (ms,) of a set_mtime, else (). ``remove_tree`` counts once per entry removed: it is not one
+    system call.
     """
 
     number: int
@@ -25,7 +26,7 @@ class Operation(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A look at the disk: open, lock, pread, map, stat, exists or list_directory; ``size`` is the bytes it brought."""
+    """A read of the disk: open, lock, pread, map, stat, exists or list_directory; ``size`` is the bytes returned."""
 
     name: str
     path: str
@@ -35,10 +36,10 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong with one kind of operation (a seam method's name, readers included).
+    """A failure of one kind of operation: a method of the file system, reads included.
 
     ``path`` is a suffix or a predicate. ``error`` is the errno to raise; or ``short`` the bytes that a pwritev writes
-    before it returns. It strikes the ``nth`` match from injection on, when ``sticky`` all later ones too.
+    before it returns. It affects the ``nth`` match after its injection; if ``sticky``, all later ones too.
     """
 
     operation: str
@@ -55,16 +56,16 @@ class Fault:
             raise ValueError(f"Only a pwritev can be short, not {self.operation}.")
 
     def matches(self, operation: str, path: str) -> bool:
-        """Whether it speaks of this operation."""
+        """Whether the fault is for this operation."""
         if operation != self.operation:
             return False
         return path.endswith(self.path) if isinstance(self.path, str) else self.path(path)
 
 
 class Script:
-    """Numbers and records what is done on a file system, and lets it fail or stop as arranged.
+    """Numbers and records the operations on a file system, and makes them fail or crash as configured.
 
-    ``operations`` and ``reads`` may be cleared at any time; numbers, which begin at 1, go on. ``on_operation`` is
+    ``operations`` and ``reads`` may be cleared at any time; numbers begin at 1 and continue. ``on_operation`` is
     called before each operation takes effect.
     """
 
@@ -80,17 +81,17 @@ class Script:
         self._stopped = False
 
     def inject(self, fault: Fault) -> None:
-        """Let something go wrong from now on; where several faults match, the one injected first strikes."""
+        """Add a fault; if several match, the first one injected takes effect."""
         self._faults.append((fault, itertools.count(1)))
 
     def heal(self) -> None:
-        """Take all faults away."""
+        """Remove all faults."""
         self._faults.clear()
 
     def crash_after(self, number: int | None, *, torn_bytes: int = 0) -> None:
-        """Stop the machine before the operation that follows ``number`` (0: before the first). None calls it off.
+        """Stop the machine before the operation that follows ``number`` (0: before the first). None cancels that.
 
-        When that operation is a pwritev, its first ``torn_bytes`` still get into the page cache.
+        If that operation is a pwritev, its first ``torn_bytes`` still reach the page cache.
         """
         self._crash_after, self._torn_bytes = number, torn_bytes
 
@@ -104,7 +105,7 @@ class Script:
             raise SimulatedCrash("the machine has stopped")
 
     def torn_bytes(self) -> int:
-        """How much gets through of a write that would begin now."""
+        """How many bytes of a write that begins now reach the page cache."""
         return self._torn_bytes if self._crash_after is not None and self._last_number >= self._crash_after else 0
 
     def begin(self, name: str, path: str, *detail: int | str) -> int | None:
@@ -121,7 +122,7 @@ class Script:
         return self._strike(name, path)
 
     def look(self, name: str, path: str, position: int = 0, size: int = 0) -> None:
-        """Record a read; then fail if so arranged."""
+        """Record a read; fail if a fault matches."""
         self.check_running()
         self.reads.append(Read(name, path, position, size))
         self._strike(name, path)
@@ -130,7 +131,7 @@ class Script:
         striking: Fault | None = None
         for fault, matches in self._faults:
             if fault.matches(name, path):
-                nth = next(matches)  # every fault counts its matches, whichever strikes
+                nth = next(matches)  # every fault counts its matches, whichever takes effect
                 if striking is None and (nth == fault.nth or (fault.sticky and nth > fault.nth)):
                     striking = fault
         if striking is None:
@@ -141,5 +142,5 @@ class Script:
 
 
 def os_error(code: int, path: str) -> OSError:
-    """The error of that number, as FileNotFoundError and its like where Python has one."""
+    """The OSError for an errno, as a subclass such as FileNotFoundError if Python has one."""
     return OSError(code, errno.errorcode.get(code, "error"), path)

@@ -1,4 +1,4 @@
-"""What leaves the loop elsewhere stays on it here: no threads, no processes, no time that passes."""
+"""An ``Offload`` that runs everything on the loop: no threads, no processes, no passing of time."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,8 +21,8 @@ from seglog_protocol.record_batch import parse_header
 class InlineOffload(Offload):
     """Runs every blocking call and every job on the loop, after one checkpoint: for tests and simulation.
 
-    Under an autojumping mock clock a thread would look like idleness, and the clock would leap while it works. Jobs see
-    the files of the broker, so they work on a ``ForgetfulFileSystem``, and at full speed, whatever their rate.
+    With an autojumping mock clock, the loop would look idle while a thread works, and the clock would jump. Jobs use
+    the broker's file system, so they work on a ``ForgetfulFileSystem``; they run at full speed, whatever their rate.
     """
 
     async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
@@ -72,7 +72,7 @@ class InlineOffload(Offload):
 
 
 class InlineWorkers:
-    """Does jobs of every kind on the loop, each after one checkpoint."""
+    """Runs jobs of every kind on the loop, each after one checkpoint."""
 
     def __init__(self, fs: FileSystem, clock: Clock | None = None) -> None:
         self._tools = Tools(fs, clock or SystemClock(), is_throttled=False)
@@ -80,7 +80,7 @@ class InlineWorkers:
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = lambda _: None
     ) -> AnswerT:
-        """See Workers. A bug is not a WorkerError here: it is raised as it is."""
+        """See Workers. A bug is raised as itself, not as a WorkerError."""
         await trio.lowlevel.checkpoint()
         try:
             return kind.run(self._tools, job, payload, progress)

@@ -1,4 +1,4 @@
-"""``seglog spark archive``: a topic as Parquet, in files of known offsets, added to by every run."""
+"""``seglog spark archive``: a topic as Parquet files of known offsets; every run adds to them."""
 
 import json
 import sys
@@ -19,19 +19,19 @@ from seglog_protocol.messages import TopicDescription
 from seglog_spark.batch_planning import plan_batch
 from seglog_spark.catalog import CONNECT_SECONDS, PATIENCE_SECONDS, Catalog, Log
 from seglog_spark.filters import Wanted
-from seglog_spark.jobs.by_date import find_by_date, forget_begun, write_by_date
+from seglog_spark.jobs.by_date import find_by_date, remove_notes, write_by_date
 from seglog_spark.jobs.following import follow, terminated_as_interrupted
 from seglog_spark.jobs.manifest import ArchivedFile, Layout, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, find_file, write_file
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
+from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result, size_of
 from seglog_spark.offsets import OffsetRange, Offsets, TopicPartition, to_spark
 from seglog_spark.options import Subscribe, parse_read_options
 from seglog_spark.planning import DataLossError, Ends
 from seglog_spark.reading import RangeReader
 
 TRIGGER_SECONDS: Final = 60.0
-"""Between the beginnings of two rounds, unless ``--trigger`` says otherwise."""
+"""Seconds between the beginnings of two rounds; the default of ``--trigger``."""
 
 Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
 """Makes the files of every range."""
@@ -39,7 +39,7 @@ Execute = Callable[[Sequence[OffsetRange]], Sequence[Sequence[ArchivedFile]]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which part of a topic is next, of which at most ``file_bytes`` make a range."""
+    """Plans the next part of a topic, in ranges of at most ``file_bytes``."""
 
     server: str
     topic: str
@@ -48,7 +48,7 @@ class Plan:
     accept_loss: bool = False
 
     def next_ranges(self, log: Log, manifest: Manifest) -> list[OffsetRange]:
-        """What the archive lacks of its partitions, range by range; DataLossError when some of that is gone."""
+        """The offset ranges that the archive lacks. DataLossError when some of them are gone from the topic."""
         ends = log.ends(log.partitions(Subscribe((self.topic,))))
         begins = {p: manifest.partitions[p.partition][1] for p in ends if p.partition in manifest.partitions}
         wanted = {p: begin for p, begin in begins.items() if ends[p].latest > begin}
@@ -57,20 +57,20 @@ class Plan:
         options = {
             "servers": self.server,
             "assign": json.dumps({self.topic: [p.partition for p in wanted]}),
-            "startingOffsets": json.dumps(to_spark(self._there(wanted, ends))),
+            "startingOffsets": json.dumps(to_spark(self._available(wanted, ends))),
         }
         read = replace(parse_read_options(options, "batch"), target_task_bytes=self.file_bytes)
         ranges = plan_batch(log, read, Wanted())
         first = {r.partition: r.start for r in reversed(ranges)}
-        # What is gone is a gap of the first file, and not of the archive.
+        # Offsets that are gone are a gap in the first file, so that the files leave no gap between them.
         return [r._replace(start=begins[r.topic_partition]) if r.start == first[r.partition] else r for r in ranges]
 
-    def _there(self, wanted: Offsets, ends: Mapping[TopicPartition, Ends]) -> Offsets:
+    def _available(self, wanted: Offsets, ends: Mapping[TopicPartition, Ends]) -> Offsets:
         return {p: max(start, ends[p].earliest) if self.accept_loss else start for p, start in wanted.items()}
 
 
 def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Path, layout: Layout = None) -> None:
-    """InputError, or DataLossError, when the archive is of another topic than this one, or laid out otherwise."""
+    """Raise InputError or DataLossError when the archive is of another topic, or has another layout."""
     if manifest.kind != "archive" or manifest.topic != topic.name:
         kind = "the archive" if manifest.kind == "archive" else "a compaction"
         raise InputError(
@@ -91,22 +91,22 @@ def check_same(manifest: Manifest, topic: TopicDescription, log: Log, folder: Pa
         _, end = manifest.partitions.get(partition.partition, (0, 0))
         if ends.latest < end:
             raise DataLossError(
-                f"{folder} has {partition} up to offset {end}, and its log ends at {ends.latest}: it was cut, and may "
-                "hold other records under these offsets by now; archive it elsewhere"
+                f"{folder} has {partition} up to offset {end}, and its log ends at {ends.latest}: it was truncated, "
+                "and may hold other records under these offsets by now; archive it elsewhere"
             )
 
 
 def archive(plan: Plan, log: Log, manifest: Manifest, folder: Path, execute: Execute) -> list[ArchivedFile]:
-    """Finish what an earlier run has begun, then bring the archive to the topic's end. The files that were written.
+    """Finish the ranges of an interrupted run, then archive up to the topic's end. Returns the files written.
 
-    Where nothing is new nothing is executed, and no file touched.
+    When nothing is new, nothing is executed and no file changes.
     """
     begins = log.ends(log.partitions(Subscribe((plan.topic,))))
-    known = manifest.knowing({p.partition: earliest for p, (earliest, _) in begins.items()})
+    known = manifest.with_partitions({p.partition: earliest for p, (earliest, _) in begins.items()})
     if known != manifest:
         save(folder, known)
     begun, manifest = _write(known, folder, execute)
-    new, _ = _write(manifest.beginning(plan.next_ranges(log, manifest)), folder, execute)
+    new, _ = _write(manifest.with_planned(plan.next_ranges(log, manifest)), folder, execute)
     return [*begun, *new]
 
 
@@ -115,15 +115,15 @@ def _write(manifest: Manifest, folder: Path, execute: Execute) -> tuple[list[Arc
         return [], manifest
     save(folder, manifest)
     files = list(chain.from_iterable(execute(manifest.planned)))
-    manifest = manifest.having(files)
+    manifest = manifest.with_written(files)
     save(folder, manifest)
-    forget_begun(folder)
+    remove_notes(folder)
     return files, manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Makes the files of ranges on a worker."""
+    """Writes the files of ranges, on a Spark worker."""
 
     server: str
     folder: Path
@@ -133,7 +133,7 @@ class ArchiveTask:
     layout: Layout = None
 
     def __call__(self, r: OffsetRange) -> list[ArchivedFile]:
-        """The files of a range, unless a run that was killed has made them."""
+        """The files of a range, written now unless a killed run has written them."""
         found = self._find(r)
         if found:
             return found
@@ -159,11 +159,11 @@ class ArchiveTask:
 def run(options: Options) -> int:
     """Run the job; with ``--follow`` until it is interrupted."""
     if options.trigger is not None and not options.follow:
-        raise UsageError("--trigger is how often --follow looks for new records")
+        raise UsageError("--trigger is how often --follow looks for new records: add --follow")
     folder = folder_of(options.out, "--out")
-    load(folder)  # something else in that folder is said before anybody is asked
+    load(folder)  # an error about the folder comes before the broker is asked
     progress = Progress("archive")
-    # Who follows is told that the broker is away; who does not, waits for it in silence.
+    # With --follow a lost broker is reported; a single run waits for it silently.
     patience = CONNECT_SECONDS if options.follow else PATIENCE_SECONDS
     with ExitStack() as stack:
         if options.follow:
@@ -173,7 +173,7 @@ def run(options: Options) -> int:
         runner = stack.enter_context(Runner(options, progress))
         is_new = load(folder) is None and any(place.latest > place.earliest for place in client.offsets(topic.name))
         if options.follow or is_new:
-            runner.start()  # else a folder would belong to an archive that was never begun
+            runner.start()  # first: if it fails, the folder is not claimed for an archive
         make_folder(folder)
         stack.enter_context(locked(folder))
         sweep(folder)
@@ -184,11 +184,11 @@ def run(options: Options) -> int:
 
         if options.follow:
             seconds = TRIGGER_SECONDS if options.trigger is None else options.trigger
-            progress.say(f"following {topic.name}, every {seconds:g} s, until it is interrupted")
+            progress.say(f"following {topic.name}, every {seconds:g} s, until interrupted")
             follow(one_round, seconds, progress.say)
         else:
             one_round()
-        _tell(options, folder, before, progress)
+        _print_result(options, folder, before, progress)
     return INTERRUPTED if options.follow else OK
 
 
@@ -198,7 +198,7 @@ def _empty(options: Options, topic: TopicDescription) -> Manifest:
 
 
 def _round(options: Options, client: Client, folder: Path, runner: Runner, progress: Progress) -> None:
-    """Bring the archive to the end of the topic."""
+    """Archive up to the end of the topic."""
     topic = client.describe_topic(options.topic)
     manifest = load(folder) or _empty(options, topic)
     check_same(manifest, topic, Catalog(client), folder, options.partition_by)
@@ -213,7 +213,7 @@ def _round(options: Options, client: Client, folder: Path, runner: Runner, progr
         options.partition_by,
     )
     if manifest.planned:
-        progress.say(f"first {count_of(len(manifest.planned), 'range')} that were planned before, and not finished")
+        progress.say(f"first {count_of(len(manifest.planned), 'range')} that an earlier run did not finish")
 
     def execute(ranges: Sequence[OffsetRange]) -> list[list[ArchivedFile]]:
         offsets = count_of(sum(r.size for r in ranges), "offset")
@@ -223,8 +223,8 @@ def _round(options: Options, client: Client, folder: Path, runner: Runner, progr
     archive(plan, Catalog(client, durable_only=options.durable_only), manifest, folder, execute)
 
 
-def _tell(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:
-    """What has come to the archive since ``before``, by its manifest: a run that was broken off has done no more."""
+def _print_result(options: Options, folder: Path, before: Manifest, progress: Progress) -> None:
+    """Print what was added since ``before``, by the manifest, which also knows what an interrupted run has done."""
     there = {found.path for found in before.files}
     now = load(folder) or before
     written = [found for found in now.files if found.path not in there]
@@ -240,14 +240,14 @@ def _tell(options: Options, folder: Path, before: Manifest, progress: Progress) 
         "partitions": {str(number): list(ends) for number, ends in now.partitions.items()},
         "seconds": progress.seconds,
     }
-    sentence = f"nothing new in {now.topic}; {folder} is as it was"
+    sentence = f"nothing new in {now.topic}; {folder} is unchanged"
     if written:
         without = f", {count_of(missing, 'offset')} without a record" if missing else ""
         sentence = (
             f"{count_of(records, 'record')} of {now.topic}{without}: {count_of(len(written), 'file')} with "
             f"{size_of(size)} in {folder}, {progress.seconds:.1f} s"
         )
-    tell(options, sentence, summary)
+    print_result(options, sentence, summary)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The records of a range in a file for each UTC date of their timestamps, and back in the order of their offsets.
+"""One file for each UTC date of a range's records, and reading them back in the order of their offsets.
 
-Which dates a range has is known when all of it was read, and there may be thousands. So its records go to a temporary
-file first, sorted within as much as memory takes, and from there into one Parquet file after the other. Before the
-first of these has its name, all their names are noted beside the manifest: a run that follows one that was killed knows
-by that note whether the range is whole, and what is to go when it has to be made again and has other dates by then.
+The dates of a range are known only when all of it has been read, and there may be thousands. So its records go to a
+temporary file first, sorted in runs that fit in memory, and from there into one Parquet file after the other. Before
+the first of these gets its final name, all their names are written to a note beside the manifest. From that note the
+run after a killed one knows whether the range is complete, and which files to remove when it must be written again and
+has other dates.
 """
 
 import json
@@ -26,7 +27,7 @@ from seglog_spark.jobs.parquet_files import READ_ROWS, SCHEMA, Facts, Part, find
 from seglog_spark.offsets import OffsetRange
 
 BEGUN: Final = "_begun"
-"""The folder of the notes; nothing in it means anything once the manifest has the files."""
+"""The folder of the notes. A note is of no use once the manifest has the files."""
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 24 * 3600 * 1_000_000
@@ -37,9 +38,9 @@ _MERGED_BYTES: Final = 64 * 1024 * 1024
 def write_by_date(
     folder: Path, r: OffsetRange, batches: Iterable[pa.RecordBatch], compression: str, met: Iterable[ConsumerGap] = ()
 ) -> list[ArchivedFile]:
-    """All records of ``r`` in files by date, of which the first also tells the gaps; one file if there is no record.
+    """Write all records of ``r`` to files by date; the first file has the gaps. One file if there is no record.
 
-    As ``write_file`` otherwise.
+    Otherwise as ``write_file``.
     """
     facts = Facts(r)
     with _Spool() as spool:
@@ -58,7 +59,7 @@ def write_by_date(
 
 
 def find_by_date(folder: Path, r: OffsetRange) -> list[ArchivedFile]:
-    """What is known of a range's files that are all there already; nothing when they are not."""
+    """The files of a range, by their footers, if all of them exist; else an empty list."""
     found = [find_file(folder, r, name) for name in _begun(folder, r)]
     whole = [file for file in found if file is not None]
     return whole if len(whole) == len(found) else []
@@ -73,7 +74,7 @@ def read_merged(
         yield from read_file(folder / files[0].path, names, start, end)
         return
     start, end = max(start, files[0].start), min(end, files[0].end)
-    # Any file may have any of the offsets: as many of these at a time as memory takes, from one file after the other.
+    # Any file may have any of the offsets: merge as many at a time as fit in memory.
     pieces = min(end - start, 1 + sum(found.size for found in files) // _MERGED_BYTES)
     for number in range(pieces):
         first, last = (start + (end - start) * edge // pieces for edge in (number, number + 1))
@@ -85,13 +86,13 @@ def read_merged(
             yield from merged.select(names).take(order).to_batches(READ_ROWS)
 
 
-def forget_begun(folder: Path) -> None:
-    """The manifest has the files now."""
+def remove_notes(folder: Path) -> None:
+    """Remove all notes: the manifest has the files now."""
     shutil.rmtree(folder / BEGUN, ignore_errors=True)
 
 
 def days_of(timestamps: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Days since 1970; the least number for no timestamp, and for one that is no date as engines know dates."""
+    """Days since 1970; ``_NEVER`` for no timestamp, or one outside the years 1 to 9999 that engines accept."""
     micros = timestamps.cast(pa.int64()).fill_null(_NEVER).to_numpy()
     days = np.floor_divide(micros, _DAY_US)
     is_date = (days >= date.min.toordinal() - _EPOCH) & (days <= date.max.toordinal() - _EPOCH)
@@ -99,7 +100,7 @@ def days_of(timestamps: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def date_of(day: int) -> str:
-    """As folders are named."""
+    """The date in a folder's name."""
     return NO_DATE if day == _NEVER else date.fromordinal(_EPOCH + day).isoformat()
 
 
@@ -119,7 +120,7 @@ def _begun(folder: Path, r: OffsetRange) -> list[str]:
 
 
 def _begin(folder: Path, r: OffsetRange, names: list[str]) -> None:
-    """These files are going to be made; what an earlier run has made of the range under other names goes."""
+    """Note the files to be written; remove those that an earlier run wrote for the range under other names."""
     for name in set(_begun(folder, r)).difference(names):
         (folder / name).unlink(missing_ok=True)
     note = _note(folder, r)
@@ -131,7 +132,7 @@ def _begin(folder: Path, r: OffsetRange, names: list[str]) -> None:
 
 
 class _Spool:
-    """Records on their way into files by date: in a temporary file, each day's in batches of its own."""
+    """A temporary file of records, each batch of one day."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -150,7 +151,7 @@ class _Spool:
         self._open.close()
 
     def add(self, group: pa.Table) -> None:
-        """More records, which keep their order within a day."""
+        """Add records; they keep their order within a day."""
         days = days_of(group.column("timestamp"))
         order = np.argsort(days, kind="stable")
         ordered = group.combine_chunks().take(order)
@@ -162,12 +163,12 @@ class _Spool:
                 self._count += 1
 
     def days(self) -> list[int]:
-        """All there are, in their order; behind this nothing more is added."""
+        """All days, ascending. After this, nothing more may be added."""
         self._writer.close()
         self._file.seek(0)
         self._reader = self._open.enter_context(pa.ipc.open_file(self._file))
         return sorted(self._batches)
 
     def read(self, day: int) -> Iterator[pa.RecordBatch]:
-        """The records of a day, in their order; none of a day that has none."""
+        """The records of a day, in the order added."""
         return map(self._reader.get_batch, self._batches.get(day, ()))

@@ -24,15 +24,15 @@ from seglog_spark.jobs.inputs import Opened, archive_path, open_input, spans
 from seglog_spark.jobs.manifest import ArchivedFile, Manifest, load, locked, make_folder, save, sweep
 from seglog_spark.jobs.parquet_files import SCHEMA, write_file
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, folder_of, open_client, size_of, tell
+from seglog_spark.jobs.running import Runner, folder_of, open_client, print_result, size_of
 from seglog_spark.offsets import OffsetRange
 
 _REST: Final = ("offset", "timestamp", "timestampType", "value", "headers")
-"""What goes with a key."""
+"""The columns kept beside partition and key."""
 
 
 def latest(rows: Any, *, null_keys: str, delete_tombstones: bool) -> Any:
-    """Of a DataFrame of records the latest of each partition and key, and records without a key if ``keep``."""
+    """The latest record of each partition and key, as a DataFrame; with ``keep`` also records without a key."""
     from pyspark.sql import functions  # noqa: PLC0415 - the rest of this module can be tested without
 
     newest = functions.max_by(functions.struct(*_REST), "offset").alias("newest")
@@ -45,7 +45,7 @@ def latest(rows: Any, *, null_keys: str, delete_tombstones: bool) -> Any:
 
 
 def in_order(rows: Any, topic: str, tasks: int) -> Any:
-    """The rows of a partition in one task and in the order of their offsets, the same ones each time."""
+    """The rows of each partition in one task, in offset order: the same at every execution."""
     columns = [f"'{topic}' as topic" if name == "topic" else f"`{name}`" for name in SCHEMA.names]
     return rows.selectExpr(*columns).repartition(tasks, "partition").sortWithinPartitions("partition", "offset")
 
@@ -55,14 +55,14 @@ def in_order(rows: Any, topic: str, tasks: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FilesTask:
-    """Makes a file of each partition among a task's rows, which come in order. ``ranges`` by partition."""
+    """Writes a file for each partition among a task's rows, which come in order. ``ranges`` is by partition."""
 
     folder: Path
     ranges: Mapping[int, OffsetRange]
     compression: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What was written: one column, ``file``, of JSON."""
+        """The files written: one column, ``file``, of JSON."""
         for partition, pieces in groupby(_by_partition(batches), key=itemgetter(0)):
             r = self.ranges[partition]
             met = [ConsumerGap(r.topic, partition, r.start, r.end, "compacted")]
@@ -81,22 +81,22 @@ def _by_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.R
 def begin(
     found: Manifest | None, wanted: Manifest, ranges: Sequence[OffsetRange], folder: Path, *, overwrite: bool
 ) -> Manifest | None:
-    """What to make in ``folder``, where ``found`` is now; None when that is there. InputError when it is not to go."""
+    """The manifest to write; None when ``found`` is it already. InputError when ``found`` must not be replaced."""
     if found is None:
-        return wanted.beginning(ranges)
+        return wanted.with_planned(ranges)
     if found.kind != "compacted" or found.topic != wanted.topic:
         kind = "the archive" if found.kind == "archive" else "a compaction"
         raise InputError(f"{folder} holds {kind} of {found.topic}; a compaction of {wanted.topic} needs another folder")
     is_same = (found.settings, found.topic_id) == (wanted.settings, wanted.topic_id)
     if found.planned and is_same:
-        return found  # a run that was killed: its files have these names, whoever ends it
+        return found  # of a killed run: finishing it gives files of the same names
     if is_same and {r.partition: (r.start, r.end) for r in ranges} == found.partitions:
         return None
     if not overwrite:
         raise InputError(
             f"{folder} holds another compaction of {found.topic}; add --overwrite to put this one in its place"
         )
-    return wanted.beginning(ranges)
+    return wanted.with_planned(ranges)
 
 
 def _to_files(
@@ -111,14 +111,14 @@ def _to_files(
     wanted = Manifest(opened.source.topic, opened.topic_id, "compacted", settings)
     beginning = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
     if beginning is not None and any(r.size for r in beginning.planned):
-        runner.start()  # before the folder is claimed, and before an earlier compaction goes
+        runner.start()  # before the folder is claimed, and before an earlier compaction is removed
     make_folder(folder)
     with locked(folder):
         manifest = begin(load(folder), wanted, ranges, folder, overwrite=options.overwrite)
         if manifest is None:
-            tell(
+            print_result(
                 options,
-                f"nothing new in {wanted.topic}; {folder} is as it was",
+                f"nothing new in {wanted.topic}; {folder} is unchanged",
                 _summary(options, wanted, [], progress),
             )
             return OK
@@ -126,10 +126,10 @@ def _to_files(
         sweep(folder)
         _remove_files(folder)
         files = _make_files(options, opened, manifest.planned, folder, runner)
-        save(folder, manifest.having(files))
+        save(folder, manifest.with_written(files))
     size = size_of(sum(found.size for found in files))
     records = sum(found.records for found in files)
-    tell(
+    print_result(
         options,
         f"{count_of(records, 'record')} of {wanted.topic}, the latest of each key: {size} in {folder}, "
         f"{progress.seconds:.1f} s",
@@ -139,7 +139,7 @@ def _to_files(
 
 
 def _remove_files(folder: Path) -> None:
-    """The files of an earlier compaction: its manifest is gone, and no engine must find them beside the new ones."""
+    """Remove the files of an earlier compaction. Its manifest is gone; an engine must not read them with the new."""
     for path in folder.glob("*/*.parquet"):
         path.unlink()
 
@@ -151,8 +151,8 @@ def _make_files(
         return []
     task = FilesTask(folder, {r.partition: r for r in ranges}, options.compression)
     with runner.watched():
-        told = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()
-    return [ArchivedFile.from_json(json.loads(row.file)) for row in told]
+        made = _rows(options, opened, ranges, runner).mapInArrow(task.__call__, "file string").collect()
+    return [ArchivedFile.from_json(json.loads(row.file)) for row in made]
 
 
 def _rows(options: Options, opened: Opened, ranges: Sequence[OffsetRange], runner: Runner) -> Any:
@@ -193,7 +193,7 @@ def _to_topic(
     pinned = target.begin(client, write, arguments, ranges, ("partition", "timestamp"), progress)
     records = 0
     if pinned.is_finished:
-        sentence = target.sentence_again(options.job_id, options.to_topic, pinned.left_out)
+        sentence = target.finished_before(options.job_id, options.to_topic, pinned.left_out)
     elif not any(r.size for r in pinned.ranges):
         sentence = f"{opened.source.topic} has no records there; nothing was written"
     else:
@@ -215,7 +215,7 @@ def _to_topic(
         "left_out": pinned.left_out,
         "seconds": progress.seconds,
     }
-    tell(options, sentence, summary)
+    print_result(options, sentence, summary)
     return OK
 
 

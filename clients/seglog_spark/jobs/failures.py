@@ -1,4 +1,4 @@
-"""What went wrong, in a sentence: Spark hands on what a task raised as a traceback in text."""
+"""The error of a failed task: Spark passes it on as the text of a traceback."""
 
 import re
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ _OURS: Final = {kind.__name__: kind for kind in (DataLossError, OtherRowsError)}
 
 
 @contextmanager
-def told_in_a_sentence() -> Iterator[None]:
-    """Errors of jobs as the command line knows them: UsageError, SeglogError, InputError, OSError."""
+def as_command_errors() -> Iterator[None]:
+    """Raise errors of jobs as those that the command line reports: UsageError, SeglogError, InputError, OSError."""
     try:
         yield
     except OptionError as error:
@@ -34,12 +34,12 @@ def told_in_a_sentence() -> Iterator[None]:
 
 
 @contextmanager
-def sparks_failures() -> Iterator[None]:
-    """What failed in a task, as itself: Spark hands on its traceback as text. An interrupt stays one."""
+def task_errors() -> Iterator[None]:
+    """Raise an error of a task as itself: Spark passes it on as text. An interrupt stays a KeyboardInterrupt."""
     try:
         yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         if _was_interrupted(error):
             raise KeyboardInterrupt from error
@@ -47,13 +47,13 @@ def sparks_failures() -> Iterator[None]:
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Whether it came up while an interrupt was under way: even then PySpark asks the JVM for things."""
+    """Whether it was raised during an interrupt: PySpark calls the JVM even then."""
     before = error.__context__
     return before is not None and (isinstance(before, KeyboardInterrupt) or _was_interrupted(before))
 
 
 def failure_in(text: str) -> SeglogError | None:
-    """The error of ours that a traceback ends with; None when it ends with another one."""
+    """The seglog error at the end of a traceback; None when that ends with another one."""
     raised = _RAISED.findall(text)
     if not raised:
         return None
@@ -63,13 +63,13 @@ def failure_in(text: str) -> SeglogError | None:
 
 
 def sentence_of(error: Exception) -> str:
-    """The line of a long text that says what happened; nothing if there is none."""
+    """The one line of a long error text that says what happened; empty if there is none."""
     raised = _RAISED.findall(str(error))
     if raised:
         return ": ".join(raised[-1])
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 
-def is_sparks(error: Exception) -> bool:
-    """Whether it comes from Spark, which then knows more about it."""
+def is_spark_error(error: Exception) -> bool:
+    """Whether Spark raised it: then its text holds the real error."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}

@@ -1,4 +1,4 @@
-"""A job that goes on, round after round, until it is told to end; without Spark."""
+"""Repeating a job until it is interrupted; without Spark."""
 
 import signal
 import time
@@ -9,7 +9,7 @@ from typing import Final
 from seglog_protocol.errors import ClientTimeoutError, NotReachableError, SeglogError
 
 AGAIN_SECONDS: Final = 5.0
-"""Between two attempts at a round that failed, however rare rounds are."""
+"""Seconds until a failed round is tried again, whatever the interval of rounds."""
 
 
 def follow(
@@ -20,12 +20,12 @@ def follow(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Begin ``one_round`` every ``seconds``, or as soon as the last one is done; return when interrupted.
+    """Begin ``one_round`` every ``seconds``, or when the last one is done if that is later; return when interrupted.
 
-    An error that passes is told, once, and the round begun again; raises every other one. An interrupt gives up the
-    round under way.
+    A temporary error is reported once, and the round tried again; every other error is raised. An interrupt abandons
+    the round in progress.
     """
-    told: str | None = None
+    reported: str | None = None
     try:
         while True:
             began = now()
@@ -35,26 +35,26 @@ def follow(
             except SeglogError as error:
                 if not passes(error):
                     raise
-                if told != error.message:
-                    say(f"{error.message.rstrip('.')}; trying again until that has passed")
-                told, pause = error.message, AGAIN_SECONDS
+                if reported != error.message:
+                    say(f"{error.message.rstrip('.')}; trying again until it succeeds")
+                reported, pause = error.message, AGAIN_SECONDS
             else:
-                if told is not None:
-                    say("that has passed, and all goes on")
-                told = None
+                if reported is not None:
+                    say("it works again")
+                reported = None
             sleep(max(0.0, began + pause - now()))
     except KeyboardInterrupt:
         return
 
 
 def passes(error: SeglogError) -> bool:
-    """Whether the same may work later: the broker is being started again, recovers a partition, has a full disk."""
+    """Whether the same may succeed later: the broker restarts, recovers a partition, or has a full disk."""
     return error.retriable or isinstance(error, ClientTimeoutError | NotReachableError)
 
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """In this block SIGTERM, by which services are ended, does what Ctrl-C does."""
+    """Within this block SIGTERM, which ends services, acts as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

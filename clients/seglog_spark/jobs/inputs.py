@@ -1,4 +1,4 @@
-"""What a job reads: an archive or a topic, from a moment to a moment, as pinned ranges of offsets.
+"""What a job reads: an archive or a topic, from one position to another, as fixed ranges of offsets.
 
 Both give the same records in the same order: in tasks as Arrow batches (``batches``), to Spark as a frame (``frame``).
 """
@@ -34,7 +34,7 @@ class Input(Protocol):
 
     @property
     def topic(self) -> str:
-        """Whose records they are, or were."""
+        """The topic's name; of an archive, the topic it was made from."""
 
     def batches(self, r: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All records of a range, in order."""
@@ -121,7 +121,7 @@ class ArchiveInput:
 
 
 def _span(found: ArchivedFile) -> tuple[int, int]:
-    """What files of one range by date share."""
+    """The offsets that all files of one range, by date, have in common."""
     return found.start, found.end
 
 
@@ -138,7 +138,7 @@ def _schema(columns: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An input and what there is of it: its partitions, with their ends, and how times are found."""
+    """An input, its partitions with their ends, and its look-up by time."""
 
     source: Input
     topic_id: str
@@ -146,9 +146,9 @@ class Opened:
     find_times: FindTimes
 
     def ranges(self, options: Options) -> list[OffsetRange]:
-        """What ``--from`` and ``--until`` leave of it, a range for every partition; some may be empty.
+        """The range of each partition between ``--from`` and ``--until``; some may be empty.
 
-        UsageError where the first lies behind the other whatever the log holds.
+        UsageError when ``--from`` is after ``--until`` whatever the log holds.
         """
         start, until = (None if text is None else moment_of(text, options) for text in (options.start, options.until))
         if start is not None and until is not None and _is_behind(start, until):
@@ -157,7 +157,7 @@ class Opened:
 
 
 def open_input(options: Options, client: Client | None) -> Opened:
-    """What ``--in`` or ``--topic`` names; ``client`` is there for a topic. Raises InputError, UnknownTopicError."""
+    """The input that ``--in`` or ``--topic`` names; ``client`` is for a topic. Raises InputError, UnknownTopicError."""
     if options.archive is not None:
         folder = folder_of(options.archive, "--in")
         manifest = load_whole(folder)
@@ -171,19 +171,19 @@ def open_input(options: Options, client: Client | None) -> Opened:
 
 
 def archive_path(options: Options) -> str | None:
-    """What ``--in`` names, wherever the command is typed."""
+    """The absolute path that ``--in`` names."""
     return None if options.archive is None else str(folder_of(options.archive, "--in"))
 
 
 def archive_ends(manifest: Manifest) -> dict[TopicPartition, Ends]:
-    """What an archive has of each partition."""
+    """The offsets that an archive has of each partition."""
     return {TopicPartition(manifest.topic, number): Ends(*ends) for number, ends in manifest.partitions.items()}
 
 
 def spans(
     ends: Mapping[TopicPartition, Ends], start: Moment | None, until: Moment | None, find_times: FindTimes
 ) -> list[OffsetRange]:
-    """A range for every partition, in their order; None is its beginning or its end."""
+    """A range for every partition, in order; None stands for its beginning or its end."""
     begins, stops = (_offsets(ends, moment, find_times) for moment in (start, until))
     ranges = []
     for partition, (earliest, latest) in sorted(ends.items()):
@@ -202,7 +202,7 @@ def _is_behind(start: Moment, until: Moment) -> bool:
 
 
 def _offsets(ends: Mapping[TopicPartition, Ends], moment: Moment | None, find_times: FindTimes) -> Offsets:
-    """Where a moment is in every partition, within what there is; a time that no record has reached is the end."""
+    """The offset of ``moment`` in every partition, within its ends; a time later than every record is the end."""
     if isinstance(moment, AtTime):
         found = find_times(dict.fromkeys(ends, moment.timestamp))
         return {p: latest if (at := found[p]) is None else min(at, latest) for p, (_, latest) in ends.items()}

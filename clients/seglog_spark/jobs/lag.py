@@ -1,4 +1,4 @@
-"""How far readers of a topic are behind its end: an archive, or a streaming query by its checkpoint."""
+"""The lag of a topic's readers: an archive, or a streaming query by its checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from seglog_spark.planning import Ends
 
 
 class Lag(NamedTuple):
-    """Of one partition: the ``position`` of a reader, the offset it reads next, and the ``end`` of the log."""
+    """One partition's ``position``, the offset that the reader reads next, and the ``end`` of its log."""
 
     partition: int
     position: int
@@ -20,12 +20,12 @@ class Lag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets that it has to go."""
+        """Offsets from the position to the end."""
         return max(0, self.end - self.position)
 
 
 def lag_of(folder: Path, ends: Mapping[TopicPartition, Ends]) -> list[Lag]:
-    """Of every partition; one that the reader has not met begins at the earliest offset. InputError for neither."""
+    """The lag of every partition; one new to the reader is at the earliest offset. InputError for any other folder."""
     positions = _positions(folder)
     topics = {partition.topic for partition in positions}
     if not topics & {partition.topic for partition in ends} and positions:
@@ -43,7 +43,7 @@ def _positions(folder: Path) -> Offsets:
 
 
 def _checkpoint(folder: Path) -> Offsets:
-    """The end of the newest micro-batch that Spark has noted as done; nothing when there is none yet."""
+    """The end offsets of the newest micro-batch that Spark has committed; empty when there is none."""
     done = _numbers(folder / "commits")
     if not done:
         return {}

@@ -1,12 +1,12 @@
-"""What an archive holds, and what is being added to it: one file of JSON, ``_manifest.json``.
+"""The manifest of an archive, ``_manifest.json``: what the archive holds and what is being added to it.
 
     partitions    partition -> [first offset, offset of the next record]: all between them is in files
     files         the Parquet files, their offsets, records and times, and offsets in them that hold no record
-    planned       ranges that a run has begun to write: the next run writes them first, under the same names
+    planned       ranges that a run has begun to write: the next run writes them first, to files of the same names
 
-A range is planned here before its first byte is written, and its file has its final name only when it is whole. So
-whatever is killed when, the files of a range are the same ones, no two files overlap, and a name without a whole file
-behind it does not exist. Nothing here knows Spark or Arrow.
+A range is planned here before its first byte is written, and its file gets its final name only when it is complete. So
+whenever a run is killed, a range always has the same files, no two files overlap, and a final name always stands for a
+complete file. This module needs neither Spark nor Arrow.
 """
 
 import errno
@@ -28,10 +28,10 @@ MANIFEST: Final = "_manifest.json"
 FORMAT: Final = "seglog-archive"
 VERSION: Final = 1
 GAPS_MAX: Final = 1000
-"""Gaps of a file that are listed: of a compacted topic there may be as many as records."""
+"""Gaps of a file that are listed: a compacted topic may have as many as records."""
 
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, and every engine since, takes for null in the name of a folder."""
+"""The name that Hive, and every engine since, gives the folder of null."""
 
 _LOCK: Final = "_lock"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
@@ -42,7 +42,7 @@ Layout = Literal["date"] | None
 
 
 class FileGap(NamedTuple):
-    """Offsets ``start`` to ``end`` (exclusive) hold no record, because they are ``reason``."""
+    """Offsets from ``start`` to ``end`` (exclusive) without a record, and why: ``reason``, such as "compacted"."""
 
     start: int
     end: int
@@ -51,11 +51,11 @@ class FileGap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A Parquet file with all that is left of offsets ``start`` to ``end`` (exclusive) of a partition, or of a date.
+    """A Parquet file of the records from ``start`` to ``end`` (exclusive) of a partition; by date, of one date.
 
     ``path`` is relative to the archive, ``size`` in bytes, timestamps in epoch ms, None where no record has one.
-    ``missing`` offsets hold no record; ``gaps`` are where, None where that would be a list of more than GAPS_MAX. Of
-    several files with the same offsets, by date, the first tells this for all.
+    ``missing`` counts the offsets without a record, and ``gaps`` lists them, None for more than GAPS_MAX. Of several
+    files with the same offsets, by date, the first has both for all.
     """
 
     path: str
@@ -71,19 +71,19 @@ class ArchivedFile:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ArchivedFile":
-        """What ``to_json`` gave."""
+        """The inverse of ``to_json``."""
         gaps = value["gaps"]
         known = {name: value[name] for name in cls.__slots__}
         return cls(**known | {"gaps": None if gaps is None else tuple(FileGap(*gap) for gap in gaps)})
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The entry in the manifest."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An archive of one topic. ``partitions``: what is whole; ``settings``: by what rules it is made."""
+    """An archive of one topic. ``partitions``: the offsets that are complete; ``settings``: the options of its job."""
 
     topic: str
     topic_id: str
@@ -95,21 +95,21 @@ class Manifest:
 
     @property
     def layout(self) -> Layout:
-        """Of an archive."""
+        """The layout of an archive."""
         found: Layout = self.settings.get("partition_by")
         return found
 
-    def knowing(self, begins: Mapping[int, int]) -> "Manifest":
-        """With partitions that there are, and where those begin of which nothing is archived yet."""
+    def with_partitions(self, begins: Mapping[int, int]) -> "Manifest":
+        """With these partitions too; nothing of a new one is archived, and it starts at its offset in ``begins``."""
         new = {number: (begin, begin) for number, begin in begins.items() if number not in self.partitions}
         return replace(self, partitions=dict(sorted((dict(self.partitions) | new).items())))
 
-    def beginning(self, planned: Sequence[OffsetRange]) -> "Manifest":
-        """With ranges that are about to be written."""
+    def with_planned(self, planned: Sequence[OffsetRange]) -> "Manifest":
+        """With these ranges as planned: they are about to be written."""
         return replace(self, planned=tuple(planned))
 
-    def having(self, written: Sequence[ArchivedFile]) -> "Manifest":
-        """With the planned ranges written, in these files."""
+    def with_written(self, written: Sequence[ArchivedFile]) -> "Manifest":
+        """With the planned ranges written, to these files."""
         partitions = dict(self.partitions)
         for r in self.planned:
             start, end = partitions.get(r.partition, (r.start, r.start))
@@ -118,7 +118,7 @@ class Manifest:
         return replace(self, partitions=dict(sorted(partitions.items())), files=tuple(files), planned=())
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """The content of the file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -133,7 +133,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Manifest":
-        """What ``to_json`` gave; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of ``to_json``; KeyError, TypeError or ValueError for anything else."""
         if value["format"] != FORMAT or value["version"] != VERSION:
             raise ValueError(f"{value['format']} in version {value['version']}")
         return cls(
@@ -148,12 +148,12 @@ class Manifest:
 
 
 def file_name(r: OffsetRange) -> str:
-    """The one name of a range's file: sorted by name, files are in the order of their offsets."""
+    """The name of a range's file. Sorted by name, files are in offset order."""
     return f"{r.topic}-{r.partition}/{_span(r)}"
 
 
 def dated_name(r: OffsetRange, date: str) -> str:
-    """The one name of the file with a range's records of a date, as in ``2019-01-01``, or of NO_DATE."""
+    """The name of the file with a range's records of a date, such as ``2019-01-01``, or of NO_DATE."""
     return f"topic={r.topic}/date={date}/partition={r.partition}/{_span(r)}"
 
 
@@ -165,9 +165,9 @@ def _span(r: OffsetRange) -> str:
 
 
 def load(folder: Path) -> Manifest | None:
-    """The manifest of the archive in ``folder``; None where there is nothing yet.
+    """The manifest of the archive in ``folder``; None if the folder is empty or absent.
 
-    Raises InputError for a folder that holds something else, or what cannot be read.
+    Raises InputError for a folder with other content, or a manifest that cannot be read.
     """
     path = folder / MANIFEST
     try:
@@ -188,7 +188,7 @@ def load(folder: Path) -> Manifest | None:
 
 
 def load_whole(folder: Path) -> Manifest:
-    """The manifest of an archive that is there, to be read; InputError where there is none, or not a whole one."""
+    """The manifest of an archive to be read. InputError when there is none, or its compaction is unfinished."""
     found = load(folder) if (folder / MANIFEST).exists() else None
     if found is None:
         raise InputError(f"{folder} holds no archive of seglog: there is no {MANIFEST} in it")
@@ -198,27 +198,27 @@ def load_whole(folder: Path) -> Manifest:
 
 
 def save(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest, whole or not at all; when this returns it survives a power cut."""
+    """Replace the manifest atomically; when this returns it survives a power cut."""
     fields = [f"{json.dumps(name)}: {_lines(value)}" for name, value in manifest.to_json().items()]
     write_whole(folder / MANIFEST, ("{\n" + ",\n".join(fields) + "\n}\n").encode())
 
 
 def _lines(value: object) -> str:
-    """JSON; of a list each item on a line of its own, so that people can read and compare manifests."""
+    """JSON, a list with each item on its own line, so that people can read and compare manifests."""
     if isinstance(value, list) and value:
         return "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n]"
     return json.dumps(value)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there with all of its content, or as it was before."""
+    """Replace a file atomically and durably."""
     with whole_file(path) as temporary, temporary.open("wb") as file:
         file.write(content)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A name to write to; what was written is at ``path``, durably, when the block is left, and nowhere if it fails."""
+    """A temporary path to write to; renamed to ``path``, durably, when the block ends, removed if the block fails."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
@@ -239,13 +239,13 @@ def _sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """See that it is there, and survives a power cut, even if a run that was killed has made it."""
+    """Make the folder if it is absent. Its name survives a power cut when this returns, whichever run made it."""
     folder.mkdir(parents=True, exist_ok=True)
     _sync(folder.parent)
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed runs had begun to write and nobody will ever read."""
+    """Remove the temporary files of killed runs."""
     for entry in folder.rglob(".*.tmp"):
         if _TEMPORARY.fullmatch(entry.name):
             with suppress(FileNotFoundError):
@@ -254,7 +254,7 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other runs away from an archive; the system lets go of it when this process ends, however it ends."""
+    """Hold the lock of an archive; the system releases it when this process ends. InputError if another run has it."""
     handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

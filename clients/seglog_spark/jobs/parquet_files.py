@@ -1,8 +1,8 @@
-"""Records as Parquet files: written whole or not at all, read back in order; without Spark.
+"""Records as Parquet files: written atomically, read back in order; without Spark.
 
-The columns are those of a read with headers, in their order; timestamps are exact to the millisecond of the log. What
-the manifest says of a file stands in the file's own footer too (key ``seglog``): a run that finds it written, by one
-that was killed before it could say so, takes it from there.
+The columns are those of a read with headers, in their order; timestamps are exact to the millisecond of the log. A
+file's entry in the manifest is in its footer too (key ``seglog``). If a run was killed between the file and the
+manifest, the next run reads the entry from there.
 """
 
 import json
@@ -25,7 +25,7 @@ from seglog_spark.offsets import OffsetRange
 
 SCHEMA: Final = schema_of(headers=True)
 READ_ROWS: Final = 32 * 1024
-"""Of a batch that was read."""
+"""Rows of a batch that is read."""
 
 _FOOTER: Final = "seglog"
 _GROUP_ROWS: Final = 256 * 1024
@@ -35,7 +35,7 @@ _MICROSECONDS: Final = 1000
 
 
 class Part(NamedTuple):
-    """A file that has some of a range's records: its name, and the gaps of the range that it tells."""
+    """A file with some of a range's records: its name, and the gaps of the range that its entry lists."""
 
     name: str
     missing: int
@@ -50,10 +50,10 @@ def write_file(
     met: Iterable[ConsumerGap] = (),
     part: Part | None = None,
 ) -> ArchivedFile:
-    """All records of ``r``, in the order of their offsets, under the one name that range has below ``folder``.
+    """Write all records of ``r`` in offset order, to the range's file below ``folder``; return its entry.
 
-    ``met`` may grow while ``batches`` is read: the gaps that have a reason. Those of a ``part`` are known already.
-    Raises what ``batches`` and the file system raise; then nothing is there.
+    ``met`` are the gaps with a known reason; it may grow while ``batches`` is read. The gaps of a ``part`` are known
+    already. Raises what ``batches`` and the file system raise; then there is no file.
     """
     name = Path(file_name(r) if part is None else part.name)
     for parent in reversed(name.parents[:-1]):
@@ -81,7 +81,7 @@ def write_file(
 
 
 def find_file(folder: Path, r: OffsetRange, name: str | None = None) -> ArchivedFile | None:
-    """What is known of a range's file that is there already; None when it is not, or not what its name says."""
+    """The entry of a range's file, from its footer; None when there is no such file or it is of another range."""
     name = file_name(r) if name is None else name
     path = folder / name
     try:
@@ -123,7 +123,7 @@ def first_at(path: Path, time_ms: int) -> int | None:
 
 
 def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Enough rows at a time for a row group, bounded in bytes."""
+    """The batches as tables of a row group each, bounded in rows and bytes."""
     kept: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -138,7 +138,7 @@ def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class Facts:
-    """What is to be said of a range's file, gathered while it is written."""
+    """Gathers the manifest entry of a range's file while it is written."""
 
     def __init__(self, r: OffsetRange) -> None:
         self._range = r
@@ -149,7 +149,7 @@ class Facts:
         self._holes: list[tuple[int, int]] = []
 
     def add(self, group: pa.Table) -> None:
-        """Some records; ValueError for offsets that do not rise within the range."""
+        """Count some records; ValueError when their offsets do not rise within the range."""
         offsets = group.column("offset").to_numpy()
         edges = np.concatenate([[self._next - 1], offsets])
         steps = np.diff(edges)
@@ -169,7 +169,7 @@ class Facts:
                 self._holes.append((start, end))
 
     def file(self, met: Iterable[ConsumerGap]) -> ArchivedFile:
-        """All of it; ``size`` is not known yet."""
+        """The entry, with ``size`` 0: it is not known yet."""
         self._hole(self._next, self._range.end)
         reasons = sorted((gap.start, gap.end, gap.reason) for gap in met)
         gaps = [gap for hole in self._holes for gap in _reasoned(*hole, reasons)]
@@ -189,7 +189,7 @@ class Facts:
 
 
 def _reasoned(start: int, end: int, reasons: list[tuple[int, int, str]]) -> Iterator[FileGap]:
-    """A hole in pieces, each with the reason it was told with; ``unknown`` where none was."""
+    """A hole in pieces, each with its reason; ``unknown`` where none was reported."""
     for first, last, reason in reasons[bisect_right(reasons, start, key=itemgetter(1)) :]:
         if first >= end:
             break

@@ -1,4 +1,4 @@
-"""A report as a picture: records and bytes over time, and how they are spread over partitions."""
+"""A report as a picture: records and bytes over time and by partition."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from seglog_spark.jobs.report_rows import ReportRow, by_partition, merged
 from seglog_spark.jobs.running import size_of
 
 BARS_MAX: Final = 200
-"""More are narrower than a line."""
+"""More bars would be narrower than a line."""
 
 SERIES_MAX: Final = 8
 """Partitions with a colour of their own; the others share one."""
 
 _SPREAD_MAX: Final = 24
 _SPREAD_MIN: Final = 12
-"""Lines that the list of partitions has room for."""
+"""Lines in the list of partitions: at most, and the space kept for at least so many."""
 
 _PERIODS: Final = ("hour", "day", "week", "month", "year")
-# Okabe and Ito's colours, which people who see fewer of them can tell apart too.
+# Okabe and Ito's colours, which colour-blind people can distinguish too.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7f7f7f")
 _OTHERS: Final = "#b8b8b8"
 _GREY: Final = "#5a5a5a"
@@ -37,7 +37,7 @@ _GREY: Final = "#5a5a5a"
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """What is drawn over time: bars from one of ``edges`` to the next, each with a stack of the same ``names``."""
+    """Bars over time, from one of ``edges`` to the next, each a stack of the same ``names``."""
 
     period: str
     edges: tuple[datetime, ...]
@@ -47,7 +47,7 @@ class Bars:
 
 
 def bars_of(rows: Sequence[ReportRow], period: str) -> Bars:
-    """The rows that have a time, in periods of ``period`` or longer ones: at most BARS_MAX of them."""
+    """The rows with a time as bars of one ``period``, or of a longer one: at most BARS_MAX."""
     timed = [(from_epoch_ms(row.period), row) for row in rows if row.period is not None]
     first, last = min(time for time, _ in timed), max(time for time, _ in timed)
     period, edges = _edges(first, last, period)
@@ -63,7 +63,7 @@ def bars_of(rows: Sequence[ReportRow], period: str) -> Bars:
 
 
 def _edges(first: datetime, last: datetime, period: str) -> tuple[str, list[datetime]]:
-    """The shortest period from ``period`` on that makes at most BARS_MAX bars of all the time, and their edges."""
+    """The shortest period, at least ``period``, that covers the time in at most BARS_MAX bars, and their edges."""
     edges = [_floor(first, period)]
     while edges[-1] <= last:
         if len(edges) > BARS_MAX and period != _PERIODS[-1]:
@@ -73,7 +73,7 @@ def _edges(first: datetime, last: datetime, period: str) -> tuple[str, list[date
 
 
 def _names(rows: Sequence[ReportRow]) -> dict[int | None, str]:
-    """The name of each partition's series, in their order; the largest have one of their own."""
+    """The name of each partition's series, in order; the largest partitions have one each."""
     totals = by_partition(rows)
     if not totals:
         return {None: "all partitions"}
@@ -97,7 +97,7 @@ def _floor(time: datetime, period: str) -> datetime:
 def _next(edge: datetime, period: str) -> datetime:
     if period == "hour":
         return edge + timedelta(hours=1)
-    # Far enough into the next one, whose beginning is then found.
+    # a day within the next period, rounded down to its beginning
     return _floor(edge + timedelta(days={"day": 1, "week": 7, "month": 32, "year": 367}[period]), period)
 
 
@@ -105,7 +105,7 @@ def _next(edge: datetime, period: str) -> datetime:
 
 
 def draw(path: Path, topic: str, rows: Sequence[ReportRow], period: str, lags: Sequence[Lag] = ()) -> None:
-    """Draw rows ``by`` a period, and by partition or not; the file is there whole, or not at all."""
+    """Draw rows ``by`` a period, and by partition or not. The file is written atomically."""
     with mpl.rc_context({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "seglog"}):
         figure = Figure(figsize=(12, 7), dpi=150, layout="constrained")
         if any(row.period is not None for row in rows):
@@ -171,9 +171,9 @@ def _dates(axes: Any, bars: Bars) -> None:
 
 
 def _spread(axes: Any, partitions: Mapping[int, ReportRow], lags: Sequence[Lag], colours: Mapping[str, str]) -> None:
-    """Records of each partition, with its share and how far a reader is behind; it tells what colours mean, too.
+    """Draw each partition's records, share and lag, in its colour: the legend of the bars.
 
-    Without counts of partitions it is only how far a reader is behind.
+    Without counts by partition only the lag is drawn.
     """
     behind = {found.partition: found.lag for found in lags}
     numbers = sorted(partitions.keys() | behind.keys(), key=lambda p: -partitions[p].records if p in partitions else 0)

@@ -1,4 +1,4 @@
-"""How far a job is, on stderr."""
+"""Progress of a job, on stderr."""
 
 import sys
 import threading
@@ -11,30 +11,30 @@ from typing import Final
 _CLEAR_LINE: Final = "\r\x1b[K"
 _LOOK_SECONDS: Final = 0.5
 _LINE_SECONDS: Final = 10.0
-"""Between two lines about progress where nobody watches a terminal."""
+"""Between two lines about progress where stderr is not a terminal."""
 
 
 @dataclass
 class Progress:
-    """Lines on stderr; in a terminal the last one is written over."""
+    """Writes lines to stderr; in a terminal the last one is overwritten."""
 
     job: str
     is_terminal: bool = field(default_factory=sys.stderr.isatty)
     started: float = field(default_factory=time.monotonic)
 
     def say(self, sentence: str) -> None:
-        """A step that was taken, or is."""
+        """Write a line about the current step."""
         clear = _CLEAR_LINE if self.is_terminal else ""
         print(f"{clear}seglog {self.job}: {sentence}", file=sys.stderr, flush=True)
 
     @property
     def seconds(self) -> float:
-        """Since the job began."""
+        """Seconds since the job began."""
         return round(time.monotonic() - self.started, 3)
 
     @contextmanager
     def watching(self, look: Callable[[], str]) -> Iterator[None]:
-        """While the block runs, show every change in what ``look`` answers from a thread of its own."""
+        """While the block runs, show every change in the result of ``look``, which a thread calls."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(look, done), daemon=True)
         watcher.start()
@@ -50,7 +50,7 @@ class Progress:
         shown, shown_at = "", time.monotonic()
         while not done.wait(_LOOK_SECONDS):
             line = ""
-            with suppress(Exception):  # whoever is asked may be ending, and it is only a line
+            with suppress(Exception):  # Spark or the client may be closing; a lost line does no harm
                 line = look()
             now = time.monotonic()
             if line == shown or not line:

@@ -1,4 +1,4 @@
-"""``seglog spark replay``: an archive, or a range of a topic, appended to a topic in the order it had."""
+"""``seglog spark replay``: an archive, or a range of a topic, appended to a topic in the same order."""
 
 import sys
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from seglog.formatting import count_of
 from seglog_spark.catalog import connect
 from seglog_spark.jobs.inputs import Input, archive_path, open_input
 from seglog_spark.jobs.progress import Progress
-from seglog_spark.jobs.running import Runner, open_client, tell
-from seglog_spark.jobs.target import Pace, Pinned, begin, sentence_again, write_options
+from seglog_spark.jobs.running import Runner, open_client, print_result
+from seglog_spark.jobs.target import Pace, Pinned, begin, finished_before, write_options
 from seglog_spark.marks import Writing
 from seglog_spark.marks_topic import MarksTopic
 from seglog_spark.offsets import OffsetRange
@@ -24,7 +24,7 @@ from seglog_spark.writing import Written, warn_of_expired, write_rows
 
 @dataclass(frozen=True, slots=True)
 class ReplayTask:
-    """Writes one partition's range on a worker: in one task, so that its order stays. ``rate``: records/s, of all."""
+    """Writes one partition's range, in one task, so that its order is kept. ``rate``: records/s of all tasks."""
 
     source: Input
     options: WriteOptions
@@ -33,7 +33,7 @@ class ReplayTask:
     total: int
 
     def __call__(self, r: OffsetRange) -> Written:
-        """All its records; with a job id each of them once."""
+        """Write all its records; with a job id, each of them once."""
         writing = None if self.options.job_id is None else Writing(self.options.job_id, 0, r.partition)
         pace = None if self.rate is None else Pace(self.rate * r.size / self.total)
         with connect(self.options.server) as client:
@@ -41,14 +41,14 @@ class ReplayTask:
 
 
 def columns_of(preserve: Sequence[str]) -> tuple[str, ...]:
-    """What is read, and so written: the sink gives a record what it has no column for."""
+    """The columns to read and write; the sink fills in those that are left out."""
     return ("value", "headers", *(name for name in ("key", "timestamp", "partition") if name in preserve))
 
 
 def run(options: Options) -> int:
     """Run the job."""
     if options.topic == options.to_topic:
-        raise UsageError(f"{options.topic} is read and written: what is appended would be the topic once more")
+        raise UsageError(f"{options.topic} is read and written: name another topic to append to")
     write = write_options(options)
     progress = Progress("replay")
     with closing(open_client(options)) as client:
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
         written = _replay(options, client, opened.source, write, wanted, progress)
         if write.job_id is not None and wanted:
             MarksTopic(client, write).finish(write.job_id, 0)
-    _tell(options, opened.source, pinned, written, progress)
+    _print_result(options, opened.source, pinned, written, progress)
     return OK
 
 
@@ -95,7 +95,7 @@ def _end(client: Client, topic: str) -> int:
     return sum(found.latest for found in client.offsets(topic))
 
 
-def _tell(
+def _print_result(
     options: Options,
     source: Input,
     pinned: Pinned,
@@ -116,14 +116,14 @@ def _tell(
         "seconds": progress.seconds,
     }
     if pinned.is_finished:
-        sentence = sentence_again(options.job_id, options.to_topic, pinned.left_out)
+        sentence = finished_before(options.job_id, options.to_topic, pinned.left_out)
     elif not written:
         sentence = f"{source.topic} has no records there; nothing was written"
     else:
-        there = f" ({count_of(skipped, 'record')} were there already)" if skipped else ""
+        there = f" ({count_of(skipped, 'record')} already written)" if skipped else ""
         took = f"{progress.seconds:.1f} s"
         sentence = f"{count_of(rows - skipped, 'record')} of {source.topic} to {options.to_topic}{there}, {took}"
-    tell(options, sentence, summary)
+    print_result(options, sentence, summary)
 
 
 if __name__ == "__main__":

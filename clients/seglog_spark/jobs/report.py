@@ -1,4 +1,4 @@
-"""``seglog spark report``: what is in a topic or an archive, per partition and period."""
+"""``seglog spark report``: records and bytes of a topic or an archive, per partition and period."""
 
 import importlib.util
 import json
@@ -28,7 +28,7 @@ PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 def grouped(rows: Any, by: Sequence[str]) -> Any:
-    """A DataFrame with the columns of ReportRow, of one of records."""
+    """A DataFrame of records aggregated to the columns of ReportRow."""
     period = period_of(by)
     partition = "partition" if "partition" in by else "cast(null as int)"
     begins = "cast(null as bigint)" if period is None else f"unix_millis(date_trunc('{period}', timestamp))"
@@ -75,16 +75,16 @@ def run(options: Options) -> int:
         progress.say(f"{count_of(sum(r.size for r in ranges), 'offset')} of {opened.source.topic}")
         rows = count(opened, ranges, options.by, stack.enter_context(Runner(options, progress)))
     if options.plot is not None:
-        from seglog_spark.jobs.plot import draw  # noqa: PLC0415 - nobody else needs matplotlib
+        from seglog_spark.jobs.plot import draw  # noqa: PLC0415 - matplotlib is needed here only
 
         draw(Path(options.plot), opened.source.topic, rows, period_of(options.by) or "", lags)
         progress.say(f"drew {options.plot}")
-    _tell(options, kind, opened.source.topic, rows, lags, progress)
+    _print_result(options, kind, opened.source.topic, rows, lags, progress)
     return OK
 
 
 def _check(options: Options, kind: str) -> None:
-    """UsageError for what contradicts itself, InputError for what is missing, before anything is begun."""
+    """Raise UsageError for contradictory options and InputError for a missing package, before anything is begun."""
     if kind == "parquet" and options.out is None:
         raise UsageError("--format parquet needs --out FILE: Parquet is not written to a terminal")
     if options.lag_of is not None and options.archive is not None:
@@ -101,7 +101,7 @@ def _check(options: Options, kind: str) -> None:
             raise UsageError(f"there is no folder for {name}")
 
 
-def _tell(
+def _print_result(
     options: Options, kind: str, topic: str, rows: Sequence[ReportRow], lags: Sequence[Lag], progress: Progress
 ) -> None:
     total = merged(rows) if rows else None

@@ -1,4 +1,4 @@
-"""What a report says: a row for each partition and period, and how it is written down."""
+"""The rows of a report, one for each partition and period, as JSON, a table and Parquet."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +13,7 @@ from seglog.moments import format_time
 from seglog_spark.jobs.manifest import whole_file
 
 _SHOWN: Final = {"hour": 13, "day": 10, "month": 7, "year": 4}
-"""Letters of a time that tell a period from the next."""
+"""Characters of a time that are shown for each period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class ReportRow:
 
     @property
     def null_key_share(self) -> float:
-        """Of all records, from 0 to 1."""
+        """The share of records without a key, from 0 to 1."""
         return round(self.null_keys / self.records, 4) if self.records else 0.0
 
     def to_json(self, by: Sequence[str]) -> dict[str, Any]:
-        """All there is; what was not asked for is left out."""
+        """The fields of a report by ``by``; those of other groupings are left out."""
         known = asdict(self) | {"null_key_share": self.null_key_share}
         left_out = {"partition"} if "partition" not in by else set()
         left_out |= {"period"} if period_of(by) is None else set()
@@ -55,7 +55,7 @@ def period_of(by: Sequence[str]) -> str | None:
 
 
 def merged(rows: Iterable[ReportRow]) -> ReportRow:
-    """All of one row or more in one, of the partition they share."""
+    """One row or more summed up in one; its partition is theirs if they have the same."""
     kept = list(rows)
     partitions = {row.partition for row in kept}
     times = [time for row in kept for time in (row.min_timestamp, row.max_timestamp) if time is not None]
@@ -74,7 +74,7 @@ def merged(rows: Iterable[ReportRow]) -> ReportRow:
 
 
 def by_partition(rows: Iterable[ReportRow]) -> dict[int, ReportRow]:
-    """One row for each partition that has any; nothing of a report that does not tell partitions apart."""
+    """One row for each partition with records; empty for a report that is not by partition."""
     found: dict[int, list[ReportRow]] = {}
     for row in rows:
         if row.partition is not None:
@@ -85,7 +85,7 @@ def by_partition(rows: Iterable[ReportRow]) -> dict[int, ReportRow]:
 def table(
     rows: Iterable[ReportRow], by: Sequence[str], zone: tzinfo | None
 ) -> tuple[list[str], Iterator[Sequence[Any]]]:
-    """Titles and lines for people, times in ``zone``."""
+    """Column titles and lines of the table, times in ``zone``."""
     period = period_of(by)
     titles = [word.upper() for word in by]
     titles += ["RECORDS", "BYTES", "FIRST OFFSET", "LAST OFFSET"] if "partition" in by else ["RECORDS", "BYTES"]
@@ -110,7 +110,7 @@ def _period(time_ms: int | None, period: str | None, zone: tzinfo | None) -> str
 
 
 def write_parquet(path: Path, rows: Sequence[ReportRow], by: Sequence[str]) -> None:
-    """The rows as a file, times as timestamps; there whole, or not at all."""
+    """Write the rows to a file atomically, times as timestamps."""
     moment = pa.timestamp("ms", tz="UTC")
     times = {"period", "min_timestamp", "max_timestamp"}
     kinds: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""What all jobs do alike: look what is there, find Spark, run tasks, say what came of it."""
+"""Steps common to all jobs: check packages, connect, start Spark, run tasks, print the result."""
 
 import importlib.util
 import logging
@@ -20,7 +20,7 @@ from seglog.client import Client
 from seglog.formatting import count_of
 from seglog_spark.catalog import PATIENCE_SECONDS, connect
 from seglog_spark.java import find_java, java_from_pip, version_of
-from seglog_spark.jobs.failures import is_sparks, sentence_of, sparks_failures
+from seglog_spark.jobs.failures import is_spark_error, sentence_of, task_errors
 from seglog_spark.jobs.progress import Progress
 from seglog_spark.session import session
 
@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 
 def require_packages() -> None:
-    """InputError with what to install, said before anything is begun."""
+    """Raise InputError with what to install, before anything is begun."""
     for name in ("pyarrow", "pyspark"):
         if importlib.util.find_spec(name) is None:
             raise InputError(f"jobs run on Spark, and the package {name} is missing: pip install 'seglog[spark]'")
@@ -38,7 +38,7 @@ def require_packages() -> None:
 
 
 def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
-    """A client that waits ``patience`` seconds for its broker, once that has answered."""
+    """A client of a broker that has answered once; from then on it waits ``patience`` seconds for the broker."""
     try:
         with connect(options.server, options.connect_timeout):
             return connect(options.server, patience)
@@ -48,7 +48,7 @@ def open_client(options: Options, patience: float = PATIENCE_SECONDS) -> Client:
 
 @contextmanager
 def _spark(options: Options) -> Iterator[Any]:
-    """Spark's session, ended when the block is left."""
+    """A Spark session, stopped when the block ends."""
     with _quiet(options.spark_log) as said:
         try:
             spark = session(
@@ -58,27 +58,27 @@ def _spark(options: Options) -> Iterator[Any]:
                 log_level="WARN" if options.spark_log else "OFF",
             )
         except Exception as error:
-            if not is_sparks(error):
+            if not is_spark_error(error):
                 raise
             master = "" if options.master is None else f" with --master {options.master}"
             raise InputError(f"Spark does not start{master}: {sentence_of(error) or said()}") from error
     if not options.spark_log:
-        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs how an interrupt breaks off its reading
-    # Spark's handler asks the JVM to cancel its jobs while an answer of the JVM is being read; stop() does that too.
+        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs that an interrupt ended its reading
+    # Spark's handler calls the JVM to cancel jobs while a reply of the JVM is being read. stop() cancels them, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
     finally:
-        # Where a SIGTERM went to all of a service's processes, Java has ended by itself.
+        # If a SIGTERM went to all processes of a service, Java has ended already.
         with suppress(Exception), warnings.catch_warnings(action="ignore"):
             spark.stop()
 
 
 @contextmanager
 def _quiet(is_loud: bool) -> Iterator[Callable[[], str]]:
-    """What processes that are started in this block say on stderr goes to a file; the block can ask for its last line.
+    """Redirect the stderr of processes started in this block to a file; yields a function for its last line.
 
-    Spark's JVM greets with half a dozen lines before it can be told not to.
+    Spark's JVM prints half a dozen lines before its log level can be set.
     """
     if is_loud or "PYSPARK_GATEWAY_PORT" in os.environ:
         yield lambda: "see above"
@@ -91,9 +91,7 @@ def _quiet(is_loud: bool) -> Iterator[Callable[[], str]]:
 
             def said() -> str:
                 file.seek(0)
-                return next(
-                    (line.strip() for line in reversed(file.readlines()) if line.strip()), "it does not say why"
-                )
+                return next((line.strip() for line in reversed(file.readlines()) if line.strip()), "it gives no reason")
 
             yield said
         finally:
@@ -102,7 +100,7 @@ def _quiet(is_loud: bool) -> Iterator[Callable[[], str]]:
 
 
 class Runner:
-    """Spark for one job: started when there is something to do, ended with the block."""
+    """Spark for one job: started when it is first needed, stopped when the block ends."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self._options = options
@@ -119,21 +117,21 @@ class Runner:
         self._open.close()
 
     def start(self) -> None:
-        """Start Spark now: before anything is begun that a Spark that does not start would leave half done."""
+        """Start Spark now, before anything is begun that would be left half done if Spark does not start."""
         _ = self.spark
 
     @property
     def spark(self) -> Any:
-        """The session."""
+        """The Spark session."""
         if self._spark is None:
             self._spark = self._open.enter_context(_spark(self._options))
         return self._spark
 
     @contextmanager
     def watched(self, more: Callable[[], str] = str) -> Iterator[None]:
-        """While Spark works: progress is shown, and what fails in a task is raised as itself.
+        """While the block runs, show Spark's progress; raise the error of a failed task as itself.
 
-        ``more`` says what the job itself knows of its progress.
+        ``more`` returns the job's own words about its progress.
         """
         tracker = self.spark.sparkContext.statusTracker()
 
@@ -142,13 +140,13 @@ class Runner:
             tasks = [f"{stage.numCompletedTasks:,} of {count_of(stage.numTasks, 'task')}" for stage in stages if stage]
             return ", ".join(filter(None, [*tasks, more()]))
 
-        with self._progress.watching(look), sparks_failures():
+        with self._progress.watching(look), task_errors():
             yield
 
     def run(
         self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], more: Callable[[], str] = str
     ) -> list[ResultT]:
-        """``task`` of every item, each in a task of Spark's; in the order of ``items``."""
+        """The results of ``task`` for all items, in their order; each item is a Spark task."""
 
         def run_some(some: Iterator[ItemT]) -> Iterator[ResultT]:
             return map(task, some)
@@ -160,17 +158,17 @@ class Runner:
 
 
 def folder_of(text: str, option: str) -> Path:
-    """A folder that tasks see too; UsageError for an address of something else."""
+    """The absolute path of a folder that tasks see, too; UsageError for a URL."""
     if "://" in text:
-        raise UsageError(f"{option} {text}: write a folder, on a cluster one that all machines see; not an address")
+        raise UsageError(f"{option} {text}: write a folder, on a cluster one that all machines see, not a URL")
     return Path(text).absolute()
 
 
-# --- What came of it --------------------------------------------------------------------------------------------------
+# --- The result -------------------------------------------------------------------------------------------------------
 
 
-def tell(options: Options, sentence: str, summary: Mapping[str, Any]) -> None:
-    """The result: for people a sentence, with ``--json`` all of it."""
+def print_result(options: Options, sentence: str, summary: Mapping[str, Any]) -> None:
+    """Print the result: a sentence, or with ``--json`` the whole summary."""
     if options.json:
         print_json({"job": options.job, **summary})
     else:

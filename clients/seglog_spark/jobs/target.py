@@ -1,4 +1,4 @@
-"""Where a job writes when it writes to a topic: the topic itself, and under a job id what was planned for it."""
+"""The target topic of a job: created if necessary; under a job id, the plan of the job is kept in the marks topic."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from seglog_spark.options import WriteOptions, parse_write_options
 
 
 def write_options(options: Options) -> WriteOptions:
-    """What the command line says, in the sink's words; OptionError for contradictions."""
+    """The sink's options from those of the command line; OptionError for contradictions."""
     given = {
         "servers": options.server,
         "topic": options.to_topic,
@@ -31,7 +31,7 @@ def write_options(options: Options) -> WriteOptions:
 
 
 def sink_options(write: WriteOptions) -> dict[str, str]:
-    """The same for ``format("seglog")``."""
+    """The same options as texts, for ``format("seglog")``."""
     assert write.topic is not None
     given = {"servers": write.server, "topic": write.topic, "ack": write.ack, "compression": write.codec.name.lower()}
     if write.job_id is not None:
@@ -40,14 +40,14 @@ def sink_options(write: WriteOptions) -> dict[str, str]:
 
 
 def prepare_topic(client: Client, name: str, partitions: int, preserve: Sequence[str], progress: Progress) -> None:
-    """See that the topic is there, with at least so many partitions if these are preserved.
+    """Create the topic if it is absent; if partitions are preserved, check that it has at least so many.
 
-    A topic that is made keeps its records for ever: they may be old. Raises InvalidPartitionsError, and UsageError
-    where a topic that is there would not keep what is to be preserved.
+    A new topic keeps its records for ever, because they may be old. Raises InvalidPartitionsError, and UsageError when
+    an existing topic would not keep what is to be preserved.
     """
     if name not in {topic.name for topic in client.topics()}:
         client.create_topic(name, partitions=partitions, config={"retention.ms": -1}, exist_ok=True)
-        progress.say(f"made the topic {name}, partitions={partitions}, retention.ms=-1")
+        progress.say(f"created topic {name}, partitions={partitions}, retention.ms=-1")
     found = client.describe_topic(name)
     if "partition" in preserve and found.partitions < partitions:
         raise InvalidPartitionsError(
@@ -62,18 +62,18 @@ def _check_times(topic: TopicDescription, progress: Progress) -> None:
     values = {key: entry.value for key, entry in (topic.config or {}).items()}
     if values.get("message.timestamp.type") == "LogAppendTime":
         raise UsageError(
-            f"{topic.name} stamps its records itself (message.timestamp.type=LogAppendTime): leave timestamp out of "
-            "--preserve, or name another topic"
+            f"{topic.name} gives records its own timestamps (message.timestamp.type=LogAppendTime): leave "
+            "timestamp out of --preserve, or name another topic"
         )
     retention_ms = int(values.get("retention.ms", "-1"))
     if retention_ms >= 0 and "delete" in values.get("cleanup.policy", "delete"):
-        progress.say(f"{topic.name} lets records go when they are {duration_of(retention_ms)} old (retention.ms)")
+        progress.say(f"{topic.name} deletes records that are {duration_of(retention_ms)} old (retention.ms)")
 
 
 class Pinned(NamedTuple):
     """The ranges that a job reads, and whether it has written them all.
 
-    ``left_out``: offsets that it would read now and did not read when it was first run.
+    ``left_out``: the number of offsets added since its first run, which it does not read.
     """
 
     ranges: list[OffsetRange]
@@ -89,10 +89,10 @@ def begin(
     preserve: Sequence[str],
     progress: Progress,
 ) -> Pinned:
-    """What to write, to a topic that is there from now on; where there is nothing to write, nothing is made or noted.
+    """The ranges to write, with the topic prepared and the plan noted; neither happens if there is nothing to write.
 
-    Topics grow, and ``-1h`` moves on: run again under its id, a job has to read what it has read before. Raises what
-    ``prepare_topic`` and ``pinned`` raise.
+    Topics grow, and ``-1h`` moves on, so a job that is run again under its id reads the ranges of its first run. Raises
+    what ``prepare_topic`` and ``pinned`` raise.
     """
     assert write.topic is not None
     marks, arguments = MarksTopic(client, write), {**arguments, "to": write.topic}
@@ -109,7 +109,7 @@ def begin(
 def pinned(
     marks: MarksTopic, job_id: str, arguments: Mapping[str, Any], ranges: Sequence[OffsetRange], progress: Progress
 ) -> Pinned | None:
-    """What a job noted when it was first run; None if it was not. UsageError when it was another job."""
+    """The ranges of a job's first run; None for a new job id. UsageError when the id belongs to another job."""
     before = marks.plan(job_id)
     if before is None:
         return None
@@ -120,17 +120,17 @@ def pinned(
         )
     is_finished = marks.finished(job_id) is not None
     if not is_finished:
-        progress.say(f"going on with the job {job_id} that did not end")
+        progress.say(f"resuming job {job_id}, which did not finish")
     noted = [OffsetRange(*r) for r in before["ranges"]]
     ends = {r.topic_partition: r.end for r in noted}
     left_out = sum(max(0, r.end - max(r.start, ends.get(r.topic_partition, 0))) for r in ranges)
     return Pinned(noted, is_finished, left_out)
 
 
-def sentence_again(job_id: str, topic: str, left_out: int) -> str:
-    """Of a job that was finished before."""
-    since = f"; {count_of(left_out, 'offset')} that came since {'is' if left_out == 1 else 'are'} not part of it"
-    return f"the job {job_id} was finished before; {topic} is as it was{since if left_out else ''}"
+def finished_before(job_id: str, topic: str, left_out: int) -> str:
+    """The result of a job that was finished before."""
+    since = f"; {count_of(left_out, 'offset')} added since {'is' if left_out == 1 else 'are'} not part of it"
+    return f"job {job_id} was finished before; {topic} is unchanged{since if left_out else ''}"
 
 
 def _words(arguments: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ def _words(arguments: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Pace:
-    """At most ``rate`` records a second, by the clock and the sleep that are given."""
+    """Limits a writer to ``rate`` records a second."""
 
     rate: float
     clock: Callable[[], float] = time.monotonic
@@ -147,7 +147,7 @@ class Pace:
     _due: float | None = None
 
     def __call__(self, records: int) -> None:
-        """Return when it is time for so many more."""
+        """Return when so many more records are due."""
         now = self.clock()
         due = now if self._due is None else max(self._due, now)
         if due > now:

@@ -432,8 +432,8 @@ GOOD = batch(b"value", timestamp=NOW)
 @pytest.mark.parametrize(
     ("bad", "kind", "words"),
     [
-        (b"", errors.CorruptBatchError, "0 bytes are no record batch"),
-        (GOOD[:40], errors.CorruptBatchError, "no record batch"),
+        (b"", errors.CorruptBatchError, "0 bytes are not a record batch"),
+        (GOOD[:40], errors.CorruptBatchError, "not a record batch"),
         (GOOD[:-1], errors.CorruptBatchError, "72 were sent for it"),
         (GOOD + b"x", errors.InvalidRecordError, "1 bytes follow the batch"),
         (GOOD + GOOD, errors.InvalidRecordError, "exactly one batch"),

@@ -173,7 +173,7 @@ async def test_a_topic_that_becomes_compacted_refuses_keyless_records_from_then_
             "both set and",
         ),
         ({"config": {"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}}, errors.InvalidConfigError, "at most"),
-        ({"partitions": 1}, errors.InvalidPartitionsError, "never taken away"),
+        ({"partitions": 1}, errors.InvalidPartitionsError, "cannot be removed"),
         ({"partitions": 10_001}, errors.InvalidPartitionsError, "10000"),
         ({"partitions": 3, "config": {"nonsense": 1}}, errors.InvalidConfigError, "nonsense"),
     ],

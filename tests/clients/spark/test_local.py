@@ -126,12 +126,12 @@ def test_a_stream_goes_on_from_where_it_was_and_sees_what_is_appended(tmp_path: 
     assert plan.tasks(end, {tp("t-0"): 6}) == [OffsetRange("t", 0, 4, 6)]
 
 
-def test_localLogDir_excludes_a_broker_and_is_a_whole_path(tmp_path: Path) -> None:  # noqa: N802 - the option's name
+def test_localLogDir_excludes_a_broker_and_is_an_absolute_path(tmp_path: Path) -> None:  # noqa: N802 - the option's name
     given = {"localLogDir": str(tmp_path / "gone"), "subscribe": "t"}
     for name in ("servers", "kafka.bootstrap.servers"):
-        with pytest.raises(OptionError, match=f"localLogDir reads files and asks no broker, so {name} has no place"):
+        with pytest.raises(OptionError, match=f"localLogDir reads files without a broker: leave out {name}"):
             parse_read_options(given | {name: "localhost"}, "batch")
-    with pytest.raises(OptionError, match="a whole path, the same on every machine"):
+    with pytest.raises(OptionError, match="an absolute path, the same on every machine"):
         parse_read_options(given | {"localLogDir": "data"}, "stream")
     assert parse_read_options(given, "batch").server == tmp_path / "gone"
     with pytest.raises(LogDirectoryError, match="is not a directory on this machine"):

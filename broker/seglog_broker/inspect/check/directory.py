@@ -27,10 +27,10 @@ from seglog_broker.inspect.check.repair import lift_read_only, repair_partition,
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
-from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, partitions_spoken_of, signs_of_kafka
+from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
 from seglog_broker.storage.directory.log_directory import FORMAT_CONTENT, FORMAT_VERSION
 from seglog_broker.storage.directory.properties import decode_properties
-from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
@@ -222,7 +222,7 @@ class _DirectoryCheck:
                 yield self._finding(Severity.DAMAGE, Code.REGISTRY_MALFORMED, name, error.message)
                 return
             self._is_registered = True
-            self._deleted_by_name = registry.take_out_deleted(directories)
+            self._deleted_by_name = registry.remove_deleted(directories)
             self._topics, self._deleting = registry.topics, registry.deleting
             signs = signs_of_kafka(self._fs, self._path, found, registry)
             if signs:
@@ -249,7 +249,7 @@ class _DirectoryCheck:
         for name in filenames.SKIPPED_DIRECTORIES:
             parsed.pop(name, None)
         ids = topic_ids(parsed, lambda _name: None)
-        for key in missing_partitions(ids, partitions_spoken_of(self._fs, self._path), parsed.values()):
+        for key in missing_partitions(ids, expected_partitions(self._fs, self._path), parsed.values()):
             what = "is not there, and Kafka had such a partition: a start refuses the directory"
             name = filenames.partition_directory_name(*key)
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
@@ -315,7 +315,7 @@ class _DirectoryCheck:
         return topic is not None and key[1] < topic.partitions
 
     def _is_being_made(self, key: Key) -> bool:
-        under_way = UnderWay.read(self._fs, self._path)
+        under_way = PendingCreation.read(self._fs, self._path)
         return under_way is not None and self._is_known(key) and under_way.has(self._topics[key[0]].id, key[1])
 
     def _absent(self, key: Key) -> Iterator[Report]:

@@ -1,1 +1,1 @@
-"""The log directory: its topics, its partitions, its start and its stop."""
+"""The log directory: its topics and partitions, and its start and stop."""

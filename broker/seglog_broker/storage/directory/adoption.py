@@ -1,6 +1,6 @@
-"""Topics taken over from their directories: of a directory that Kafka wrote, or after Kafka had ours in between.
+"""Topics adopted from their directories: of a log directory that Kafka wrote, or that Kafka used after seglog.
 
-Decisions only, over names and ids; the caller reads them before and writes the registry after.
+These functions only decide, by names and ids. The caller reads those first and writes the registry afterwards.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,11 +27,11 @@ _NAMED_MAX: Final = 10
 """Partitions that a message lists."""
 
 TopicIds = Mapping[str, Mapping[int, str | None]]
-"""By topic and partition the topic id in ``partition.metadata``, None where there is none that can be read."""
+"""By topic and partition, the topic id in ``partition.metadata``, None if it is missing or malformed."""
 
 
 def topic_ids(directories: Mapping[str, PartitionDirectory], read_id: Callable[[str], str | None]) -> TopicIds:
-    """What the partition directories say, without those that are marked; ``read_id`` is given a directory's name."""
+    """The ids in the partition directories without a marker; ``read_id`` is called with a directory's name."""
     found: dict[str, dict[int, str | None]] = {}
     for name, (topic, partition, marker) in directories.items():
         if not marker:
@@ -42,7 +42,7 @@ def topic_ids(directories: Mapping[str, PartitionDirectory], read_id: Callable[[
 def adopted_topic(
     name: str, partitions: Mapping[int, str | None], new_id: Callable[[], str], note: str = ADOPTED_NOTE
 ) -> Topic:
-    """A topic as its directories have it; partitions whose numbers are not there count."""
+    """A topic made from its directories; its partition count includes numbers without a directory."""
     topic_id = next((partitions[number] for number in sorted(partitions) if partitions[number]), None)
     return Topic(name, topic_id or new_id(), max(partitions) + 1, dict(ADOPTED_CONFIG), [note])
 
@@ -50,41 +50,42 @@ def adopted_topic(
 def missing_partitions(
     ids: TopicIds, named: Collection[tuple[str, int]], directories: Iterable[PartitionDirectory]
 ) -> list[tuple[str, int]]:
-    """Partitions that a directory of Kafka's speaks of and does not hold.
+    """Partitions that a Kafka directory names and does not contain.
 
-    Between those there are, or ``named`` in its checkpoints; but not what Kafka was about to delete.
+    They have numbers below those of existing partitions, or are ``named`` in Kafka's files. Partitions that Kafka was
+    about to delete are not among them.
     """
-    doomed = {(found.topic, found.partition) for found in directories if found.marker == DELETE_MARKER}
-    spoken_of = {(topic, number) for topic, there in ids.items() for number in there} | (set(named) - doomed)
+    deleted = {(found.topic, found.partition) for found in directories if found.marker == DELETE_MARKER}
+    expected = {(topic, number) for topic, there in ids.items() for number in there} | (set(named) - deleted)
     counts: dict[str, int] = {}
-    for topic, number in spoken_of:
+    for topic, number in expected:
         counts[topic] = max(counts.get(topic, 0), number + 1)
     wanted = {(topic, number) for topic, count in counts.items() for number in range(count)}
-    return sorted(key for key in wanted - doomed if key[1] not in ids.get(key[0], ()))
+    return sorted(key for key in wanted - deleted if key[1] not in ids.get(key[0], ()))
 
 
 def with_missing(topic: Topic, partition: int) -> Topic:
-    """The topic with a partition that is not in the directory, and begins without records."""
+    """The topic with one more partition, which has no directory and begins without records."""
     note = f"partition {partition} was not in the adopted directory, and began without records"
     return replace(topic, partitions=max(topic.partitions, partition + 1), notes=[*topic.notes, note])
 
 
 def listed(keys: Collection[tuple[str, int]]) -> str:
-    """Some partitions and how many more."""
+    """The first _NAMED_MAX partitions, and how many more."""
     shown = ", ".join(partition_directory_name(*key) for key in sorted(keys)[:_NAMED_MAX])
     return shown if len(keys) <= _NAMED_MAX else f"{shown} and {len(keys) - _NAMED_MAX} more"
 
 
 @dataclass(slots=True)
 class Reconciled:
-    """The topics there are after Kafka had the directory, and what is other than before, as sentences."""
+    """The topics after Kafka used the directory, and the changes, as sentences."""
 
     topics: dict[str, Topic]
     changes: list[str] = field(default_factory=list)
 
 
 def reconcile(known: Mapping[str, Topic], ids: TopicIds, new_id: Callable[[], str]) -> Reconciled:
-    """What Kafka made is taken over, what it deleted is no topic any more; what it left keeps its configuration."""
+    """Adopt topics that Kafka created, and drop those it deleted; the others keep their configuration."""
     out = Reconciled({})
     for name, topic in known.items():
         if name not in ids:

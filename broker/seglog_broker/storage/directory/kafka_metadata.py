@@ -1,13 +1,13 @@
-"""Which topics and partitions there are by Kafka's metadata log, as far as it lies in the log directory.
+"""Reads topics and partitions from Kafka's metadata log, if it is in the log directory.
 
-Kafka keeps it in the first of its ``log.dirs``, and every broker of a cluster has all of it. The value of a record is a
+Kafka keeps it in the first of its ``log.dirs``; every broker of a cluster has a full copy. The value of a record is a
 frame: its version (1), the kind of record and its version as unsigned varints, then the fields. Three kinds are read:
 
     2 TopicRecord         name: length + 1 as unsigned varint, then UTF-8; topic id: 16 bytes
     3 PartitionRecord     partition: int32; topic id: 16 bytes; and more
     9 RemoveTopicRecord   topic id: 16 bytes
 
-A snapshot, ``<offset>-<epoch>.checkpoint``, holds the same records, and stands for those of the log below that offset.
+A snapshot, ``<offset>-<epoch>.checkpoint``, holds the same records and replaces those of the log below that offset.
 """
 
 import struct
@@ -30,9 +30,9 @@ _INT32 = struct.Struct(">i")
 
 
 def partitions_of_kafka(fs: FileSystem, path: str) -> set[tuple[str, int]]:
-    """Every partition of every topic that the metadata log in the log directory ``path`` knows, none without one.
+    """All (topic, partition) in the metadata log of the log directory ``path``; empty without one.
 
-    What cannot be read is left out: the caller looks for what is missing, and may look into other files, too.
+    Unreadable records are skipped: the result only serves to find missing partitions, beside other files.
     """
     directory = f"{path}/{METADATA_DIRECTORY}"
     if not fs.exists(directory):
@@ -51,7 +51,7 @@ def partitions_of_kafka(fs: FileSystem, path: str) -> set[tuple[str, int]]:
 
 
 def _values(log: bytes, first: int) -> Iterator[bytes]:
-    """The values of all records from offset ``first`` on, up to what is no batch."""
+    """The values of all records from offset ``first`` on, up to the first invalid batch."""
     try:
         for header, batch in iter_batches(log):
             if not header.is_control:
@@ -78,7 +78,7 @@ def _apply(values: Iterator[bytes], topics: dict[bytes, str], partitions: dict[b
             elif kind == _REMOVE_TOPIC:
                 topics.pop(_id(value, at), None)
         except (IndexError, ValueError, struct.error):
-            continue  # of a version that is not known
+            continue  # of an unknown version
 
 
 def _id(value: bytes, at: int) -> bytes:
@@ -89,7 +89,7 @@ def _id(value: bytes, at: int) -> bytes:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint and the position behind it. Raises IndexError where it does not end."""
+    """An unsigned varint and the position after it. Raises IndexError if it does not end."""
     number = shift = 0
     while value[at] & 0x80:
         number |= (value[at] & 0x7F) << shift

@@ -1,7 +1,7 @@
-"""What tells that Apache Kafka had a log directory after seglog: read from its files, nothing is changed.
+"""Detects, without changing a file, that Apache Kafka used a log directory after seglog.
 
-Kafka names its broker epoch in the marker of a clean stop, where ours has -1. Its metadata log grows with every start.
-And its checkpoints name partitions that only it has made.
+Kafka writes its broker epoch into the clean-shutdown marker, seglog -1. Kafka's metadata log grows at every start. And
+its checkpoints name partitions that it created.
 """
 
 import json
@@ -26,13 +26,13 @@ from seglog_broker.storage.segment.checksum import (
 from seglog_protocol import segment_files as names
 
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
-"""What our stop writes into ``.kafka_cleanshutdown``."""
+"""What a clean stop of seglog writes into ``.kafka_cleanshutdown``."""
 
 _KAFKAS_MARKER = re.compile(rb'\{"version":0,"brokerEpoch":\d+\}\s*')
 
 
 def metadata_files(fs: FileSystem, path: str) -> dict[str, int]:
-    """The sizes in bytes of the files of Kafka's metadata log in the log directory ``path``; none where it has none."""
+    """The files of Kafka's metadata log in the log directory ``path``, with their sizes in bytes."""
     directory = f"{path}/{METADATA_DIRECTORY}"
     if not fs.exists(directory):
         return {}
@@ -41,7 +41,7 @@ def metadata_files(fs: FileSystem, path: str) -> dict[str, int]:
 
 
 def signs_of_kafka(fs: FileSystem, path: str, found: Collection[str], registry: TopicRegistry) -> list[str]:
-    """Why Kafka must have had the directory since ``registry`` was written, as sentences; none when nothing says so.
+    """The evidence, as sentences, that Kafka used the directory after ``registry`` was written; empty if none.
 
     ``found`` are the names in the log directory ``path``.
     """
@@ -65,14 +65,18 @@ def _signs(fs: FileSystem, path: str, found: Collection[str], registry: TopicReg
     for key in named_partitions(fs, path):
         topic = registry.topics.get(key[0])
         name = filenames.partition_directory_name(*key)
-        if (topic is None or key[1] >= topic.partitions) and name in found and not _is_doomed(fs, path, name, registry):
+        if (
+            (topic is None or key[1] >= topic.partitions)
+            and name in found
+            and not _is_being_deleted(fs, path, name, registry)
+        ):
             unknown.append(key)
     if unknown:
         yield f"checkpoints name {listed(unknown)}, not known to {filenames.REGISTRY_FILE}"
 
 
-def _is_doomed(fs: FileSystem, path: str, name: str, registry: TopicRegistry) -> bool:
-    """Whether seglog had begun to delete its topic, and a crash came in between."""
+def _is_being_deleted(fs: FileSystem, path: str, name: str, registry: TopicRegistry) -> bool:
+    """Whether seglog had begun to delete its topic before a crash."""
     try:
         metadata = read_file(fs, f"{path}/{name}/{filenames.PARTITION_METADATA_FILE}")
         return filenames.decode_partition_metadata(metadata) in registry.deleting
@@ -85,7 +89,7 @@ def _modified_ms(fs: FileSystem, path: str) -> int:
 
 
 def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
-    """The partitions that have an entry in the recovery points or the high watermarks; a malformed file has none."""
+    """The partitions in the checkpoints of recovery points and high watermarks; malformed files are skipped."""
     found: set[TopicPartition] = set()
     for name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.HIGH_WATERMARK_CHECKPOINT):
         try:
@@ -95,8 +99,8 @@ def named_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
     return found
 
 
-def partitions_spoken_of(fs: FileSystem, path: str) -> set[TopicPartition]:
-    """The partitions that a directory of Kafka's should have: those of its checkpoints and of its metadata log."""
+def expected_partitions(fs: FileSystem, path: str) -> set[TopicPartition]:
+    """The partitions that a Kafka directory should have: those in its checkpoints and its metadata log."""
     return named_partitions(fs, path) | partitions_of_kafka(fs, path)
 
 
@@ -104,7 +108,7 @@ def partitions_spoken_of(fs: FileSystem, path: str) -> set[TopicPartition]:
 
 
 class KafkaOffsets(NamedTuple):
-    """What Kafka's checkpoints say of a partition, 0 where they say nothing."""
+    """The offsets in Kafka's checkpoints for a partition, 0 without an entry."""
 
     recovery_point: int
     log_start: int
@@ -112,11 +116,11 @@ class KafkaOffsets(NamedTuple):
 
 
 def cut_by_kafka(fs: FileSystem, directory: str, state: PartitionState) -> tuple[int, int] | None:
-    """Offsets [start, end) that the log had when seglog closed it, and that Kafka has cut off and given again.
+    """Offsets [start, end) that the log had when seglog closed it, and that Kafka truncated and used again.
 
-    The first entry of the leader epochs that seglog did not write begins where Kafka went on; its epoch may be a lower
-    one. An epoch of ours that is first now has moved up, because what came before it was deleted. None: nothing was
-    cut, as far as can be told.
+    Kafka's first append is the start of the first leader epoch that seglog did not write; its epoch may be lower. If an
+    epoch of seglog's is now the first entry, its start was moved up, because earlier records were deleted. None: no
+    truncation was found.
     """
     if state.stopped is None or not state.epochs:
         return None
@@ -133,11 +137,10 @@ def cut_by_kafka(fs: FileSystem, directory: str, state: PartitionState) -> tuple
 
 
 def state_after_kafka(fs: FileSystem, directory: str, state: PartitionState, said: KafkaOffsets) -> PartitionState:
-    """What is still true of a partition's state when Kafka had the log since; what is not would make false damage.
+    """The part of a partition's state that is still valid after Kafka used the log; the rest would report false damage.
 
-    What our last stop knew for sure is not any more, nor is the checksum of a segment that Kafka may have gone on
-    with. Kafka knows what is on the disk and where the log starts. The highest leader epoch stays, so that none is used
-    twice.
+    The ends at seglog's last stop are no longer valid, nor is the checksum of a segment that Kafka may have appended
+    to. Kafka's recovery point and log start are. The highest leader epoch stays, so that none is used twice.
     """
     cut = cut_by_kafka(fs, directory, state)
     end = names.OFFSET_MAX if cut is None else cut[0]
@@ -154,16 +157,16 @@ def state_after_kafka(fs: FileSystem, directory: str, state: PartitionState, sai
 
 
 def is_checksum_stale(said: SegmentChecksum, base_offset: int, size: int, cleaned_before: int) -> bool:
-    """Whether a checksum of ours can be older than its ``.log``, in a directory that Kafka had since.
+    """Whether a ``.checksum`` file may be older than its ``.log``, in a directory that Kafka used since.
 
-    Kafka does not know the file. Its cleaner puts other segments in the place of those below ``cleaned_before``, which
-    is in its checkpoint; its recovery cuts, and then the ``size`` is another.
+    Kafka does not know the file. Its cleaner replaces segments below ``cleaned_before``, the offset in its checkpoint;
+    its recovery truncates, which changes the ``size``.
     """
     return base_offset < cleaned_before or said.size != size
 
 
 def drop_stale_checksums(fs: FileSystem, directory: str, cleaned_before: int) -> int:
-    """Remove the checksum files that Kafka has outdated; return how many. The scrub writes them again."""
+    """Remove checksum files that Kafka made out of date; return how many. The scrub writes them again."""
     found = set(fs.list_directory(directory))
     dropped = 0
     for name in found:
@@ -175,7 +178,7 @@ def drop_stale_checksums(fs: FileSystem, directory: str, cleaned_before: int) ->
         try:
             said = read_segment_checksum(fs, directory, parsed[0])
         except MalformedChecksumError:
-            continue  # a check names it, and the scrub writes it again
+            continue  # ``check`` reports it, and the scrub writes it again
         size = fs.stat(f"{directory}/{name}").size
         if said is not None and is_checksum_stale(said, parsed[0], size, cleaned_before):
             fs.unlink(checksum_path(directory, parsed[0]))

@@ -1,9 +1,9 @@
-"""The log directory: the lock, the identity, the topics and their partition logs, the checkpoints, the clean marker.
+"""The log directory: lock, identity, topics and their partition logs, checkpoints, clean-shutdown marker.
 
-Here it is opened and closed. ``PartitionLogs`` has the logs, ``PartitionLoader`` takes partitions into service,
+This module opens and closes it. ``PartitionLogs`` has the logs, ``PartitionLoader`` puts partitions into service,
 ``TopicAdmin`` creates and deletes topics.
 
-The order in which things reach the disk is what makes every crash harmless; it is written where it happens.
+The order of writes to the disk makes every crash harmless; comments beside the writes give the reasons.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from seglog_broker.storage.directory.kafka_signs import (
     KafkaOffsets,
     cut_by_kafka,
     drop_stale_checksums,
+    expected_partitions,
     metadata_files,
-    partitions_spoken_of,
     signs_of_kafka,
     state_after_kafka,
 )
@@ -56,10 +56,10 @@ from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import LOG_SUFFIX, TEMPORARY_SUFFIX
 
 FORMAT_VERSION: Final = 1
-"""What ``seglog-format`` says; a higher number was written by a newer seglog and is refused."""
+"""The number in ``seglog-format``; a higher one is of a newer seglog and is refused."""
 
 FORMAT_CONTENT: Final = f"{FORMAT_VERSION}\n".encode()
-"""Every byte of it."""
+"""The content of ``seglog-format``."""
 
 _NODE_ID: Final = 1
 _META_VERSION: Final = "1"
@@ -79,13 +79,13 @@ _REPLACED_FILES: Final = frozenset(
         checkpoints.CLEANER_CHECKPOINT,
     }
 )
-"""Files that are replaced through a ``.tmp``; somebody else's ``.tmp`` is left alone, as every unknown file is."""
+"""Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
 
 
 class LogDirectory:
     """One log directory, locked from ``open`` until ``close`` or ``abandon``. Synchronous; one owner.
 
-    What has to do with topics, from ``plan_topic`` to ``delete_topic``, are methods of ``TopicAdmin``.
+    The methods for topics, from ``plan_topic`` to ``delete_topic``, are those of ``TopicAdmin``.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LogDirectory:
         *,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
-        """Nothing is touched before ``open``."""
+        """Reads and writes nothing before ``open``."""
         self.path = path
         self.cluster_id = ""
         self.report = LoadReport()
@@ -127,18 +127,18 @@ class LogDirectory:
         self.forget_topic = self._topics.forget_topic
         self.registry_writing = self._topics.registry_writing
         self.note_recorded = self._topics.note_recorded
-        self.mark_doomed = self._topics.mark_doomed
+        self.mark_for_deletion = self._topics.mark_for_deletion
 
     # --- Partitions and topics ----------------------------------------------------------------------------------------
 
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
-        """The logs that are open, by topic and partition."""
+        """The open logs, by topic and partition."""
         return self._table.logs
 
     @property
     def recovering(self) -> dict[TopicPartition, RecoveryJob]:
-        """What is to be read before a partition can be served, the largest first; see ``finish_recovery``."""
+        """The jobs of partitions that must be recovered first, the largest first; see ``finish_recovery``."""
         return self._table.recovering
 
     @property
@@ -153,56 +153,56 @@ class LogDirectory:
 
     @property
     def has_stale_checkpoints(self) -> bool:
-        """They still speak of topics that are gone: to be written before one of such a name is created."""
+        """Whether they still have entries of deleted topics: write them before creating a topic of such a name."""
         return self._checkpoints.is_stale
 
     def note_checkpoints_written(self) -> None:
-        """They are on the disk as ``checkpoints`` has them: nothing in them is stale any more."""
+        """The files have the content of ``checkpoints``, and are no longer stale."""
         self._checkpoints.is_stale = False
 
     def checkpoints(self) -> list[tuple[str, bytes]]:
-        """(path, content) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        """(path, content) of the checkpoints of recovery points, log starts and compaction, up to date."""
         return [(path, checkpoints.encode_offsets(offsets)) for path, offsets in self.checkpoint_offsets()]
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take another configuration of the broker, and with it other defaults for topics; all of it, at once."""
+        """Use another broker configuration, and with it other defaults for topics."""
         self.space.reconfigure(config)
         self._table.reconfigure(config, self.registry.topics.values())
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
-        """Take a partition into service that was recovered elsewhere; nothing of it is read again.
+        """Put a partition into service that a worker has recovered; it is not read again.
 
-        OSError or StorageError: it cannot be opened, and is ``recovering`` still.
+        OSError or StorageError: it cannot be opened, and stays ``recovering``.
         """
         log = self._loader.finish_recovery(key, outcome)
         self.producer_ids.note_seen(log.producers.highest_id)
         return log
 
     def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
-        """A partition that cannot be recovered is offline until the next start."""
+        """Take a partition that cannot be recovered offline, until the next start."""
         self._loader.give_up_recovery(key, reason)
 
     # --- Start and stop -----------------------------------------------------------------------------------------------
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it is still the directory that was opened, and was neither removed nor replaced."""
+        """Whether the path is still the directory that was opened, neither removed nor replaced."""
         return self._lock is None or self._lock.is_in_place()
 
     @property
     def worker_descriptors(self) -> tuple[int, ...]:
-        """For processes that write into this directory: see ``Hold``."""
+        """Descriptors that worker processes writing into this directory inherit: see ``Hold``."""
         return () if self._hold is None else self._hold.descriptors
 
     def open(self, *, in_line_bytes: int | None = None, loading: Loading = lambda _done, _total: None) -> LoadReport:
-        """Lock, look at what is there, and load every partition.
+        """Lock and check the directory, and load every partition.
 
-        What an unclean stop left to be read is read here, the smallest tails first, up to ``in_line_bytes``, by default
-        all of it; partitions for which that is not enough are left ``recovering``.
+        After an unclean stop partitions are recovered here, the smallest first, up to ``in_line_bytes`` in total, by
+        default all; the others are left ``recovering``.
 
         Raises LogDirectoryError when the directory cannot be used: locked, foreign, of a newer format, not writable.
-        A single partition that cannot be opened is only reported, and offline. LoadingStoppedError, when ``loading``
-        raises it: everything is let go.
+        A single partition that cannot be opened is reported and offline. Raises LoadingStoppedError when ``loading``
+        does, after closing everything.
         """
         try:
             self._look_before_touching()
@@ -218,7 +218,7 @@ class LogDirectory:
             self._load_identity(found, has_data=bool(directories) or known)
             if known:
                 self.registry.load()
-                self._topics.unrecorded |= {self._file(name) for name in self.registry.take_out_deleted(directories)}
+                self._topics.unrecorded |= {self._file(name) for name in self.registry.remove_deleted(directories)}
                 self._reconcile(found, directories)
             clean = filenames.CLEAN_SHUTDOWN_FILE in found
             if clean:
@@ -252,9 +252,9 @@ class LogDirectory:
         return self.report
 
     def _close_loaded(self) -> bool:
-        """Stop in order while partitions are being loaded; say whether the next start finds a clean stop.
+        """Stop while partitions are being loaded; return whether the next start finds a clean stop.
 
-        No record was appended since the one that this start found, so its checkpoints are as true as they were.
+        No record was appended since the stop before, so its checkpoints are still right.
         """
         if not self.report.clean or self.report.offline or self.report.kafka_signs:
             return False
@@ -267,7 +267,7 @@ class LogDirectory:
         return True
 
     def _look_before_touching(self) -> None:
-        """Make the directory if there is none; refuse somebody else's before anything is written into it."""
+        """Make the directory if there is none; refuse a foreign one before anything is written into it."""
         if not self._fs.exists(self.path):
             missing = [self.path]
             while not self._fs.exists(above := parent(missing[-1])):
@@ -298,8 +298,8 @@ class LogDirectory:
             self._hold = self._fs.hold(self.path)
         except BlockingIOError as error:
             raise LogDirectoryError(
-                f"processes of a broker that was killed are still at work in {self.path}, held up by its disk perhaps: "
-                "try again when they have ended",
+                f"processes of a broker that was killed still work in {self.path}, perhaps waiting for its disk: try "
+                "again when they have ended",
                 path=self.path,
             ) from error
 
@@ -325,7 +325,7 @@ class LogDirectory:
                 directories[name] = directory = filenames.parse_partition_directory(name)
                 problem = filenames.why_invalid_topic(directory.topic)
                 if problem is not None:
-                    raise ValueError(f"{directory.topic!r} is no topic's name: {problem}")  # noqa: TRY301
+                    raise ValueError(f"{directory.topic!r} is not a topic name: {problem}")  # noqa: TRY301
             except ValueError as error:
                 raise LogDirectoryError(
                     f"{self.path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
@@ -335,7 +335,7 @@ class LogDirectory:
         return directories
 
     def _read_identity(self, found: list[str]) -> dict[str, str]:
-        """What ``meta.properties`` says. Raises LogDirectoryError when it has a version that nobody knows."""
+        """The content of ``meta.properties``. Raises LogDirectoryError for an unknown version."""
         if filenames.META_PROPERTIES_FILE not in found:
             return {}
         path = self._file(filenames.META_PROPERTIES_FILE)
@@ -349,7 +349,7 @@ class LogDirectory:
         return properties
 
     def _load_identity(self, found: list[str], *, has_data: bool) -> None:
-        """Read ``meta.properties``, or write it for a new directory; where it was lost, that is told."""
+        """Read ``meta.properties``, or write it if it is absent; if it was lost, report a problem."""
         path = self._file(filenames.META_PROPERTIES_FILE)
         if filenames.META_PROPERTIES_FILE in found:
             self.cluster_id = self._read_identity(found).get("cluster.id", "")
@@ -371,9 +371,9 @@ class LogDirectory:
         write_file_atomically(self._fs, path, "".join(f"{line}\n" for line in lines).encode())
 
     def _adopt(self, directories: Mapping[str, filenames.PartitionDirectory], *, is_own: bool) -> None:
-        """No registry: a new directory, or one that Kafka wrote. Its topics are taken as they stand, and kept.
+        """Without a registry, make it from the directories: of a new directory, or one that Kafka wrote.
 
-        ``is_own``: seglog wrote it, so there was a registry, and it is lost.
+        ``is_own``: seglog wrote the directory, so its registry was lost.
         """
         for name, found in directories.items():
             if not found.marker:
@@ -382,7 +382,7 @@ class LogDirectory:
         for topic, partitions in ids.items():
             note = REMADE_NOTE if is_own else ADOPTED_NOTE
             self.registry.topics[topic] = adopted_topic(topic, partitions, self._new_topic_id, note)
-        for topic, number in missing_partitions(ids, partitions_spoken_of(self._fs, self.path), directories.values()):
+        for topic, number in missing_partitions(ids, expected_partitions(self._fs, self.path), directories.values()):
             if topic in ids:
                 self.registry.topics[topic] = with_missing(self.registry.topics[topic], number)
         if not is_own:
@@ -397,12 +397,12 @@ class LogDirectory:
         self.registry.save()
 
     def _refuse_where_partitions_are_missing(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
-        """Of several log directories, or of a cluster, one holds a part: adopted, the rest would be empty."""
+        """Refuse a part of Kafka's partitions, of several log.dirs or a cluster: the others would begin empty."""
         ids = topic_ids(directories, self._topic_id_in)
-        missing = missing_partitions(ids, partitions_spoken_of(self._fs, self.path), directories.values())
+        missing = missing_partitions(ids, expected_partitions(self._fs, self.path), directories.values())
         if missing and self._table.config.seglog_missing_partitions == "refuse":
             raise LogDirectoryError(
-                f"{self.path} was written by Kafka and lacks partitions that it speaks of: {listed(missing)}; put "
+                f"{self.path} was written by Kafka and lacks partitions that its files name: {listed(missing)}; put "
                 "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
                 "with --set seglog.missing.partitions=empty",
                 path=self.path,
@@ -415,19 +415,22 @@ class LogDirectory:
         return filenames.new_id(self._new_uuid())
 
     def _reconcile(self, found: Collection[str], directories: dict[str, filenames.PartitionDirectory]) -> None:
-        """Take over what Kafka changed, if it had the directory since seglog did.
+        """Adopt what Kafka changed, if it used the directory after seglog.
 
-        Before the marker of a clean stop goes, which may be the only sign. What is done twice does no harm.
+        This comes before the clean-shutdown marker is removed, because that may be the only sign. Repeating it is
+        harmless.
         """
         signs = signs_of_kafka(self._fs, self.path, found, self.registry)
         if not signs:
             return
-        brought_back = self._bring_back(directories)
-        directories.update(brought_back)
-        whole = {name: key for name, key in directories.items() if not self._is_doomed(name) and self._has_log(name)}
+        restored = self._restore_set_aside(directories)
+        directories.update(restored)
+        whole = {
+            name: key for name, key in directories.items() if not self._is_being_deleted(name) and self._has_log(name)
+        }
         out = reconcile(self.registry.topics, topic_ids(whole, self._topic_id_in), self._new_topic_id)
         self.report.kafka_signs = signs
-        self.report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in brought_back] + out.changes
+        self.report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in restored] + out.changes
         points, starts, cleaned = (
             self._checkpoints.read(name, self.report.problems)
             for name in (
@@ -440,15 +443,15 @@ class LogDirectory:
             key = topic, partition
             if not marker:
                 said = KafkaOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
-                self._forget_what_kafka_outdated(name, said)
+                self._drop_what_kafka_outdated(name, said)
         self.registry.topics = out.topics
         self.registry.kafka_metadata = metadata_files(self._fs, self.path)
         self.registry.save()
 
-    def _bring_back(
+    def _restore_set_aside(
         self, directories: dict[str, filenames.PartitionDirectory]
     ) -> dict[str, filenames.PartitionDirectory]:
-        """Give partitions of our topics, which Kafka did not know and set aside, their names again."""
+        """Restore the names of our partitions that Kafka did not know and set aside."""
         found = {}
         for name, aside in list(directories.items()):
             topic = self.registry.topics.get(aside.topic)
@@ -467,8 +470,8 @@ class LogDirectory:
             self._fs.sync_directory(self.path)
         return found
 
-    def _forget_what_kafka_outdated(self, name: str, said: KafkaOffsets) -> None:
-        """Checksums that are older than their segments, and what the partition's state says of another log."""
+    def _drop_what_kafka_outdated(self, name: str, said: KafkaOffsets) -> None:
+        """Remove checksums older than their segments, and facts in the partition's state that no longer hold."""
         directory = self._file(name)
         dropped = drop_stale_checksums(self._fs, directory, said.cleaned_before)
         if dropped:
@@ -476,23 +479,23 @@ class LogDirectory:
         try:
             state = PartitionState.read(self._fs, directory)
         except MalformedStateError:
-            return  # the partition's start says so
+            return  # loading the partition reports it
         cut = cut_by_kafka(self._fs, directory, state)
         if cut is not None:
             self.report.problems.append(
-                f"{name}: Kafka cut off offsets {cut[0]} to {cut[1] - 1}, and gave them to other records"
+                f"{name}: Kafka cut off offsets {cut[0]} to {cut[1] - 1}, and used them for other records"
             )
         after = state_after_kafka(self._fs, directory, state, said)
         if after != state:
             after.save(self._fs, directory)
 
     def _has_log(self, name: str) -> bool:
-        """Whether a directory holds a partition, or is marked."""
+        """Whether a directory holds a partition."""
         inside = self._fs.list_directory(self._file(name))
         return any(file == filenames.PARTITION_METADATA_FILE or file.endswith(LOG_SUFFIX) for file in inside)
 
     def _refuse_unless_partition(self, name: str) -> None:
-        """A name like a partition's is not enough to adopt somebody's ``backup-2024``: it must look like one inside."""
+        """Refuse a directory such as ``backup-2024``, which has a partition's name but not its files."""
         inside = self._fs.list_directory(self._file(name))
         if inside and not any(f == filenames.PARTITION_METADATA_FILE or f.endswith(LOG_SUFFIX) for f in inside):
             raise LogDirectoryError(
@@ -502,16 +505,16 @@ class LogDirectory:
             )
 
     def _mark_leftovers(self, directories: Mapping[str, filenames.PartitionDirectory]) -> None:
-        """Mark what a deletion left, for removal, and set aside, as Kafka does, directories that no topic knows."""
+        """Mark directories of deleted topics for removal; set aside, as Kafka does, those of unknown topics."""
         changed = False
         for name, (topic, partition, marker) in directories.items():
             owner = self.registry.topics.get(topic)
             if marker == filenames.DELETE_MARKER:
-                self.report.doomed.append(self._file(name))
-            elif not marker and self._is_doomed(name):
+                self.report.deleted_directories.append(self._file(name))
+            elif not marker and self._is_being_deleted(name):
                 marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)
                 self._fs.rename(self._file(name), self._file(marked))
-                self.report.doomed.append(self._file(marked))
+                self.report.deleted_directories.append(self._file(marked))
                 changed = True
             elif not marker and (owner is None or partition >= owner.partitions):
                 aside = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.STRAY_MARKER)
@@ -522,19 +525,21 @@ class LogDirectory:
             self._fs.sync_directory(self.path)
         if self.registry.deleting:
             self.registry.deleting = []
-            with suppress_no_room():  # else the next start finds no directory of theirs, or one that tells of them
+            with (
+                suppress_no_room()
+            ):  # else the next start finds no such directory, or one whose name records the deletion
                 self.registry.save()
                 self.note_recorded()
 
-    def _is_doomed(self, directory: str) -> bool:
+    def _is_being_deleted(self, directory: str) -> bool:
         return bool(self.registry.deleting) and self._topic_id_in(directory) in self.registry.deleting
 
     def close(self) -> list[str]:
-        """Stop in order: every log to disk, then the checkpoints, last the clean marker; return what went wrong.
+        """Stop cleanly: close every log, write the checkpoints, last the clean-shutdown marker; return the problems.
 
-        The marker is written only if every log was closed without error, because a start that finds it, Kafka's too,
-        believes everything else. Where one could not be closed ``seglog-clean-partitions`` says which ones were: what
-        is wrong with one, be it a bug, costs the others nothing.
+        The marker is written only if every log was closed without error, because a start that finds it, also of Kafka,
+        trusts all files. Otherwise ``seglog-clean-partitions`` names those that were closed, so that an error in one
+        partition, even a bug, does not cost the others a recovery.
         """
         problems = []
         ends = {}
@@ -543,7 +548,7 @@ class LogDirectory:
         with contextlib.suppress(OSError):
             self.space.make_ready()
         if self.unrecorded:
-            with contextlib.suppress(OSError):  # else the next start knows of them by the names
+            with contextlib.suppress(OSError):  # else the next start knows it from the directory names
                 self.registry.save()
         for key, log in self.logs.items():
             try:
@@ -551,18 +556,18 @@ class LogDirectory:
             except StorageError as error:
                 problems.append(error.message)
                 continue
-            except Exception as error:  # noqa: BLE001 - a bug; it is told, and the others are closed
+            except Exception as error:  # noqa: BLE001 - a bug: report it, and close the others
                 problems.append(f"{log.directory} could not be closed, which is a bug of seglog: {_where(error)}")
                 continue
             ends[key] = log.log_end_offset
-            if log.state.read_only is not None:  # what its files hold is known by reading them, if at all
+            if log.state.read_only is not None:  # the disk's content is not known
                 problems.append(f"{log.directory} is read-only because {log.state.read_only}")
                 continue
             self.note_recovery_point(key, log.log_end_offset)
             clean_ends[key] = log.log_end_offset
         for topic, partition in self.recovering:
             name = filenames.partition_directory_name(topic, partition)
-            problems.append(f"{self._file(name)} was still to be recovered, which is for the next start")
+            problems.append(f"{self._file(name)} is not recovered yet; the next start does it")
         try:
             high_watermarks = (self._file(checkpoints.HIGH_WATERMARK_CHECKPOINT), checkpoints.encode_offsets(ends))
             for path, content in (*self.checkpoints(), high_watermarks):
@@ -578,7 +583,7 @@ class LogDirectory:
         return problems
 
     def abandon(self) -> None:
-        """Let go of every file and of the lock without writing anything."""
+        """Close every file and release the lock without writing anything."""
         for log in self.logs.values():
             log.release()
         self.handles.close()

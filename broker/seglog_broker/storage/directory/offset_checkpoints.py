@@ -1,4 +1,4 @@
-"""The checkpoint files of a log directory: what a start finds in them, and what they are to say now."""
+"""The checkpoint files of a log directory: what a start reads from them, and their current content."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -10,9 +10,9 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetCheckpoints:
-    """Recovery points, log starts and the cleaner's offsets of all partitions, with or without a log here.
+    """Recovery points, log starts and the cleaner's offsets of all partitions, including those without a loaded log.
 
-    ``is_stale``: the files still speak of topics that are gone, and are to be written before one of such a name is
+    ``is_stale``: the files still have entries of deleted topics, and must be written before a topic of such a name is
     created.
     """
 
@@ -22,16 +22,16 @@ class OffsetCheckpoints:
         self._fs = fs
         self._path = path
         self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}  # after ``settle`` of partitions that have no log here
-        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's checkpoint, of the same
+        self._log_starts: dict[TopicPartition, int] = {}  # after ``settle``: of partitions without a log
+        self._cleaned: dict[TopicPartition, int] = {}  # the cleaner's offsets, of the same
         self._high_watermarks: dict[TopicPartition, int] = {}  # of the last clean stop; see ``LogMarks``
-        self._clean_ends: dict[TopicPartition, int] = {}  # of partitions closed in order while others were not
-        self._has_cleaned = False  # there is such a file, so it must be kept true
+        self._clean_ends: dict[TopicPartition, int] = {}  # of partitions closed cleanly while others were not
+        self._has_cleaned = False  # there is a cleaner checkpoint, so it must be kept up to date
 
     # --- At a start ---------------------------------------------------------------------------------------------------
 
     def read(self, name: str, problems: list[str]) -> dict[TopicPartition, int]:
-        """What one file says; one that makes no sense is taken as empty and named in ``problems``."""
+        """The offsets in one file; a malformed one counts as empty and is named in ``problems``."""
         try:
             return checkpoints.read_offsets(self._fs, self._file(name))
         except checkpoints.MalformedCheckpointError as error:
@@ -43,33 +43,33 @@ class OffsetCheckpoints:
         self._recovery_points = self.read(checkpoints.RECOVERY_POINT_CHECKPOINT, problems)
         self._log_starts = self.read(checkpoints.LOG_START_CHECKPOINT, problems)
         self._cleaned = self.read(checkpoints.CLEANER_CHECKPOINT, problems)
-        if is_clean:  # of an unclean stop it may be of any earlier time
+        if is_clean:  # after an unclean stop it may be old
             self._high_watermarks = self.read(checkpoints.HIGH_WATERMARK_CHECKPOINT, problems)
         self._has_cleaned = checkpoints.CLEANER_CHECKPOINT in found
 
     def load_clean_ends(self, problems: list[str]) -> None:
-        """Read which partitions were closed in order when others were not."""
+        """Read which partitions were closed cleanly when others were not."""
         self._clean_ends = self.read(filenames.CLEAN_PARTITIONS_FILE, problems)
 
     def settle(self, logs: Iterable[TopicPartition], without_log: Collection[TopicPartition]) -> None:
-        """All partitions are loaded but those ``without_log``; what is said of others ``is_stale``."""
+        """All partitions are loaded except those ``without_log``. Drop other entries; with any, the files are stale."""
         named = self._recovery_points.keys() | self._log_starts.keys() | self._cleaned.keys()
         self._log_starts = {key: offset for key, offset in self._log_starts.items() if key in without_log}
         self._cleaned = {key: offset for key, offset in self._cleaned.items() if key in without_log}
         there = {*logs, *without_log}
         if not there >= named:
-            # What is said there of a topic that is gone must not be read as said of a later one of that name.
+            # entries of a deleted topic must not be used for a later one of that name
             self._recovery_points = {key: offset for key, offset in self._recovery_points.items() if key in there}
             self.is_stale = True
 
     # --- Of one partition ---------------------------------------------------------------------------------------------
 
     def recovery_point(self, key: TopicPartition) -> int:
-        """Everything below it is on the disk, indexes included; 0 where nothing is known."""
+        """Everything below it is on the disk, indexes included; 0 if unknown."""
         return self._recovery_points.get(key, 0)
 
     def log_start(self, key: TopicPartition) -> int:
-        """Where the log starts, as the file says; 0 where it says nothing."""
+        """The log start in the file; 0 without an entry."""
         return self._log_starts.get(key, 0)
 
     def first_dirty(self, key: TopicPartition) -> int | None:
@@ -77,48 +77,48 @@ class OffsetCheckpoints:
         return self._cleaned.get(key)
 
     def high_watermark(self, key: TopicPartition) -> int | None:
-        """Where the log ended at the last clean stop, as the file says."""
+        """The log end at the last clean stop, by the file."""
         return self._high_watermarks.get(key)
 
     def stopped_clean(self, key: TopicPartition) -> bool:
-        """Whether it was closed in order when others were not, and nothing has moved its end since."""
+        """Whether it was closed cleanly when others were not, and its end has not moved since."""
         end = self._clean_ends.get(key)
         return end is not None and end == self.recovery_point(key)
 
     def begin_without_records(self, key: TopicPartition) -> None:
-        """Its files are lost: it begins where it had come to at least, so that no offset is given twice."""
+        """Its files are lost: it begins at the highest offset known, so that no offset is used twice."""
         self._log_starts[key] = max(self.log_start(key), self.recovery_point(key))
         self._recovery_points.pop(key, None)
 
     def limit_recovery_point(self, key: TopicPartition, log_end: int) -> None:
-        """The log ends at ``log_end``: nothing above that can be on the disk."""
+        """Limit its recovery point to the log end."""
         self._recovery_points[key] = min(self.recovery_point(key), log_end)
 
     def note_recovery_point(self, key: TopicPartition, offset: int, log_end: int) -> None:
-        """Everything below ``offset`` is on the disk; what was known to be there before stays known."""
+        """Everything below ``offset`` is on the disk; a higher recovery point is kept."""
         self._recovery_points[key] = max(min(self.recovery_point(key), log_end), offset)
 
     def note_log(self, key: TopicPartition) -> None:
-        """It has a log here from now on, which says itself where it starts."""
+        """Its log is loaded, and from now on has its log start and cleaner offset."""
         self._log_starts.pop(key, None)
         self._cleaned.pop(key, None)
 
     def forget(self, key: TopicPartition) -> None:
-        """Its topic is deleted."""
+        """Drop the entries of a partition whose topic is deleted."""
         self._recovery_points.pop(key, None)
         self.note_log(key)
 
-    # --- To be written ------------------------------------------------------------------------------------------------
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
     def offsets(
         self, logs: Mapping[TopicPartition, PartitionLog], without_log: Collection[TopicPartition]
     ) -> list[tuple[str, dict[TopicPartition, int]]]:
-        """(path, offsets) of each file as it should be now."""
+        """(path, offsets) of each file, up to date."""
         points = {key: at for key, at in self._recovery_points.items() if key in logs or key in without_log}
         starts = dict(self._log_starts)
         for key, log in logs.items():
-            start = min(log.log_start_offset, log.proven_start_offset)  # a start believes no other
-            if start > log.first_base_on_disk:  # the others follow from the files
+            start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
+            if start > log.first_base_on_disk:  # otherwise it follows from the segments
                 starts[key] = start
         cleaned = dict(self._cleaned)
         cleaned |= {k: log.first_dirty_offset for k, log in logs.items() if log.first_dirty_offset is not None}

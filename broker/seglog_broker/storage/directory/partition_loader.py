@@ -1,4 +1,4 @@
-"""Loading the partitions of the log directory: what is served at once, and what is recovered first."""
+"""Loads the partitions of the log directory, or leaves them to be recovered first."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.directory.load_report import Loading, LoadReport
 from seglog_broker.storage.directory.offset_checkpoints import TopicPartition
 from seglog_broker.storage.directory.partition_logs import PartitionLogs
-from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.checkpoints import encode_offsets
@@ -23,16 +23,16 @@ from seglog_broker.storage.log.recovery_job import RecoveryJob, RecoveryOutcome,
 from seglog_protocol.errors import InvalidConfigError, SeglogError, StorageError
 
 RECOVERY_BYTES: Final = 128 * 1024
-"""What the fsyncs of one partition's recovery weigh beside the bytes that are read, however few those are."""
+"""The cost of the fsyncs of one partition's recovery, expressed in bytes read."""
 
 
 class PartitionLoader:
-    """Takes the partitions of one log directory into service, at the start or when they have been recovered."""
+    """Puts the partitions of one log directory into service, at the start or after their recovery."""
 
     def __init__(
         self, fs: FileSystem, path: str, table: PartitionLogs, registry: TopicRegistry, report: LoadReport
     ) -> None:
-        """What is found goes to ``report``, whose ``offline`` is that of ``table``."""
+        """Fills ``report``, whose ``offline`` is that of ``table``."""
         self._fs = fs
         self._path = path
         self._table = table
@@ -43,11 +43,12 @@ class PartitionLoader:
     def load_all(self, found: set[str], in_line_bytes: int | None, loading: Loading) -> None:
         """Load every partition of the registry; ``found`` are the names in the directory. Raises what ``loading`` does.
 
-        What an unclean stop left to be read is read here up to ``in_line_bytes``, the rest is left ``recovering``.
+        After an unclean stop partitions are recovered here, up to ``in_line_bytes`` in total; the rest is left
+        ``recovering``.
         """
         self._checkpoints.load(found, self._report.problems, is_clean=self._report.clean)
         jobs: dict[TopicPartition, RecoveryJob] = {}
-        being_made = UnderWay.read(self._fs, self._path)
+        being_made = PendingCreation.read(self._fs, self._path)
         total = sum(topic.partitions for topic in self._registry.topics.values())
         done = itertools.count()
         for topic in list(self._registry.topics.values()):
@@ -65,12 +66,12 @@ class PartitionLoader:
                     if is_new:
                         if being_made is None or not being_made.has(topic.id, partition):
                             self._refuse_unless_new(key, is_there=name in found)
-                        # A crash between registry and directories: made now, or made whole.
+                        # a crash came between registry and directories: make or complete it
                         make_partition(self._fs, f"{self._path}/{name}", topic.id)
                         self._fs.sync_directory(self._path)
                     self._check_topic_id(topic, name)
                     if not is_new:
-                        self._tell_if_state_is_gone(key, name)
+                        self._report_missing_state(key, name)
                     if self._report.clean or is_new or self._checkpoints.stopped_clean(key):
                         self._load_log(key, config, clean=True)
                     else:
@@ -93,24 +94,23 @@ class PartitionLoader:
                     write_file_atomically(self._fs, path, encode_offsets(offsets))
                 self._checkpoints.is_stale = False
 
-    def _tell_if_state_is_gone(self, key: TopicPartition, name: str) -> None:
-        """Every stop in order of ours leaves the file there; after another it need not have been written yet."""
+    def _report_missing_state(self, key: TopicPartition, name: str) -> None:
+        """A clean stop of seglog always leaves the file. After any other stop it may not have been written yet."""
         is_own_stop = self._report.clean and not self._report.kafka_signs and key[0] not in self._report.adopted
         if is_own_stop and not self._fs.exists(f"{self._path}/{name}/{PARTITION_STATE_FILE}"):
             self._report.problems.append(
-                f"{name}: {PARTITION_STATE_FILE} is gone: which records were deleted or damaged is known only as far "
-                "as other files tell"
+                f"{name}: {PARTITION_STATE_FILE} is gone: deleted and damaged records are known only from other files"
             )
 
     def _refuse_unless_new(self, key: TopicPartition, *, is_there: bool) -> None:
-        """A directory that is gone, or its files, must not come back empty, unless that is wished for.
+        """Refuse to make a lost partition again as an empty one, unless ``seglog.missing.partitions`` allows it.
 
-        Then the log begins where it had come to at least, so that no offset is given twice.
+        If it does, the log begins at the highest offset known, so that no offset is used twice.
         """
         known = self._checkpoints.recovery_point(key)
         directory = self._table.path_of(key)
         if not known and (key[0] in self._report.adopted or (is_there and self._fs.list_directory(directory))):
-            return  # of Kafka's, which had written nothing there, or half made by a version that did not note that
+            return  # an empty one of Kafka's, or half made by a version without ``seglog-creation.json``
         had = f", and had records up to offset {known - 1}" if known else ""
         what = "has lost its files" if is_there else "is gone"
         if self._table.config.seglog_missing_partitions == "refuse":
@@ -122,7 +122,7 @@ class PartitionLoader:
         self._report.problems.append(f"{filenames.partition_directory_name(*key)} begins without records{had}")
 
     def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
-        """Open a log after an unclean stop if nothing has to be read for it; otherwise what is to be done."""
+        """Open a log after an unclean stop if it needs no recovery; else return the job for that."""
         directory = self._table.path_of(key)
         recovery_point = self._checkpoints.recovery_point(key)
         tail = unread_tail(self._fs, directory, recovery_point)
@@ -145,9 +145,9 @@ class PartitionLoader:
         )
 
     def _recover_in_line(self, jobs: Mapping[TopicPartition, RecoveryJob], bytes_max: int | None) -> None:
-        """Recover what is small, so that most partitions are served at once; the rest stays, the largest first.
+        """Recover the smallest partitions, so that most are served at once; the rest stays, the largest first.
 
-        The last one to be done by several processes is then a small one, and none of them works on alone for long.
+        With the largest first, the last job of several processes is a small one, and no process works alone for long.
         """
         used = 0
         for key, job in sorted(jobs.items(), key=lambda item: item[1].size):
@@ -161,7 +161,7 @@ class PartitionLoader:
                 self._note_unopened(key, self._table.config_of(self._registry.topics[key[0]]), error)
 
     def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
-        """A partition that only lacks room on the disk is left to be recovered when there is some."""
+        """Leave a partition that only lacks disk space to be recovered later; else it is offline."""
         directory = self._table.path_of(key)
         if is_no_room(error) and self._fs.exists(directory):
             size = unread_tail(self._fs, directory, self._checkpoints.recovery_point(key)).size
@@ -184,11 +184,11 @@ class PartitionLoader:
         self._report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
 
     def finish_recovery(self, key: TopicPartition, outcome: RecoveryOutcome) -> PartitionLog:
-        """Take a partition into service that was recovered elsewhere; nothing of it is read again.
+        """Put a partition into service that a worker has recovered; it is not read again.
 
-        OSError or StorageError: it cannot be opened, and is ``recovering`` still.
+        OSError or StorageError: it cannot be opened, and stays ``recovering``.
         """
-        self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # all there is where the log is read-only
+        self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # a read-only log has no other
         try:
             config = self._table.config_of(self._registry.topics[key[0]])
             self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
@@ -197,20 +197,20 @@ class PartitionLoader:
         log = self._table.logs[key]
         del self._table.recovering[key]
         name = filenames.partition_directory_name(*key)
-        told = (f"{name}: {problem}" for problem in outcome.problems)
-        self._report.problems += [problem for problem in told if problem not in self._report.problems]
+        problems = (f"{name}: {problem}" for problem in outcome.problems)
+        self._report.problems += [problem for problem in problems if problem not in self._report.problems]
         self._checkpoints.note_log(key)
         if log.state.read_only is None:
             self._table.note_recovery_point(key, log.log_end_offset)
         return log
 
     def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
-        """A partition that cannot be recovered is offline until the next start."""
+        """Take a partition that cannot be recovered offline, until the next start."""
         del self._table.recovering[key]
         self._table.offline[key] = reason
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:
-        """A directory that belongs to another topic of the same name must not be served as this one."""
+        """Raise StorageError if the directory is of another topic of the same name."""
         path = f"{self._path}/{name}/{filenames.PARTITION_METADATA_FILE}"
         found = topic_id_in(self._fs, f"{self._path}/{name}")
         if found is None:

@@ -1,4 +1,4 @@
-"""The partitions of a log directory: those that have a log here, and those that have none."""
+"""The partitions of a log directory, with and without a loaded log."""
 
 from collections.abc import Iterable
 
@@ -16,10 +16,10 @@ from seglog_protocol.errors import InvalidConfigError
 
 
 class PartitionLogs:
-    """Logs by topic and partition, how they are loaded, and what is known of partitions without one.
+    """Logs by topic and partition, their loading, and the partitions without a log.
 
-    ``recovering`` is what is to be read before a partition can be served, the largest first; ``offline`` says why a
-    partition cannot be served until the next start.
+    ``recovering`` are the jobs of partitions that must be recovered, the largest first; ``offline`` is why a partition
+    cannot be served until the next start.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PartitionLogs:
 
     @property
     def without_log(self) -> set[TopicPartition]:
-        """Partitions that have no log here."""
+        """Partitions that are offline or to be recovered."""
         return self.offline.keys() | self.recovering.keys()
 
     def path_of(self, key: TopicPartition) -> str:
@@ -51,14 +51,14 @@ class PartitionLogs:
         return f"{self._path}/{filenames.partition_directory_name(*key)}"
 
     def config_of(self, topic: Topic) -> TopicConfig:
-        """The configuration of a topic, open or not; the broker's defaults where it is not understood."""
+        """The configuration of a topic, loaded or not; the broker's defaults if it is invalid."""
         try:
             return self.config.topic_config(topic.config)
         except InvalidConfigError:
             return self.config.topic_config({})
 
     def reconfigure(self, config: BrokerConfig, topics: Iterable[Topic]) -> None:
-        """Take another configuration of the broker, and with it other defaults for ``topics``."""
+        """Use another broker configuration, and with it other defaults for ``topics``."""
         self.config = config
         for topic in topics:
             topic_config = self.config_of(topic)
@@ -71,7 +71,7 @@ class PartitionLogs:
                     log.reconfigure(topic_config)
 
     def new_log(self, key: TopicPartition, config: TopicConfig) -> PartitionLog:
-        """The log of a partition that was just made; it is not in ``logs`` yet. Raises what ``load`` raises."""
+        """Load the log of a new partition, without adding it to ``logs``. Raises what ``load`` raises."""
         return PartitionLog(
             load(
                 self._fs,
@@ -93,7 +93,7 @@ class PartitionLogs:
         may_recover: bool = True,
         saved_end: int | None = None,
     ) -> LoadedLog:
-        """Load a partition by what the checkpoints say of it, into ``logs``. Raises what ``load`` of a log raises."""
+        """Load a partition into ``logs``, with its checkpointed offsets. Raises what ``load`` of a log raises."""
         checkpoints = self.checkpoints
         loaded = load(
             self._fs,
@@ -115,19 +115,19 @@ class PartitionLogs:
         return loaded
 
     def forget(self, key: TopicPartition) -> PartitionLog | None:
-        """Take a partition of a topic that is deleted out of service; return its log, if it had one here."""
+        """Take a partition of a deleted topic out of service; return its log, if loaded."""
         self.checkpoints.forget(key)
         self.offline.pop(key, None)
         self.recovering.pop(key, None)
         return self.logs.pop(key, None)
 
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        """Everything below ``offset`` is on the disk, indexes included: a start need not read it.
+        """Set the recovery point: everything below ``offset`` is on the disk, indexes included, and needs no recovery.
 
-        What was known to be there before, as after a clean stop, stays known.
+        A higher recovery point, as after a clean stop, is kept.
         """
         self.checkpoints.note_recovery_point(key, offset, self.logs[key].log_end_offset)
 
     def checkpoint_offsets(self) -> list[tuple[str, dict[TopicPartition, int]]]:
-        """(path, offsets) of the checkpoints of recovery points, log starts and compaction as they should be now."""
+        """(path, offsets) of the checkpoints of recovery points, log starts and compaction, up to date."""
         return self.checkpoints.offsets(self.logs, self.without_log)

@@ -1,4 +1,4 @@
-"""Java's properties text, as far as ``meta.properties`` uses it: one ``key=value`` a line, ``#`` and ``!`` comment."""
+"""The subset of Java's properties format in ``meta.properties``: one ``key=value`` a line, ``#`` and ``!`` comments."""
 
 import re
 from typing import Final
@@ -7,5 +7,5 @@ _PROPERTY: Final = re.compile(r"^[ \t]*([^#!\s=:]+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*
 
 
 def decode_properties(content: bytes) -> dict[str, str]:
-    """The properties, the last of equal keys winning. Lines of another kind and bytes that are no UTF-8 do no harm."""
+    """The properties; of equal keys the last wins. Other lines, and bytes that are not UTF-8, are ignored."""
     return dict(_PROPERTY.findall(content.decode(errors="replace")))

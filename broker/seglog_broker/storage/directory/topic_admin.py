@@ -1,4 +1,4 @@
-"""The topics of the log directory: created, altered, deleted, each so that a crash leaves all of it or nothing."""
+"""Creates, alters and deletes topics of the log directory, each atomically with respect to crashes."""
 
 import contextlib
 import uuid
@@ -20,15 +20,15 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.errors import InvalidPartitionsError, InvalidTopicError, TopicExistsError
 
 PARTITIONS_MAX: Final = 10_000
-"""Of one topic: each costs a directory, three open files and their fsyncs at creation."""
+"""Partitions of one topic: each costs a directory, three open files and their fsyncs at creation."""
 
 
 class TopicAdmin:
     """Creates, alters and deletes the topics of one log directory.
 
-    ``half_made``: renamed directories of partitions that could not be made, still to be removed, by the next start at
-    last. ``unrecorded``: directories whose names alone say that a topic was deleted, for want of room to write the
-    registry; they are emptied, and stay until it is written.
+    ``half_made``: renamed directories of partitions that could not be made, still to be removed, at the latest by the
+    next start. ``unrecorded``: directories whose names alone record that a topic was deleted, because the disk had no
+    room for the registry; they are emptied, and stay until it is written.
     """
 
     def __init__(
@@ -52,11 +52,10 @@ class TopicAdmin:
         self._new_uuid = new_uuid
 
     def plan_topic(self, name: str, partitions: int, config: dict[str, str]) -> TopicCreation:
-        """Check that a topic can be created and return the work to do, none of which has begun.
+        """Check that a topic can be created, and return the work to do.
 
-        Call the result's ``run`` (many fsyncs: in a thread, if there is a loop to be kept running), then
-        ``finish_topic``; nothing else may create or delete topics meanwhile. Raises InvalidTopicError,
-        TopicExistsError or InvalidPartitionsError.
+        Call the result's ``run`` (many fsyncs, so in a thread), then ``finish_topic``. No other topic may be created or
+        deleted meanwhile. Raises InvalidTopicError, TopicExistsError or InvalidPartitionsError.
         """
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
@@ -72,21 +71,21 @@ class TopicAdmin:
         return TopicCreation(self._fs, self._path, topic, first_partition, self._registry.path, registry)
 
     def finish_topic(self, creation: TopicCreation, error: OSError | None) -> Topic:
-        """Take a topic whose files were made into service; StorageError, and no trace of it, when they were not."""
+        """Put a topic into service whose files were made. StorageError if they were not: then nothing of it is left."""
         topic = creation.topic
         try:
             logs = self._opened(creation, error)
         except OSError as failure:
-            self._take_back(topic)
+            self._undo_creation(topic)
             raise storage_error(f"topic {topic.name} could not be created: {why(failure)}", failure) from failure
         self._registry.topics[topic.name] = topic
         self._table.logs |= logs
         return topic
 
     def opening(self, creation: TopicCreation) -> Iterator[None]:
-        """Open the logs of partitions that were made, one a step, which takes a loop long if they are many.
+        """Open the logs of new partitions, one per step, since many of them take the loop a long time.
 
-        OSError: for ``finish_topic`` or ``finish_alteration``, which open those that are not.
+        An OSError is to be passed to ``finish_topic`` or ``finish_alteration``, which open the remaining logs.
         """
         topic = creation.topic
         config = self._table.config.topic_config(topic.config)
@@ -97,7 +96,7 @@ class TopicAdmin:
                 yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
-        """The logs of the partitions that were made; ``error`` if that failed, or what opening them raised."""
+        """The logs of the new partitions. Raises ``error`` if given, or what opening them raises."""
         try:
             if error is not None:
                 raise error
@@ -110,24 +109,24 @@ class TopicAdmin:
         return creation.logs
 
     def plan_alteration(self, topic: Topic, partitions: int, config: dict[str, str]) -> TopicCreation:
-        """The work of giving a topic another configuration and more partitions; then ``finish_alteration``.
+        """The work of changing a topic's configuration and adding partitions; then call ``finish_alteration``.
 
-        Same rules as for ``plan_topic``. Raises InvalidPartitionsError when there would be fewer.
+        The rules of ``plan_topic`` apply. Raises InvalidPartitionsError for fewer partitions.
         """
         if not topic.partitions <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(
                 f"topic {topic.name} has {topic.partitions} partitions and can have up to {PARTITIONS_MAX}, not "
-                f"{partitions}: partitions are never taken away"
+                f"{partitions}: partitions cannot be removed"
             )
         return self._planned(replace(topic, partitions=partitions, config=config), topic.partitions)
 
     def finish_alteration(self, before: Topic, alteration: TopicCreation, error: OSError | None) -> Topic:
-        """Put an alteration in force; StorageError, and everything as it was before, when it could not be written."""
+        """Put an alteration in force. StorageError if it could not be written: then nothing has changed."""
         altered = alteration.topic
         try:
             logs = self._opened(alteration, error)
         except OSError as failure:
-            self._take_back_partitions(altered, alteration.first_partition)
+            self._undo_partitions(altered, alteration.first_partition)
             raise storage_error(f"topic {before.name} could not be altered: {why(failure)}", failure) from failure
         self._registry.topics[altered.name] = altered
         self._table.logs |= logs
@@ -139,7 +138,7 @@ class TopicAdmin:
         return altered
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
-        """``plan_topic`` and what follows from it, in line."""
+        """``plan_topic``, ``run`` and ``finish_topic``, in line."""
         creation = self.plan_topic(name, partitions, config)
         try:
             creation.run()
@@ -147,18 +146,18 @@ class TopicAdmin:
             return self.finish_topic(creation, error)
         return self.finish_topic(creation, None)
 
-    def _take_back(self, topic: Topic) -> None:
-        """A topic that could not be made whole must not come back half made at the next start."""
+    def _undo_creation(self, topic: Topic) -> None:
+        """Undo an unfinished creation, so that the next start does not find it."""
         self._registry.deleting.append(topic.id)
-        self._take_back_partitions(topic, 0)
+        self._undo_partitions(topic, 0)
 
-    def _take_back_partitions(self, topic: Topic, first: int) -> None:
-        """Remove the directories from partition ``first`` on, then write the registry as it was.
+    def _undo_partitions(self, topic: Topic, first: int) -> None:
+        """Remove the directories from partition ``first`` on, then write the previous registry.
 
-        In this order a crash in between leaves directories to be completed, none that nobody knows of, and on a full
-        disk there is room for the registry. Where that fails, the next start does as the registry on disk says. What
-        cannot be removed, for that takes more descriptors than making it, is renamed and left to whoever looks at
-        ``half_made``: nothing stands in the way of another attempt.
+        In this order a crash in between leaves directories that the next start completes, not unknown ones, and a full
+        disk has room for the registry. If writing it fails, the next start follows the registry on disk. A directory
+        that cannot be removed, which takes more descriptors than making it, is renamed and added to ``half_made``, so
+        that another attempt can succeed.
         """
         for partition in range(first, topic.partitions):
             path = self._table.path_of((topic.name, partition))
@@ -168,10 +167,11 @@ class TopicAdmin:
                     self._fs.remove_tree(path)
             except OSError:
                 with contextlib.suppress(OSError):
-                    self.half_made.append(self._mark_for_deletion(topic, partition))
+                    self.half_made.append(self._mark_partition(topic, partition))
         with contextlib.suppress(OSError):
             self._space.with_ballast(self._registry.save)
-            self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")  # not before: until then a start completes them
+            # Last: until then a start completes the partitions.
+            self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
 
     def take_half_made(self) -> list[str]:
         """The directories in ``half_made``, which the caller removes."""
@@ -180,16 +180,16 @@ class TopicAdmin:
         return taken
 
     def delete_topic(self, topic: Topic) -> list[str]:
-        """``forget_topic`` and ``mark_doomed``, in line."""
+        """``forget_topic`` and ``mark_for_deletion``, in line."""
         self.forget_topic(topic)
-        return self.mark_doomed(topic)
+        return self.mark_for_deletion(topic)
 
     def forget_topic(self, topic: Topic) -> None:
-        """Take a topic out of service; then its directories are to be marked.
+        """Take a topic out of service; then mark its directories.
 
-        The registry is written first: after a crash, or where a directory could not be renamed, the next start removes
-        what is left. On a disk that has not the room for it the name of a directory says the same, see
-        ``_record_by_name``. Whoever still reads from the topic's files holds a lease and finishes undisturbed.
+        The registry is written first: after a crash, or if a directory could not be renamed, the next start removes
+        what is left. On a disk without room for it a directory's name records the deletion, see ``_record_by_name``.
+        Readers of the topic's files hold leases and finish undisturbed.
         """
         del self._registry.topics[topic.name]
         self._registry.deleting.append(topic.id)
@@ -200,7 +200,7 @@ class TopicAdmin:
                 self._registry.topics[topic.name] = topic
                 self._registry.deleting.remove(topic.id)
                 with contextlib.suppress(OSError):
-                    self._registry.save()  # the new one may be in its place already, and only not be synced
+                    self._registry.save()  # the new one may be in place already, but not synced
                 raise storage_error(f"topic {topic.name} could not be deleted: {why(error)}", error) from error
         directories = []
         for partition in range(topic.partitions):
@@ -211,11 +211,11 @@ class TopicAdmin:
         self._handles.forget_in(*directories)  # all at once: each looks at every open file
 
     def _record_by_name(self, topic: Topic) -> bool:
-        """Rename one directory of a topic so that its name says, for good, that the topic was deleted.
+        """Rename one directory of a topic so that its name records durably that the topic was deleted.
 
-        That is one step and takes no room. The name has the topic's id where other deleted directories have a random
-        one, so a start knows the topic for deleted although the registry still has it. False: that was not possible,
-        and nothing has changed.
+        That is one step and needs no disk space. The name contains the topic's id, where other deleted directories have
+        a random one, so a start knows that the topic is deleted although the registry still has it. False if that
+        failed and nothing has changed.
         """
         for partition in range(topic.partitions):
             path = self._table.path_of((topic.name, partition))
@@ -225,7 +225,7 @@ class TopicAdmin:
             try:
                 self._fs.rename(path, marked)
             except OSError:
-                continue  # it is offline because it is gone, perhaps
+                continue  # for example an offline partition whose directory is gone
             try:
                 self._fs.sync_directory(self._path)
             except OSError:
@@ -237,30 +237,30 @@ class TopicAdmin:
         return False
 
     def registry_writing(self) -> Callable[[], None]:
-        """The work of writing the registry as it is now, for a thread; then ``note_recorded``."""
+        """A function that writes the current registry, for a thread; then call ``note_recorded``."""
         return partial(write_file_atomically, self._fs, self._registry.path, self._registry.content())
 
     def note_recorded(self) -> list[str]:
-        """The registry is written, and tells of every deletion: the directories that did so, now to be removed."""
+        """The registry is written. Returns the directories in ``unrecorded``, which may now be removed."""
         recorded = sorted(self.unrecorded)
         self.unrecorded.clear()
         return recorded
 
-    def mark_doomed(self, topic: Topic) -> list[str]:
-        """Rename the directories of a topic that is forgotten ``…-delete``; those to be removed. For a thread, too.
+    def mark_for_deletion(self, topic: Topic) -> list[str]:
+        """Rename the directories of a deleted topic to ``…-delete``; return those to be removed. May run in a thread.
 
-        Nothing may create a topic meanwhile.
+        No topic may be created meanwhile.
         """
-        doomed = [path for path in self.unrecorded if filenames.deleted_topic_id(path) == topic.id]
+        deleted = [path for path in self.unrecorded if filenames.deleted_topic_id(path) == topic.id]
         for partition in range(topic.partitions):
             with contextlib.suppress(OSError):
-                doomed.append(self._mark_for_deletion(topic, partition))
+                deleted.append(self._mark_partition(topic, partition))
         with contextlib.suppress(OSError):
             self._fs.sync_directory(self._path)
-        return doomed
+        return deleted
 
-    def _mark_for_deletion(self, topic: Topic, partition: int) -> str:
-        """Rename a partition's directory ``…-delete``, for a start to remove if nobody did before; the new path."""
+    def _mark_partition(self, topic: Topic, partition: int) -> str:
+        """Rename a partition's directory to ``…-delete``, for removal; return its path."""
         path = self._table.path_of((topic.name, partition))
         name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
         marked = f"{self._path}/{name}"

@@ -1,7 +1,7 @@
-"""Making the files of a topic: planned on the loop, done in a thread, taken into service on the loop again.
+"""Creates the files of a topic: planned on the loop, run in a thread, put into service on the loop.
 
-``seglog-creation.json`` says meanwhile which partitions are being made. A start completes those, and no others: the
-directory of a partition that had been made and is not there has been lost, with its records.
+Meanwhile ``seglog-creation.json`` has the partitions that are being made. A start completes only those: the directory
+of any other partition that is absent was lost, with its records.
 """
 
 from typing import Final, NamedTuple
@@ -17,15 +17,15 @@ _VERSION: Final = 1
 _KEYS: Final = frozenset({"version", "topic_id", "first_partition"})
 
 
-class UnderWay(NamedTuple):
-    """Partitions that are being made, or were when a crash came: of one topic, from ``first_partition`` on."""
+class PendingCreation(NamedTuple):
+    """The partitions of one topic that are being made, or were at a crash: those from ``first_partition`` on."""
 
     topic_id: str
     first_partition: int
 
     @classmethod
-    def read(cls, fs: FileSystem, path: str) -> "UnderWay | None":
-        """What the file in the log directory ``path`` says; None without one, or where it makes no sense."""
+    def read(cls, fs: FileSystem, path: str) -> "PendingCreation | None":
+        """The content of the file in the log directory ``path``; None if it is absent or malformed."""
         file = f"{path}/{filenames.CREATION_FILE}"
         if not fs.exists(file):
             return None
@@ -48,7 +48,8 @@ class UnderWay(NamedTuple):
 class TopicCreation:
     """The files of a new topic, or of partitions added to one, from ``first_partition`` on.
 
-    ``run`` makes them, touches nothing shared, and may be called in a thread; again only if none are made.
+    ``run`` makes them. It uses no shared state, so it may be called in a thread; a second time only if it makes no
+    partitions.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class TopicCreation:
     ) -> None:
         self.topic = topic
         self.first_partition = first_partition
-        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those that are open, see ``TopicAdmin.opening``
+        self.logs: dict[tuple[str, int], PartitionLog] = {}  # those opened so far, see ``TopicAdmin.opening``
         self._fs = fs
         self._path = path
         self._registry_path = registry_path
@@ -64,13 +65,13 @@ class TopicCreation:
 
     @property
     def makes_partitions(self) -> bool:
-        """Whether there is more to it than writing the registry."""
+        """Whether there are partitions to make, beside writing the registry."""
         return self.first_partition < self.topic.partitions
 
     def run(self) -> None:
-        """Registry first: after a crash the start completes the directories. OSError: whoever finishes cleans up."""
+        """Write the registry, then the directories: a start after a crash completes these. May raise OSError."""
         if self.makes_partitions:
-            UnderWay(self.topic.id, self.first_partition).save(self._fs, self._path)
+            PendingCreation(self.topic.id, self.first_partition).save(self._fs, self._path)
         write_file_atomically(self._fs, self._registry_path, self._registry)
         for partition in range(self.first_partition, self.topic.partitions):
             name = filenames.partition_directory_name(self.topic.name, partition)
@@ -78,4 +79,4 @@ class TopicCreation:
         if self.makes_partitions:
             self._fs.sync_directory(self._path)
             self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
-            self._fs.sync_directory(self._path)  # before the first record: from then on a directory is not made again
+            self._fs.sync_directory(self._path)  # from the first record on, an absent directory is lost

@@ -1,10 +1,10 @@
-"""``seglog-topics.json``: which topics there are, with their ids, partition counts and configuration. It is the truth.
+"""``seglog-topics.json``: the topics with their ids, partition counts and configuration. It decides which topics exist.
 
-Partition directories are made after an entry is written and completed at the next start; a deletion writes the registry
-first, with the topic's id among ``deleting``, or, on a disk without room for that, renames one directory to a name that
-says it. So a crash at any point leaves either a topic whose directories are
-completed, or directories that are known to be doomed; an unknown one is set aside, never removed. The file
-carries a checksum of itself, because no other file could tell a setting from one in which a bit has turned.
+Partition directories are made after the entry is written, and completed by the next start. A deletion writes the
+registry first, with the topic's id in ``deleting``, or, on a disk without room for that, renames one directory to a
+name that records it. So a crash at any point leaves either a topic whose directories are completed, or directories that
+are known to be of a deleted topic. An unknown directory is set aside, never removed. The file contains its own
+checksum, because no other file could show that a bit in a setting has flipped.
 """
 
 import json
@@ -24,7 +24,7 @@ _KEYS: Final = frozenset({"version", "topics", "deleting", "kafka_metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic; ``config`` holds only what was set for it, as Kafka's texts, ``notes`` what its users should know."""
+    """One topic. ``config`` has only the keys set for it, as in Kafka; ``notes`` are for its users."""
 
     name: str
     id: str
@@ -40,13 +40,13 @@ class TopicRegistry:
         self._fs = fs
         self.path = path
         self.topics: dict[str, Topic] = {}
-        self.deleting: list[str] = []  # ids of deleted topics whose directories may still be there
-        self._texts: dict[str, tuple[Topic, str]] = {}  # entries as they stand in the file, by name
+        self.deleting: list[str] = []  # ids of deleted topics whose directories may still exist
+        self._texts: dict[str, tuple[Topic, str]] = {}  # encoded entries, by name
         self.kafka_metadata: dict[str, int] | None = None
-        """The files of Kafka's metadata log and their sizes when seglog last looked; None: it never did."""
+        """The files of Kafka's metadata log and their sizes when seglog last looked; None if it never did."""
 
     def load(self) -> None:
-        """Read the file. Raises LogDirectoryError when it makes no sense: without it nothing can be served rightly."""
+        """Read the file. Raises LogDirectoryError when it is malformed: without it no topic can be served."""
         try:
             found = unseal(read_file(self._fs, self.path), _KEYS)
             topics = [Topic(**item) for item in found["topics"]]
@@ -65,26 +65,26 @@ class TopicRegistry:
                 path=self.path,
             )
         self.topics = {topic.name: topic for topic in topics}
-        self._texts = {topic.name: (topic, _text(topic)) for topic in topics}  # now, when no one waits for it
+        self._texts = {topic.name: (topic, _text(topic)) for topic in topics}  # now, because no request waits
 
-    def take_out_deleted(self, directories: Iterable[str]) -> list[str]:
-        """Take out topics whose deletion is told by the name of one of these, because there was no room to write this.
+    def remove_deleted(self, directories: Iterable[str]) -> list[str]:
+        """Remove topics whose deletion a directory's name records, because the disk had no room for the registry.
 
-        Returns those directories, which are to stay until the registry is written.
+        Returns those of ``directories``, which must stay until the registry is written.
         """
         by_id = {topic.id: topic.name for topic in self.topics.values()}
-        told = [name for name in directories if deleted_topic_id(name) in by_id]
-        for topic_id in dict.fromkeys(filter(None, map(deleted_topic_id, told))):
+        recorded = [name for name in directories if deleted_topic_id(name) in by_id]
+        for topic_id in dict.fromkeys(filter(None, map(deleted_topic_id, recorded))):
             del self.topics[by_id[topic_id]]
             self.deleting.append(topic_id)
-        return told
+        return recorded
 
     def save(self) -> None:
         """Replace the file; returns when it survives a power cut."""
         write_file_atomically(self._fs, self.path, self.content())
 
     def content(self, *, adding: Topic | None = None) -> bytes:
-        """The whole file, with one topic more, or other, if given; for those who write it elsewhere than ``save``."""
+        """The content of the file, with ``adding`` as a new or changed topic; for writing it in a thread."""
         topics = {**self.topics, adding.name: adding} if adding else self.topics
         known = self._texts
         texts = {}
@@ -103,7 +103,7 @@ class TopicRegistry:
 
 
 def _text(topic: Topic) -> str:
-    """The entry of a topic, as JSON. By hand: with line breaks the library's encoder takes ten times as long."""
+    """The JSON entry of a topic, built by hand: with line breaks the library's encoder takes ten times as long."""
     members = (
         f'"name": {_encoded(topic.name)}',
         f'"id": {_encoded(topic.id)}',
@@ -119,7 +119,7 @@ def _mapping(values: Mapping[str, str | int], depth: int) -> str:
 
 
 def _block(brackets: str, parts: Iterable[str], depth: int) -> str:
-    """JSON parts in brackets, one a line, so many spaces from the left."""
+    """JSON parts in brackets, one a line, indented by ``depth``."""
     separator = ",\n" + " " * depth
     inside = separator.join(parts)
     return f"{brackets[0]}{separator[1:]}{inside}\n{' ' * (depth - 1)}{brackets[1]}" if inside else brackets

@@ -1,4 +1,4 @@
-"""What a start or a truncation restores of a log's active segment: its checksum so far, and its append times."""
+"""Restores the active segment's running checksum and append times, at a start or after a truncation."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum
 
 CHECKSUM_CATCH_UP_BYTES: Final = 16 * 1024 * 1024
-"""Read at a clean start where the active segment's checksum is not known; a larger one is covered by the scrub."""
+"""At most so many bytes are read at a clean start for an unknown checksum; the scrub covers a larger segment."""
 
 
 def restore_checksum(
@@ -20,14 +20,14 @@ def restore_checksum(
     bytes_max: int = CHECKSUM_CATCH_UP_BYTES,
     is_sound: bool = True,
 ) -> None:
-    """Go on with the active segment's checksum from where it is known, if at most ``bytes_max`` must be read.
+    """Continue the active segment's checksum from its last known size, if at most ``bytes_max`` must be read.
 
-    Unless the bytes are what was counted (``is_sound``) it begins anew. What is known of bytes that were cut off, or
-    have changed, is forgotten for good before any is appended.
+    Unless ``is_sound``, which says that the bytes are those that were counted, it starts at zero. A checksum of bytes
+    that were cut off or have changed is removed from the disk before anything is appended.
     """
     active, known = segments.active, state_file.state.checksum
     if active.checksum.running is not None:
-        return  # it was just made
+        return  # the segment is new
     if known is not None and known.segment != active.base_offset:
         known = None
     so_far = NO_BYTES
@@ -44,17 +44,17 @@ def restore_checksum(
 
 
 def restore_append_times(files: LogFiles, segments: SegmentList, state_file: StateFile, *, clean: bool) -> None:
-    """Restore when the active segment was written to first and last; after a crash the first is an estimate.
+    """Restore the times of the active segment's first and last append; after a crash the first is an estimate.
 
-    Its first timestamp is a good one if it can be true: not before the segment existed, not after its last write.
+    The estimate is its first timestamp, limited to the time between the segment's creation and its last write.
     """
     state, active = state_file.state, segments.active
     closed = set(segments.bases[:-1])
     state.rolls = {base: roll for base, roll in state.rolls.items() if base in closed}
     if not clean:
-        state.last_append_ms = None  # the file's modification time knows better
+        state.last_append_ms = None  # the file's modification time is more recent
     if not active.size:
-        state.first_append_ms = None  # what had been appended is gone
+        state.first_append_ms = None  # what was appended is gone
     elif state.active_segment != active.base_offset or state.first_append_ms is None:
         begun = f"{files.directory}/{PARTITION_METADATA_FILE}"
         not_before = segments[-2].modified_ms if len(segments) > 1 else files.fs.stat(begun).mtime_ms

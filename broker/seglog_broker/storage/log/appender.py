@@ -1,4 +1,4 @@
-"""Appending: one checked batch at the end of a log, under the next offsets."""
+"""Appends one checked batch to the end of a log, at the next offsets."""
 
 from typing import NamedTuple, NoReturn
 
@@ -16,9 +16,9 @@ from seglog_protocol.record_batch import NO_PRODUCER_ID, BatchHeader, rewrite_of
 
 
 class Appended(NamedTuple):
-    """Where a batch is; ``rolled`` says why a new segment was begun for it, None if none was.
+    """Where a batch was appended; ``rolled`` is why a new segment was begun for it, None if none was.
 
-    ``duplicate_of`` is None for a batch that was written, else the timestamp (ms) of the one that it repeats.
+    ``duplicate_of`` is None for a batch that was written, else the timestamp (ms) of the batch that it repeats.
     """
 
     base_offset: int
@@ -28,7 +28,7 @@ class Appended(NamedTuple):
 
 
 class Appender:
-    """Appends to one log, under one leader epoch."""
+    """Appends to one log, with one leader epoch."""
 
     __slots__ = (
         "_clock",
@@ -56,7 +56,7 @@ class Appender:
         roller: SegmentRoller,
         leader_epoch: int,
     ) -> None:
-        """``directory`` is named in errors; batches are written with ``leader_epoch``."""
+        """``directory`` is for errors; batches get ``leader_epoch``."""
         self._directory = directory
         self._clock = clock
         self._settings = settings
@@ -70,12 +70,12 @@ class Appender:
         self._leader_epoch = leader_epoch
 
     def append(self, batch: memoryview, header: BatchHeader) -> Appended:
-        """Write one checked batch at the end, under the next offsets and the current epoch.
+        """Write one checked batch at the log end, with the next offsets and the current epoch.
 
         ``batch`` is changed in place: its base offset and leader epoch, which its checksum does not cover. One that
         repeats a recent batch of its producer is not written again. Nothing is synced; see ``LogFlusher``. Raises
-        PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check`` raises, or StorageError with the
-        log as it was before.
+        PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check`` raises, or StorageError, after
+        which the log is unchanged.
         """
         state, offsets = self._state, self._offsets
         if state.read_only is not None:

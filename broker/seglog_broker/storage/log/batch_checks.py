@@ -1,9 +1,9 @@
-"""What a batch must be before it is appended: judged by its header and checksum, never by its records.
+"""Checks of a batch before it is appended, by its header and checksum; its records only where the topic needs it.
 
-Nothing is decompressed and no record is touched, except where the topic asks for it: a compacted topic needs a key in
-every record, and ``message.timestamp.before.max.ms`` needs every timestamp looked at. Both then walk the records
-lazily, with bounded decompression, and name the first bad one by its index: on the loop for a small batch that opens to
-little, else in a process beside it (``record_checker``). Source: Kafka's LogValidator.
+Nothing is decompressed and no record is read, with two exceptions: a compacted topic needs a key in every record, and
+``message.timestamp.before.max.ms`` needs every timestamp. Both walk the records lazily, with bounded decompression, and
+name the first bad one by its index. That runs on the loop for a batch that is small, also when decompressed, else in a
+worker process (``record_checker``). Source: Kafka's LogValidator.
 """
 
 from typing import Final, NamedTuple
@@ -44,7 +44,7 @@ _CODEC_MAX: Final = int(max(Codec))
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of each record: a key, a timestamp (ms) from ``earliest`` on.
+    """What a topic requires of each record: a key, a timestamp (ms) from ``earliest`` on.
 
     ``before_max_ms`` is the setting that ``earliest`` comes from; None where old timestamps have no limit.
     """
@@ -55,7 +55,7 @@ class RecordRules(NamedTuple):
 
 
 def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
-    """What a topic asks of each record of a batch that comes now, None when its header is enough."""
+    """What a topic requires of each record of a batch that arrives now; None if the header is enough."""
     needs_key = "compact" in config.cleanup_policy
     before_max_ms = config.message_timestamp_before_max_ms
     checks_time = before_max_ms != _LONG_MAX and config.message_timestamp_type != "LogAppendTime"
@@ -65,10 +65,10 @@ def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
 
 
 def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHeader:
-    """The header of the one whole batch that ``batch`` must be; its records are for ``check_records``.
+    """Check that ``batch`` is exactly one valid batch; return its header. ``check_records`` is for its records.
 
-    Raises CorruptBatchError where bytes were damaged on the way, and InvalidRecordError, UnsupportedMagicError,
-    MessageTooLargeError or InvalidTimestampError where the sender's batch is not acceptable.
+    Raises CorruptBatchError for bytes damaged in transit, and InvalidRecordError, UnsupportedMagicError,
+    MessageTooLargeError or InvalidTimestampError for a batch that the topic does not accept.
     """
     size = len(batch)
     if size > config.max_message_bytes:
@@ -85,7 +85,7 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
             magic=magic,
         )
     if size < HEADER_SIZE:
-        raise CorruptBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
+        raise CorruptBatchError(f"{size} bytes are not a record batch: its header alone has {HEADER_SIZE}")
     header = parse_header(batch)
     if header.batch_length < BATCH_LENGTH_MIN or header.size > size:
         raise CorruptBatchError(
@@ -94,7 +94,7 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
     if header.size < size:
         raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
     if not verify_crc(batch, 0, header):
-        raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged on the way, send it again")
+        raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
     _check_attributes(header)
     if header.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
@@ -110,7 +110,7 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
 
 
 def stamp(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[BatchHeader, int]:
-    """(header, append time): on a LogAppendTime topic the batch takes the broker's time, in place; else -1."""
+    """(header, append time in ms): a LogAppendTime topic gives the batch the broker's time, in place; else -1."""
     if config.message_timestamp_type != "LogAppendTime":
         return header, NO_TIMESTAMP
     rewrite_log_append_time(batch, 0, now_ms)
@@ -124,7 +124,7 @@ def _check_attributes(header: BatchHeader) -> None:
     if attributes & CODEC_MASK > _CODEC_MAX:
         raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {_CODEC_MAX}")
     if attributes & LOG_APPEND_TIME_BIT:
-        raise InvalidTimestampError("the batch is marked as LogAppendTime: that is for the broker to say")
+        raise InvalidTimestampError("the batch is marked as LogAppendTime, which only the broker may set")
     if attributes & CONTROL_BIT:
         raise InvalidRecordError("control batches are written by the broker only")
     if attributes & TRANSACTIONAL_BIT:
@@ -151,7 +151,7 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
 
 
 def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:
-    """``check_records`` where that takes a moment only; False, and nothing said, where it would take longer."""
+    """As ``check_records`` if that is quick, and return True; False, without a verdict, if it would take long."""
     if header.size > RECORDS_IN_LINE_BYTES:
         return False
     try:
@@ -166,9 +166,9 @@ def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRul
 def check_records(
     header: BatchHeader, batch: memoryview, rules: RecordRules, size_limit: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> None:
-    """Raise InvalidRecordError or InvalidTimestampError, naming the first record that the topic does not accept.
+    """Raise InvalidRecordError or InvalidTimestampError with the index of the first record that breaks ``rules``.
 
-    Or when the records cannot be read, or open to more than ``size_limit`` bytes.
+    InvalidRecordError also when the records cannot be read or decompress to more than ``size_limit`` bytes.
     """
     earliest = rules.earliest
     try:

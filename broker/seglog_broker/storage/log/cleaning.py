@@ -1,4 +1,4 @@
-"""Compaction as a log sees it: what can be cleaned, the job for it, and cleaned segments in the place of theirs."""
+"""Compaction of one log: finds what is cleanable, plans the job, and replaces segments with cleaned ones."""
 
 import sys
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 
 LOOKS_A_TURN: Final = 200
-"""Segments looked into for a time that is not in memory, before others get their turn."""
+"""Segments whose files are read for a time before the loop serves others."""
 
 
 class _InTurns:
     """The segments of a log for ``find_cleanable``, which may have to look into all of them.
 
-    After so many looks: TurnWantedError. They are not made again when it is asked again: what they found is in memory.
+    TurnWantedError after LOOKS_A_TURN reads. The next call does not repeat them: what they found is in memory.
     """
 
     def __init__(self, segments: SegmentList, only_warm: OnlyWarm, looked_into: set[tuple[int, str]]) -> None:
-        """``looked_into`` outlives this: looks that need no turn any more, whatever they found."""
+        """``looked_into`` is kept between calls: the reads already made."""
         self.bases = segments.bases
         self.size_between = segments.size_between
         self._segments = segments
@@ -46,7 +46,7 @@ class _InTurns:
         return _Looked(self, self._segments[number])
 
     def note_look(self, base_offset: int, what: str) -> None:
-        """Before a segment is looked into; TurnWantedError if others are to have their turn before."""
+        """Count a read of a segment's files, before it is made. TurnWantedError if the loop must serve others first."""
         if (base_offset, what) in self._looked_into:
             return
         if self._looks == LOOKS_A_TURN and self._only_warm.is_on:
@@ -56,7 +56,7 @@ class _InTurns:
 
 
 class _Looked(NamedTuple):
-    """One of them."""
+    """A segment whose reads are counted."""
 
     among: _InTurns
     segment: Segment
@@ -77,7 +77,7 @@ class _Looked(NamedTuple):
 
 
 class LogCleaning:
-    """Plans rounds of compaction of one log and puts their outcome in place; the work is that of ``compaction``.
+    """Plans rounds of compaction of one log and installs their results; package ``compaction`` does the work.
 
     ``first_dirty_offset`` is where the last round ended, None before the first.
     """
@@ -116,7 +116,7 @@ class LogCleaning:
         self._state_file = state_file
         self._damage = damage
         self._snapshots = snapshots
-        self._looked_into: set[tuple[int, str]] = set()  # what find_cleanable has done, when it goes in turns
+        self._looked_into: set[tuple[int, str]] = set()  # reads of find_cleanable so far
 
     def find_cleanable(self) -> Cleanable:
         """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
@@ -133,7 +133,7 @@ class LogCleaning:
         return found
 
     def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
-        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        """The job that compacts what ``cleanable`` describes, for a worker process."""
         bases = self._segments.bases
         below = self._segments.first_from(cleanable.until_offset)
         threads = max(1, broker.log_cleaner_threads)
@@ -158,12 +158,12 @@ class LogCleaning:
         )
 
     def note_compacted(self, before: int) -> None:
-        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        """From now on gaps below ``before`` count as compacted. Save the state before any record is removed."""
         self._state_file.state.compacted_before = max(self._state_file.state.compacted_before, before)
         self._state_file.mark_dirty()
 
     def finish_cleaning(self, result: CleaningResult) -> None:
-        """Take note of a round whose segments are all in their places."""
+        """Record the result of a round whose segments are all installed."""
         self.first_dirty_offset = result.first_dirty
         cleaner = self._state_file.state.cleaner
         cleaner.last_run_ms = self._clock.now_ms()
@@ -174,15 +174,15 @@ class LogCleaning:
         self._state_file.mark_dirty()
 
     def note_cleaner_error(self, reason: str | None) -> None:
-        """Remember how the last round ended: why it failed, None if it did not."""
+        """Record why the last round failed, None if it succeeded."""
         if self._state_file.state.cleaner.last_error != reason:
             self._state_file.state.cleaner.last_error = reason
             self._state_file.mark_dirty()
 
     def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DeletedSegments:
-        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+        """Replace the sources of ``swap`` with their cleaned, promoted segment; return them, to be removed later.
 
-        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is unchanged.
         """
         first = self._segments.first_from(swap.base_offset)
         behind = first + len(swap.sources)

@@ -1,4 +1,4 @@
-"""The damaged ranges of a log: kept in one place, of which the state file is written and readers step around."""
+"""The damaged ranges of a log, which the state file stores and readers skip."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -21,25 +21,25 @@ class DamageMap:
     __slots__ = ("_of_segment", "ranges")
 
     def __init__(self, ranges: list[DamagedRange]) -> None:
-        """Take ``ranges`` over: only this class changes the list from now on."""
+        """Owns ``ranges`` from now on: only this class changes the list."""
         self.ranges = ranges
         self._of_segment: dict[int, list[DamagedRange]] = {}
         self._index()
 
     def list_for(self, base_offset: int) -> list[DamagedRange]:
-        """Where bytes of that segment are damaged, by position: a list for ``Segment``, kept up to date."""
+        """The damaged byte ranges of that segment, by position: a list for ``Segment``, kept up to date."""
         return self._of_segment.setdefault(base_offset, [])
 
     def in_segment(self, base_offset: int) -> tuple[DamagedRange, ...]:
-        """Where bytes of that segment are damaged now, by position."""
+        """The damaged byte ranges of that segment now, by position."""
         return tuple(self._of_segment.get(base_offset, ()))
 
     def add(self, damage: DamagedRange) -> None:
-        """Add one range behind those that are known."""
+        """Add one range after those that are known."""
         self.replace([*self.ranges, damage])
 
     def note(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
-        """Add ranges that a reader of a whole segment met; return those that were not known.
+        """Add ranges that a reader of a whole segment found; return the new ones.
 
         Known ranges that lie within a new one are replaced by it.
         """
@@ -54,12 +54,12 @@ class DamageMap:
         return news
 
     def replace(self, ranges: Iterable[DamagedRange]) -> None:
-        """Put ``ranges`` in the place of everything that was known."""
+        """Replace all ranges with ``ranges``."""
         self.ranges[:] = ranges
         self._index()
 
     def replace_segments(self, bases: Collection[int], damaged: Iterable[DamagedRange]) -> None:
-        """Compaction has replaced segments by one with ``damaged``; what was missing there stays missing."""
+        """Compaction has replaced segments by one with ``damaged``. Ranges of missing offsets stay."""
         kept = [d for d in self.ranges if d.segment not in bases or d.reason == "missing"]
         self._forget_segments(bases)
         self.replace([*kept, *damaged])
@@ -69,11 +69,11 @@ class DamageMap:
         return any(d.start_offset <= start and end <= d.end_offset for d in self.ranges)
 
     def forget_before(self, first_base: int) -> None:
-        """The segments below ``first_base``, where the log begins now, are gone.
+        """Forget the segments below ``first_base``, the new beginning of the log.
 
-        Damaged bytes of a segment that is still there stay known, also where no offset is left for them. Those of a
-        segment that went are forgotten: where they reached into the next one, that has damage of its own. Of offsets
-        that are missing those below the first segment are not missing any more: the log begins there.
+        Damaged bytes of a remaining segment stay known, even if their offsets are below the log start. Those of a
+        removed segment are forgotten: damage that reached into the next one has a range of its own there. Missing
+        offsets below the first segment are no longer missing, since the log begins later.
         """
         self._forget_segments([base for base in self._of_segment if base < first_base])
         self.replace(
@@ -82,10 +82,10 @@ class DamageMap:
             if (damage.segment >= first_base if damage.reason == "damaged" else damage.end_offset > first_base)
         )
 
-    def forget_behind(self, segments: SegmentList) -> bool:
-        """Forget what lies behind the ends of ``segments``; say whether anything did.
+    def forget_after(self, segments: SegmentList) -> bool:
+        """Forget ranges after the ends of ``segments``; return whether there were any.
 
-        Bytes that were cut off may come again, and be sound.
+        Bytes at those positions may be written again, and be valid.
         """
         self._forget_segments(self._of_segment.keys() - set(segments.bases))
         kept = []
@@ -103,7 +103,7 @@ class DamageMap:
             self._of_segment.pop(base, None)
 
     def _index(self) -> None:
-        """Bring the lists of the segments up to date, in place: the segments hold them."""
+        """Update the lists of the segments in place, because the segments hold them."""
         for known in self._of_segment.values():
             known.clear()
         for damage in sorted(dict.fromkeys(self.ranges), key=lambda d: d.position):
@@ -112,7 +112,7 @@ class DamageMap:
 
 
 class DamageFinder:
-    """Finds out how far damage goes that was met, so that the next reader steps around it."""
+    """Measures the extent of damage that a reader met, so that later reads skip it."""
 
     __slots__ = ("_damage", "_offsets", "_only_warm", "_segments", "_state_file")
 
@@ -126,15 +126,15 @@ class DamageFinder:
         self._only_warm = only_warm
 
     def measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
-        """Remember the damage that ``error`` speaks of, in segment ``number``, with its whole extent.
+        """Record the whole extent of the damage in segment ``number`` that ``error`` reports.
 
-        Raises the error itself when there are no bytes to step over, which would be a bug; and TurnWantedError where a
-        look-up is to be asked for again.
+        Raises the error itself when there are no bytes to skip, which would be a bug, and TurnWantedError where the
+        look-up must be repeated.
         """
         segment = self._segments[number]
         next_base = self._segments.end_of(number, self._offsets.end)
         position, start_offset = error.position, error.start_offset
-        if position > 0:  # what led there may be wrong itself: a length, which hides those that follow it
+        if position > 0:  # the batch before it may be the damaged one: a wrong length hides the batches after it
             flaw = segment.flaw_before(position, start_offset, next_base, trace)
             position, start_offset = flaw or (position, start_offset)
         compacted_before = self._state_file.state.compacted_before
@@ -142,6 +142,6 @@ class DamageFinder:
         if damage.end_position <= damage.position:
             raise error
         self._damage.add(damage)
-        self._state_file.try_save()  # where that fails it will be found again
+        self._state_file.try_save()  # if that fails, the damage is found again
         if self._only_warm.is_on:
             raise TurnWantedError  # there may be more of it

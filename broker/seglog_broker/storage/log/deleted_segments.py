@@ -1,7 +1,7 @@
-"""Segments that have left their log: set aside under the suffix ``.deleted``, removed some time later.
+"""Segments that have left their log: renamed with the suffix ``.deleted`` first, removed some time later.
 
-The two steps are apart so that whoever is reading finishes, and so that a mistake can be undone by hand for a while.
-After a crash a start removes what carries the suffix. See "Retention" in docs/STORAGE.md.
+The delay lets current readers finish, and lets an operator undo a mistake by hand. After a crash, a start removes files
+with the suffix. See "Retention" in docs/STORAGE.md.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ class DeletedSegments:
     def __init__(
         self, fs: FileSystem, directory: str, base_offsets: Sequence[int], *, sync_survivors: bool = False
     ) -> None:
-        """``base_offsets`` in the order in which the names are to change; nobody opens the files by name any more.
+        """``base_offsets`` in the order in which to rename them; nothing opens these files by name any more.
 
-        With ``sync_survivors`` the names of those that stay are on the disk before any of these changes, so that no
-        power cut leaves a directory without a segment.
+        With ``sync_survivors`` the directory is synced before the first rename, so that no power cut leaves it without
+        a segment.
         """
         self.directory = directory
         self.base_offsets = tuple(base_offsets)
-        self.is_set_aside = False  # a start cannot find them under their names any more, not even after a power cut
+        self.is_set_aside = False  # the renames are on the disk: a start no longer finds the segments
         self._fs = fs
         self._sync_survivors = sync_survivors
 
@@ -43,7 +43,7 @@ class DeletedSegments:
         self.is_set_aside = True
 
     def remove(self) -> int:
-        """Remove what was set aside; return the bytes that were in it."""
+        """Remove the files that were set aside; return their size in bytes."""
         freed = 0
         for path in (f"{path}{names.DELETED_SUFFIX}" for path in self._paths()):
             if self._fs.exists(path):

@@ -1,10 +1,9 @@
-"""Where a log once ended, as told by everything beside its records: how a start notices that an end is not the old one.
+"""The end of a log by everything but its records: how a start notices that records at the end are lost.
 
-Each of these marks is a cache that one flipped bit can change, so none is believed alone: the recovery point, the high
-watermark of a clean stop, the name of the newest producer snapshot, and what ``seglog-partition.json`` says. All of
-them are offsets.
+The marks are offsets: the recovery point, the high watermark of a clean stop, the name of the newest producer snapshot,
+and ``held_end`` of ``seglog-partition.json``. One flipped bit can change any of them, so no single mark is trusted.
 
-Files of a segment whose ``.log`` is gone bear witness too: a roll makes the ``.log`` first, so one was there.
+Files of a segment whose ``.log`` is gone are a mark, too: a roll creates the ``.log`` first, so there was one.
 """
 
 from collections import Counter
@@ -21,9 +20,9 @@ from seglog_protocol.segment_files import (
 
 
 def bases_without_log(names: Iterable[str]) -> list[int]:
-    """Where segments began, behind the last one there is, of which other files are there but no ``.log``; rising.
+    """The base offsets, ascending, of segments after the last ``.log`` that have other files but no ``.log``.
 
-    A ``.log`` that was renamed to be removed, ``.deleted``, counts as there. None where there is no segment at all.
+    A ``.log`` renamed to ``.deleted`` counts as present. Empty if there is no segment at all.
     """
     logs: set[int] = set()
     renamed: set[int] = set()
@@ -44,14 +43,14 @@ def bases_without_log(names: Iterable[str]) -> list[int]:
 
 
 class LogMarks(NamedTuple):
-    """What is said of a log's end; 0 and None say nothing."""
+    """The marks of a log's end; 0 and None are unknown."""
 
     recovery_point: int
     high_watermark: int | None
-    snapshots: Sequence[int]  # offsets of producer snapshots that lie at or behind the last segment's base
+    snapshots: Sequence[int]  # offsets of producer snapshots at or after the last segment's base
     remembered: int  # the ``held_end`` of seglog-partition.json
     last_base: int
-    without_log: Sequence[int] = ()  # where segments behind the last one began whose ``.log`` is gone
+    without_log: Sequence[int] = ()  # base offsets of segments after the last one whose ``.log`` is gone
 
     @classmethod
     def find(
@@ -62,7 +61,7 @@ class LogMarks(NamedTuple):
         high_watermark: int | None,
         remembered: int,
     ) -> "LogMarks":
-        """``names`` are those in the partition's directory, ``bases`` where its segments begin."""
+        """The marks in a directory with the file ``names``; ``bases`` are its segments' base offsets."""
         names = list(names)
         found = (
             parsed[0] for name in names if (parsed := parse_segment_file_name(name)) and parsed[1] == SNAPSHOT_SUFFIX
@@ -72,23 +71,23 @@ class LogMarks(NamedTuple):
         return cls(recovery_point, high_watermark, snapshots, remembered, bases[-1], without_log)
 
     def end_at_clean_stop(self) -> int | None:
-        """Where the log ended at the clean stop, None when nothing says so; where marks differ, what most say."""
+        """The log end at the clean stop by most of the marks, None if there is no mark."""
         votes = self._votes()
         if not votes:
             return None
         return max(votes, key=lambda end: (votes[end], end))
 
     def end_beside(self, end: int | None) -> int | None:
-        """As ``end_at_clean_stop``, where the last batch says ``end`` (None: it is no batch), which may decide."""
+        """As ``end_at_clean_stop``, but ``end``, by the last batch, wins a tie. None: there is no valid last batch."""
         return end if end is not None and self.agree_on(end) else self.end_at_clean_stop()
 
     def agree_on(self, end: int) -> bool:
-        """Whether nothing speaks more strongly for another end than for this one."""
+        """Whether at least one mark names this end, and no other end has more marks."""
         votes = self._votes()
         return votes[end] > 0 and votes[end] == max(votes.values())
 
     def held_end(self) -> int:
-        """Everything below it was on the disk once, whatever became of it: what two marks agree on."""
+        """Everything below it was on the disk once: the highest offset that two marks confirm."""
         point, remembered = self.recovery_point, self.remembered
         return max(
             point if remembered >= point or self._is_confirmed(point) else 0,
@@ -96,22 +95,22 @@ class LogMarks(NamedTuple):
         )
 
     def _is_confirmed(self, end: int) -> bool:
-        """Whether files of the partition speak for it: a snapshot there, or a segment below it whose log is gone."""
+        """Whether files confirm it: a snapshot at that offset, or a segment below it whose log is gone."""
         return end in self.snapshots or any(base < end for base in self.without_log)
 
     def problems(self, end: int) -> list[str]:
-        """What cannot be true of a log that ends at ``end``, a sentence for each."""
+        """A sentence for each mark that contradicts a log ending at ``end``."""
         said = (
             ("recovery-point-offset-checkpoint", self.recovery_point),
             ("replication-offset-checkpoint", self.high_watermark or 0),
         )
         gone = [
             f"{segment_file_name(base, LOG_SUFFIX)} is gone, its index files are there: the log goes on at {end}, and "
-            "whether there were records behind that is not known (it had none on the disk if a power cut took it)"
+            "whether there were records after that is not known (it had none on the disk if a power cut took it)"
             for base in self.without_log
         ]
         return gone + [
-            f"{name} says {offset}, the log ends at {end}: it is not believed" for name, offset in said if offset > end
+            f"{name} says {offset}, the log ends at {end}: it is ignored" for name, offset in said if offset > end
         ]
 
     def _votes(self) -> Counter[int]:

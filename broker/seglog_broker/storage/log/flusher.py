@@ -1,4 +1,4 @@
-"""Durability: what of a log is to be synced, made ready on the loop, and what follows when it was or could not be."""
+"""Flushes of a log: prepared on the loop, run in a thread, and their result applied on the loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,11 +15,11 @@ from seglog_broker.storage.segment.segment import DerivedFile, Segment
 from seglog_protocol.errors import OutOfResourcesError, StorageError
 
 SEGMENTS_PER_FLUSH_MAX: Final = 32
-"""Synced with one flush: each takes a descriptor, or three with its indexes, for as long as it lasts."""
+"""Segments in one flush: each takes a descriptor, or three with its indexes, until the flush ends."""
 
 
 class LogFlusher:
-    """Brings one log to the disk and knows what of it is not there yet.
+    """Flushes one log and knows what of it is not on the disk yet.
 
     ``directory_is_dirty``: names in the directory have changed since it was last synced.
     """
@@ -50,7 +50,7 @@ class LogFlusher:
         self._state_file = state_file
         self._snapshots = snapshots
         self._is_flushing = False
-        self._indexes_unsaved = False  # of a closed segment: a write failed, the next checkpoint tries again
+        self._indexes_unsaved = False  # of a closed segment, because a write failed; the next checkpoint tries again
 
     def mark_directory_dirty(self) -> None:
         """Names have changed: the next flush syncs the directory."""
@@ -61,11 +61,11 @@ class LogFlusher:
         self._indexes_unsaved = True
 
     def prepare_flush(self) -> Flush:
-        """What must be synced so that everything appended so far survives a power cut.
+        """A flush after which everything appended so far survives a power cut.
 
         Give the result's ``run`` to a thread, then call ``finish_flush`` whatever happened. Raises StorageError, with
-        everything as it was, when a file cannot be opened. Where very many segments are to be synced, those are the
-        oldest ones, and the result's ``end_offset`` says how far it goes.
+        nothing changed, when a file cannot be opened. If there are very many segments to sync, the flush has the oldest
+        ones, up to its ``end_offset``.
         """
         dirty: list[Segment] = []
         for segment in reversed(self._segments):
@@ -79,14 +79,14 @@ class LogFlusher:
         )
 
     def finish_flush(self, flush: Flush, error: OSError | None) -> None:
-        """Take note of a flush's end. A failed one is final: the pages it lost are clean in the cache by now."""
+        """Apply the result of a flush. A failure is final: the page cache now shows the lost pages as clean."""
         flush.release()
         self._is_flushing = False
         if error is not None and flush.files_are_synced and error.errno in NO_RESOURCES:
-            # Only opening the directory takes a descriptor. That is tried again.
+            # only opening the directory needs a descriptor; the next flush tries again
             self.directory_is_dirty = self.directory_is_dirty or flush.directory is not None
         elif error is not None:
-            # The file of the mark would go to whoever is in the directory's place now.
+            # the mark would be written into the directory that has replaced this one
             self._state_file.mark_read_only(
                 f"an fsync failed: {why(error)}", to_disk=not isinstance(error, LogDirectoryGoneError)
             )
@@ -109,10 +109,10 @@ class LogFlusher:
         return flush.end_offset
 
     def prepare_checkpoint(self) -> Flush:
-        """What must be synced so that no start need read below the result's ``end_offset``.
+        """A flush after which a start need not read below its ``end_offset``.
 
-        That is closed segments with their indexes, up to the base of the active one. For the caller the same rules hold
-        as for ``prepare_flush``.
+        It syncs closed segments with their indexes, up to the base of the active one. The caller does the same as with
+        ``prepare_flush``.
         """
         closed = [segment for segment in self._segments.known() if segment is not self._segments.active]
         return self._prepare_deep_flush(closed, self._segments.active.base_offset)
@@ -144,7 +144,7 @@ class LogFlusher:
         paths = self._snapshots.paths(snapshots)
         flush = self._flush_of(unsynced, end_offset, with_derived=True, others=paths)
         for path in paths:
-            self._files.handles.forget(path)  # nobody else opens it, and it may be removed
+            self._files.handles.forget(path)  # it is not opened again, and may be removed
         self._snapshots.note_synced(snapshots)
         return flush
 
@@ -183,14 +183,14 @@ class LogFlusher:
 
 
 def _first_of(segments: list[Segment], end_offset: int, segments_max: int) -> tuple[list[Segment], int]:
-    """As many of the oldest as are synced at a time, and the offset up to which they go."""
+    """The oldest ``segments_max`` segments, and their end offset."""
     if len(segments) <= segments_max:
         return segments, end_offset
     return segments[:segments_max], segments[segments_max].base_offset
 
 
 def _with_what_can_be_opened(make: Callable[[int], Flush]) -> Flush:
-    """``make(segments_max)`` for as many segments as there are descriptors for; OutOfResourcesError if for none."""
+    """``make(segments_max)`` with as many segments as descriptors allow; OutOfResourcesError if not even one."""
     segments_max = SEGMENTS_PER_FLUSH_MAX
     while True:
         try:

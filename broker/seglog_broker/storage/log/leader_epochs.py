@@ -1,8 +1,8 @@
-"""Leader epochs: which stretch of a log was written under which start of the broker, so that a reused offset shows.
+"""Leader epochs: the offsets that were written after each start of the broker, so that a reused offset is detected.
 
-An ordered map epoch -> start offset, both strictly rising, kept in ``leader-epoch-checkpoint`` of the partition. The
+A map epoch -> start offset, both strictly ascending, kept in ``leader-epoch-checkpoint`` of the partition. The
 epoch starts at 0 and rises by one at every start that was not clean; the new entry is on disk before the first append,
-so (epoch, offset) is never handed out twice.
+so no (epoch, offset) is used twice.
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ _UNKNOWN: Final = -1
 
 
 class EpochEntry(NamedTuple):
-    """From ``start_offset`` on, batches carry ``epoch``, until the next entry."""
+    """Batches from ``start_offset`` up to that of the next entry have ``epoch``."""
 
     epoch: int
     start_offset: int
@@ -36,7 +36,7 @@ class LeaderEpochs:
         self._fs = fs
         self._path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         self.entries: list[EpochEntry] = []
-        self.problem: str | None = None  # why the file was not taken, or None
+        self.problem: str | None = None  # why the file was ignored, or None
         self._saved: list[EpochEntry] | None = None
 
     def load(self) -> None:
@@ -64,7 +64,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else _UNKNOWN
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that ``epoch`` begins at ``start_offset``; entries that contradict it, at the tail, go."""
+        """Add that ``epoch`` begins at ``start_offset``; remove entries at the end that contradict it."""
         if not (0 <= epoch <= EPOCH_MAX and 0 <= start_offset <= OFFSET_MAX):
             raise MalformedCheckpointError(f"epoch {epoch} at offset {start_offset}: there is no such epoch or offset")
         if self.entries and epoch == self.entries[-1].epoch and start_offset >= self.entries[-1].start_offset:
@@ -79,7 +79,7 @@ class LeaderEpochs:
             self.entries = [entry for entry in self.entries if entry.start_offset < offset]
 
     def truncate_from_start(self, offset: int) -> None:
-        """Of the entries that start at or below ``offset`` keep only the last, starting there."""
+        """Keep only the last of the entries that start at or below ``offset``, and have it start there."""
         below = [entry for entry in self.entries if entry.start_offset <= offset]
         if below:
             self.entries = [EpochEntry(below[-1].epoch, offset), *self.entries[len(below) :]]
@@ -90,7 +90,7 @@ class LeaderEpochs:
         return epochs[-1] if epochs else _UNKNOWN
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(the highest epoch at or below ``epoch``, where it ends), or (-1, -1) when nothing is known of it."""
+        """(the highest epoch at or below ``epoch``, its end offset), or (-1, -1) when that is not known."""
         if epoch < 0 or not self.entries or epoch > self.latest:
             return (_UNKNOWN, _UNKNOWN)
         if epoch == self.latest:

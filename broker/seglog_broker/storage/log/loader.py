@@ -1,6 +1,6 @@
-"""Loading a partition's log from its directory: what is there, what of it is believed, what has to be read again.
+"""Loads a partition's log from its directory, and recovers it where its end is not known.
 
-Order matters throughout: what tells of a loss is remembered on the disk before the file that told it goes.
+Order matters throughout: a loss is recorded on the disk before the file that shows it is removed.
 """
 
 from collections.abc import Sequence
@@ -53,17 +53,17 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class OpenReport:
-    """What loading a partition found, for the log of the broker."""
+    """The result of loading a partition, for the log of the broker."""
 
     recovery: RecoveryReport | None
     rebuilt_indexes: int
-    problems: Sequence[str]  # small files that were not taken as they stood
+    problems: Sequence[str]  # small files that were ignored or contradicted, a sentence each
     producers: LoadReport
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedLog:
-    """A log that is ready to be served: the parts that loading needed too, and what it found."""
+    """The parts of a loaded log, for ``PartitionLog``, and the report."""
 
     files: LogFiles
     clock: Clock
@@ -101,15 +101,15 @@ def load(
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
     random: Random | None = None,
 ) -> LoadedLog:
-    """Load what is in ``directory``; ``first_dirty_offset`` is what the cleaner's checkpoint says, if anything.
+    """Load the log in ``directory``; ``first_dirty_offset`` is that of the cleaner's checkpoint, None without one.
 
-    After a ``clean`` stop only the active segment is opened, if it ends where the log ended then: at ``saved_end``
-    if that is given, else as ``LogMarks`` finds it, the ``high_watermark`` of that stop among them. After any other,
-    everything from the segment that holds ``recovery_point`` on is read and checked; below it the bytes are known to be
-    on the disk, so a log that ends right there is not read either.
+    After a ``clean`` stop only the active segment is opened, if it ends where the log ended then: at ``saved_end`` if
+    that is given, else at the end by ``LogMarks``, one of which is the ``high_watermark`` of that stop. After any other
+    stop, everything from the segment that holds ``recovery_point`` on is read and checked. Bytes below it are known to
+    be on the disk, so a log that ends right there is not read either.
 
-    Raises TailUnreadError where it ``may_recover`` not and would have to, OSError or StorageError where the disk does
-    not let it: every file is closed then.
+    Raises TailUnreadError if the log needs a recovery and ``may_recover`` is False, and OSError or StorageError when
+    the disk fails. Then every file is closed.
     """
     files = LogFiles(fs, handles, directory)
     found = tidy_directory(fs, directory, clean=clean)
@@ -139,7 +139,7 @@ def load(
 
 
 class _Loader:
-    """The parts of a log while it is loaded, and the steps of that."""
+    """Builds the parts of a log, step by step."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Loader:
         producer_expiration_ms: int,
         random: Random,
     ) -> None:
-        """``found`` are the names in the directory, which has been tidied."""
+        """``found`` are the names in the directory, after ``tidy_directory``."""
         self._files = files
         self._clock = clock
         self._settings = settings
@@ -167,10 +167,10 @@ class _Loader:
         self._epochs = LeaderEpochs(files.fs, files.directory)
         self._state_file = StateFile(files, state, self._offsets, self._epochs, self._segments)
         self._state = state
-        self._stopped = state.stopped  # what is known of the last stop in order
-        self._epoch_before = self._take_epochs(compacted_before)
+        self._stopped = state.stopped  # the ends of the log at the last clean stop, if known
+        self._epoch_before = self._load_epochs(compacted_before)
         if self._epochs.problem is not None:
-            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is not taken: {self._epochs.problem}")
+            self._problems.append(f"{LEADER_EPOCH_CHECKPOINT} is ignored: {self._epochs.problem}")
         if problem is not None:
             self._problems.append(problem)
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
@@ -192,7 +192,7 @@ class _Loader:
         self._leader_epoch = 0
 
     def loaded(self, report: OpenReport, first_dirty_offset: int | None) -> LoadedLog:
-        """What was loaded, for ``PartitionLog``."""
+        """The parts, after ``load``."""
         return LoadedLog(
             self._files,
             self._clock,
@@ -231,20 +231,20 @@ class _Loader:
             damaged=self._damage.list_for(base_offset),
         )
 
-    def _take_epochs(self, compacted_before: int) -> int:
-        """Read the leader epochs; return the highest epoch that was ever given, -1 for none.
+    def _load_epochs(self, compacted_before: int) -> int:
+        """Read the leader epochs; return the highest epoch ever used, -1 for none.
 
-        Kafka's file of epochs has no checksum, the state has. So what our own stop in order has left there is believed
-        where the file says something else, unless that has a higher epoch.
+        Kafka's file of epochs has no checksum, but the state file does. So after a clean stop of seglog the epochs in
+        the state replace those of the file, unless the file has a higher epoch.
         """
         state, epochs = self._state, self._epochs
-        is_own_stop = self._clean and state.stopped is not None  # no Kafka had the log since
+        is_own_stop = self._clean and state.stopped is not None  # not a stop of Kafka
         if self._clean and state.stopped is not None:
             state.log_start = state.stopped.log_start
         state.stopped = None
         state.compacted_before = max(state.compacted_before, compacted_before)
         epochs.load()
-        # One of our stops that did not remember its epochs did not bring them to the disk after retention, either.
+        # a stop of a version that did not store epochs in the state did not sync the file after retention, either
         is_current = bool(state.epochs) or not self._files.fs.exists(f"{self._files.directory}/{PARTITION_STATE_FILE}")
         self._epochs_of_stop = list(epochs.entries) if is_current else []  # Kafka's file, as a clean stop wrote it
         remembered = [EpochEntry(*entry) for entry in state.epochs]
@@ -253,7 +253,7 @@ class _Loader:
             return epochs.latest
         if is_own_stop and epochs.entries != remembered and epochs.latest <= highest.epoch:
             if epochs.entries != remembered[: len(epochs.entries)]:  # Kafka drops epochs without records
-                epochs.problem = epochs.problem or "it is not what the last stop left there"
+                epochs.problem = epochs.problem or "it is not what the last stop wrote"
             epochs.entries = remembered
         return max(epochs.latest, highest.epoch)
 
@@ -276,7 +276,7 @@ class _Loader:
             self._problems.append(
                 "it had no .log file, and its records are gone: restore them from a backup, if you have one"
             )
-        stopped = self._stopped if clean and saved_end is None else None  # of a recovery the checkpoint knows nothing
+        stopped = self._stopped if clean and saved_end is None else None  # checkpoints are older than a recovery
         log_start = self._find_start(log_start, stopped)
         recovery = None
         replaying = None
@@ -289,12 +289,12 @@ class _Loader:
         if is_known:
             try:
                 end = segments.active.activate()
-                # Records that went since a clean stop have offsets that would be given out again, under the old epoch;
-                # and an end that lies behind the one then comes from an offset that its checksum does not cover.
+                # If records were lost since a clean stop, their offsets would be used again with the old epoch. An end
+                # after the one at that stop comes from a damaged offset, which the batch's checksum does not cover.
                 is_known = expected is None or end == expected or (saved_end is None and marks.agree_on(end))
                 is_known = is_known and (saved_end is not None or segments.active.ends_sound())
             except CorruptRecordError:
-                is_known = False  # the marker lied about this one
+                is_known = False  # not a clean stop for this partition
             if clean and not is_known:
                 recovery_point = min(recovery_point, segments.active.base_offset)
         clean = clean and is_known
@@ -310,24 +310,24 @@ class _Loader:
                 is_exact=expected is not None and expected >= segments.active.base_offset,
             )
             end = segments.active.activate()
-        if marks.without_log:  # only now: what they tell has been remembered
+        if marks.without_log:  # only now: what they show has been recorded
             remove_without_log(self._files.fs, self._files.directory, self._found, set(segments.bases))
         rebuilt = self._rebuild_missing_indexes()
         if recovery is None:
             restore_checksum(self._files, segments, self._state_file, bytes_max=CHECKSUM_CATCH_UP_BYTES)
-        else:  # which has just read all of it
+        else:  # the recovery has just read all of it
             active = segments.active
             restore_checksum(
                 self._files, segments, self._state_file, bytes_max=active.size, is_sound=not active.damaged
             )
         offsets.end = offsets.durable_end = max(end, segments.active.base_offset)
-        if state.read_only is not None:  # pages that a failed fsync dropped look clean: reading proves nothing
+        if state.read_only is not None:  # reading proves nothing after a failed fsync
             offsets.durable_end = min(recovery_point, offsets.end)
         if offsets.end < log_start:
             self._epoch_before = max(self._epoch_before, self._epochs.latest, segments.active.last_leader_epoch)
             self._restart_at(log_start)
-            replaying = None  # what was counted is gone
-        if recovery is not None and state.read_only is None:  # which has synced what it kept
+            replaying = None  # the records that it counted are gone
+        if recovery is not None and state.read_only is None:  # the recovery has synced the log
             state.held_end = offsets.end
             self._state_file.mark_dirty()
         offsets.start = max(log_start, segments.bases[0])
@@ -352,15 +352,15 @@ class _Loader:
         return OpenReport(recovery, rebuilt, self._problems, producers)
 
     def _base_without_segments(self, log_start: int) -> int:
-        """Where a log begins whose segments are gone: as far on as is known, so that few offsets are given again."""
+        """The base offset for a log without segments: the highest offset known, so that few offsets are used twice."""
         epochs = [entry.start_offset for entry in self._epochs.entries]
         return max(log_start, self._state.log_start or 0, self._state.deleted_before, *epochs[-1:])
 
     def _find_start(self, claimed: int, stopped: StoppedAt | None) -> int:
-        """Where the log starts, of which the checkpoint says ``claimed``; what contradicts that is a problem.
+        """The log start offset; the checkpoint says ``claimed``, and contradictions become problems.
 
-        ``stopped`` is where the last stop left it, if that is known and nothing was to change since. Records that are
-        gone from the beginning are remembered as such, for readers who ask for them.
+        ``stopped`` has the ends at the last clean stop, if the log should be unchanged since. Records missing from the
+        beginning are recorded as missing, so that readers get the right error.
         """
         first = self._segments.bases[0]
         is_empty = len(self._segments) == 1 and not self._segments.active.size
@@ -369,14 +369,13 @@ class _Loader:
             self._problems.append(believed.problem)
         elif stopped is not None and first <= stopped.log_start != max(claimed, first):
             self._problems.append(
-                f"{LOG_START_CHECKPOINT} says {claimed}, where the last stop had {stopped.log_start}: it is not "
-                "believed"
+                f"{LOG_START_CHECKPOINT} says {claimed}, where the last stop had {stopped.log_start}: it is ignored"
             )
         gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
         if gone is not None:
             self._problems.append(
-                f"the records {gone.start} to {gone.end - 1} are gone, with which the log began (by {gone.source}): "
-                "restore their segments from a backup, if you have one, before the next start"
+                f"the records {gone.start} to {gone.end - 1} are gone from the beginning of the log (by "
+                f"{gone.source}): restore their segments from a backup, if you have one, before the next start"
             )
             self._state.log_start_reason = "missing"
             self._state_file.mark_dirty()
@@ -394,14 +393,14 @@ class _Loader:
     ) -> tuple[RecoveryReport, Replaying]:
         """Read the segments from ``recovery_point`` on, once: for the log, its indexes and its producers.
 
-        ``held_end`` and ``is_exact`` are those of ``LogRecovery``. Also returns the count of what its producers did, up
-        to the end of what was read.
+        ``held_end`` and ``is_exact`` are those of ``LogRecovery``. Also returns the producer state, rebuilt up to the
+        end of the log.
         """
         state, segments = self._state, self._segments
         first = max(0, segments.floor(recovery_point))
         scanned_from = segments.bases[first]
         if held_end > max(scanned_from, state.held_end):
-            state.held_end = held_end  # the snapshot that tells of it is about to go
+            state.held_end = held_end  # the snapshot that shows it is about to be removed
             self._state_file.save()
         replaying = self._snapshots.begin(
             self._found,
@@ -424,14 +423,14 @@ class _Loader:
         )
         report = recovery.run(segments[first:])
         if first and (report.next_offset or 0) < recovery_point:
-            # Nothing else knows of such an end: the recovery point was of an earlier log of that name, or is damaged.
+            # The recovery point is of an earlier log of that name, or damaged: nothing else confirms such an end.
             complete, replaying = self._recover(0, log_start, progress, held_end=held_end, is_exact=is_exact)
             complete.cut_bytes += report.cut_bytes
             return complete, replaying
         below = state.compacted_before
-        # A hole is told of the segment behind it: one that ends where the reading began is not met again.
+        # missing offsets belong to the segment after them, so those that end where reading began are not found again
         kept = [d for d in known if d.segment < scanned_from or d.end_offset <= scanned_from]
-        # Where compaction has been at work it cannot be told that something is missing, unless it is remembered.
+        # in the compacted part missing offsets cannot be detected, so those that are known are kept
         kept += [
             replace(damage, end_offset=min(damage.end_offset, below))
             for damage in known
@@ -442,7 +441,7 @@ class _Loader:
             self._state_file.save()
         if report.sync_error is not None:
             self._state_file.mark_read_only(f"an fsync failed: {report.sync_error}")
-        if report.fresh_base is not None:  # appends keep clear of damage, and the new base says where the log goes on
+        if report.fresh_base is not None:  # appends go to a new segment, after the damage
             self._roller.begin(report.fresh_base)
         for segment in segments[first:-1]:
             settle_checksum(segment)
@@ -450,7 +449,7 @@ class _Loader:
         return report, replaying
 
     def _rebuild_missing_indexes(self) -> int:
-        """Rebuild closed segments' indexes of which a file is missing; implausible ones are met by the first seek."""
+        """Rebuild missing index files of closed segments; return of how many. The first seek checks the others."""
         rebuilt = 0
         for segment in self._segments.closed_without_index():
             number = self._segments.first_from(segment.base_offset)
@@ -464,10 +463,10 @@ class _Loader:
         return rebuilt
 
     def _restart_at(self, offset: int) -> None:
-        """The log ends below where it starts, as is proven: all in it has been deleted, and it begins anew there."""
+        """Restart the log at ``offset``, its proven log start, which is after its end: all its records were deleted."""
         former = self._segments[:]
         self._roller.begin(offset)
-        self._files.fs.sync_directory(self._files.directory)  # first, or a crash in between leaves it without a segment
+        self._files.fs.sync_directory(self._files.directory)  # first, or a crash could leave no segment
         discard(self._files, former)
         self._segments.drop_oldest(len(former))
         self._epochs.entries = []
@@ -477,11 +476,11 @@ class _Loader:
         self._state_file.save()
 
     def _begin_epoch(self, *, clean: bool) -> None:
-        """Decide under which epoch this start appends, and have it on disk before it can."""
+        """Choose the leader epoch of this start, and save it before anything is appended."""
         epochs, end = self._epochs, self._offsets.end
         current = max(
             self._epoch_before, epochs.latest, self._segments.active.last_leader_epoch
-        )  # the highest ever handed out, before anything is trimmed
+        )  # the highest ever used, before anything is trimmed
         if not clean or current < 0:
             current += 1
         if current > EPOCH_MAX:
@@ -498,8 +497,8 @@ class _Loader:
 
 
 def _read_state(files: LogFiles) -> tuple[PartitionState, str | None]:
-    """The state of the directory, and why its file was not taken, if so."""
+    """The state of the directory, and why its file was ignored, if it was."""
     try:
         return PartitionState.read(files.fs, files.directory), None
     except MalformedStateError as error:
-        return PartitionState(), f"{PARTITION_STATE_FILE} is taken for absent: {error}"
+        return PartitionState(), f"{PARTITION_STATE_FILE} is ignored: {error}"

@@ -1,4 +1,4 @@
-"""Where one partition's log is, how its files are reached, and the offsets between which it lies."""
+"""One log's directory and file access, its topic configuration, and its offsets."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from seglog_protocol.errors import StorageError
 
 @dataclass(slots=True)
 class LogFiles:
-    """The directory of a log, and the seam and the pool through which its files are opened."""
+    """The directory of a log, and the file system and handle pool that open its files."""
 
     fs: FileSystem
     handles: HandlePool
@@ -21,14 +21,14 @@ class LogFiles:
 
 @dataclass(slots=True)
 class LogSettings:
-    """The configuration of the topic that is in force now."""
+    """The topic configuration in force."""
 
     config: TopicConfig
 
 
 @dataclass(slots=True)
 class LogOffsets:
-    """Records of [start, end) can be read; those below ``durable_end`` survive a power cut."""
+    """Records in [start, end) can be read; those below ``durable_end`` survive a power cut."""
 
     start: int = 0
     end: int = 0
@@ -36,5 +36,5 @@ class LogOffsets:
 
 
 def unreadable(segment: Segment, error: OSError) -> StorageError:
-    """What a reader is answered whose segment's ``.log`` could not be opened or read."""
+    """The error for a segment whose ``.log`` could not be opened or read."""
     return storage_error(f"{segment.log_path} could not be read: {why(error)}", error)

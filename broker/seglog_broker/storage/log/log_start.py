@@ -1,8 +1,8 @@
-"""Where a log starts, of which several files speak: which of them is believed, and what contradicts it.
+"""The log start offset: several files store it, and these functions choose the one to trust.
 
-``log-start-offset-checkpoint`` has no checksum, so one flipped bit in it must neither hide records nor have their files
-deleted. ``seglog-partition.json`` has one, and says where the start was before the checkpoint can say so; where Kafka
-moved it, the first leader epoch has moved along.
+``log-start-offset-checkpoint`` has no checksum, so one flipped bit in it must neither hide records nor get their files
+deleted. ``seglog-partition.json`` has a checksum and is written before the checkpoint. If Kafka moved the log start,
+the first leader epoch moved with it.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Part
 
 
 class LogStart(NamedTuple):
-    """``offset`` is the believed one, it may lie below the first segment; ``problem``: what is not, as a sentence."""
+    """``offset`` is the log start, perhaps below the first segment; ``problem`` names a value that was ignored."""
 
     offset: int
     problem: str | None = None
 
 
 class GoneRecords(NamedTuple):
-    """Offsets [start, end) that the log began with and that no file holds, by the file ``source``."""
+    """Offsets [start, end) at the beginning of the log that no file holds any more, by the file ``source``."""
 
     start: int
     end: int
@@ -31,31 +31,31 @@ class GoneRecords(NamedTuple):
 def believed_start(
     claimed: int, state: PartitionState, epochs: Sequence[EpochEntry], first_base: int, *, is_empty: bool
 ) -> LogStart:
-    """Where the log starts, of which the checkpoint says ``claimed``, 0 where it says nothing.
+    """The log start to trust; the checkpoint says ``claimed``, 0 without an entry.
 
-    ``epochs`` are those of Kafka's file, ``is_empty``: there is no byte in any segment, so that nothing can be lost.
+    ``epochs`` are those of Kafka's file. ``is_empty``: no segment has a byte, so nothing can be lost.
     """
     known = max(state.deleted_before, state.log_start or 0)
     if claimed <= max(known, first_base):
         return LogStart(max(claimed, known))
     if state.log_start is None and (is_empty or (epochs and epochs[0].start_offset >= claimed)):
-        return LogStart(claimed)  # nothing of ours speaks of it: Kafka trims its epochs first, the checkpoint later
+        return LogStart(claimed)  # moved by Kafka, which trims its epochs before it writes the checkpoint
     if epochs and epochs[0].start_offset == claimed:
         return LogStart(claimed)
     begins = max(known, first_base)
     return LogStart(
         known,
         f"{LOG_START_CHECKPOINT} says {claimed}, but nothing says that the records from {begins} on were deleted: it "
-        "is not believed, and they are served",
+        "is ignored, and they are served",
     )
 
 
 def records_gone(
     claimed: int, state: PartitionState, epochs: Sequence[EpochEntry], first_base: int
 ) -> GoneRecords | None:
-    """What is missing at the beginning of a log whose first segment has ``first_base``; None: nothing is known to be.
+    """The records missing at the beginning of a log whose first segment has ``first_base``; None if none are known.
 
-    The start is remembered before the files below it go. ``epochs`` are to be empty where they may be older than that.
+    The log start is saved before files below it are removed. Pass no ``epochs`` where they may be older than that.
     """
     if state.log_start is not None:
         start, source = max(state.log_start, state.deleted_before), PARTITION_STATE_FILE

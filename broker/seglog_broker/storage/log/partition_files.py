@@ -1,4 +1,4 @@
-"""The files of a partition's directory before there is any record: made, and found half made."""
+"""Creates a partition's directory with the files of an empty log, and detects an unfinished creation."""
 
 import errno
 
@@ -13,9 +13,9 @@ from seglog_protocol import segment_files as names
 
 
 def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
-    """Make the directory of a new partition with everything an empty log has; returns when its files are on the disk.
+    """Make the directory of a new partition with the files of an empty log; returns when they are on the disk.
 
-    The caller syncs the directory above. What an earlier attempt left is completed. ``partition.metadata`` comes last:
+    The caller syncs the parent directory. An unfinished attempt is completed. ``partition.metadata`` is written last:
     without it the directory is not yet a partition, see ``make_is_incomplete``.
     """
     if not fs.exists(directory):
@@ -33,7 +33,7 @@ def make_partition(fs: FileSystem, directory: str, topic_id: str) -> None:
 
 
 def topic_id_in(fs: FileSystem, directory: str) -> str | None:
-    """The topic id that ``partition.metadata`` of a partition directory names; None where it names none."""
+    """The topic id in ``partition.metadata`` of a partition directory; None if there is none, or it is malformed."""
     try:
         return decode_partition_metadata(read_file(fs, f"{directory}/{PARTITION_METADATA_FILE}"))
     except (FileNotFoundError, ValueError):
@@ -41,7 +41,7 @@ def topic_id_in(fs: FileSystem, directory: str) -> str | None:
 
 
 def empty_directory(fs: FileSystem, directory: str) -> None:
-    """Remove what is in a directory, if it is there; the directory itself stays."""
+    """Remove the content of a directory, if it exists; the directory itself stays."""
     if not fs.exists(directory):
         return
     for name in fs.list_directory(directory):
@@ -55,7 +55,7 @@ def empty_directory(fs: FileSystem, directory: str) -> None:
 def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
     """Whether a crash interrupted ``make_partition``: no metadata, and no record."""
     if fs.exists(f"{directory}/{PARTITION_METADATA_FILE}"):
-        return False  # told without a look at the names, of which there may be very many
+        return False  # without listing the directory, which may have very many names
     found = fs.list_directory(directory)
     return not any(
         base > 0 or fs.stat(f"{directory}/{name}").size for name in found if (base := log_base(name)) is not None

@@ -1,12 +1,12 @@
-"""A partition's log: its segments in order, appended to at one end, read anywhere, shortened at either end.
+"""A partition's log: segments in order, appended to at the end, read anywhere, truncated at either end.
 
-Synchronous, one owner, no locks: every method is atomic to a caller on the same loop. Time comes in as a clock, files
-through the seam. What needs the disk to be waited for is handed out as a ``Flush``, whose ``run`` may go to a thread:
-it holds leases and touches nothing of the log.
+Synchronous, one owner, no locks: every method is atomic for callers on the same loop. Clock and file system are passed
+in. Work that waits for the disk is returned as a ``Flush``, whose ``run`` may go to a thread: it holds leases and uses
+nothing else of the log.
 
 Offsets: [``log_start_offset``, ``log_end_offset``) can be read, everything below ``durable_end_offset`` survives a
-power cut. ``loader.load`` makes what a ``PartitionLog`` is made of; each part of the log owns what it changes, and they
-share ``LogOffsets`` and the segments. Invariants 1 to 5 of ARCHITECTURE.md live in those parts.
+power cut. ``loader.load`` makes the parts of a ``PartitionLog``. Each part owns what it changes; they share
+``LogOffsets`` and the segments. Invariants 1 to 5 of ARCHITECTURE.md live in those parts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,11 +36,11 @@ class PartitionLog:
 
     ``append`` is that of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset`` and ``slice_near_end``
     are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``. They are bound here so
-    that a request calls them without a layer in between.
+    that a request calls them directly.
     """
 
     def __init__(self, loaded: LoadedLog) -> None:
-        """``loaded`` is taken over."""
+        """Takes ownership of ``loaded``."""
         self.directory = loaded.files.directory
         self.epochs = loaded.epochs
         self.leader_epoch = loaded.leader_epoch
@@ -106,7 +106,7 @@ class PartitionLog:
 
     @property
     def config(self) -> TopicConfig:
-        """The configuration that is in force; see ``reconfigure``."""
+        """The topic configuration in force; see ``reconfigure``."""
         return self._settings.config
 
     @property
@@ -131,12 +131,12 @@ class PartitionLog:
 
     @property
     def start_is_proven(self) -> bool:
-        """Whether a start after a crash finds the log start where it is now."""
+        """Whether a start after a crash would find the current log start."""
         return self._state_file.start_is_proven
 
     @property
     def first_base_on_disk(self) -> int:
-        """Where a start would find the log beginning, were it not told otherwise."""
+        """The base offset of the first segment that a start would find."""
         return self._truncation.first_base_on_disk
 
     @property
@@ -146,12 +146,12 @@ class PartitionLog:
 
     @property
     def state(self) -> PartitionState:
-        """What is remembered of the partition beside its records. Only the log itself changes it."""
+        """The content of ``seglog-partition.json``. Only the log itself changes it."""
         return self._state_file.state
 
     @property
     def segments(self) -> SegmentList:
-        """In offset order; the last one is active. Only the log itself changes the list."""
+        """The segments in offset order; the last one is active. Only the log itself changes the list."""
         return self._segments
 
     @property
@@ -166,24 +166,24 @@ class PartitionLog:
 
     @property
     def idle_roll_ms(self) -> int | None:
-        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
+        """The wall time (ms) at which the idle timer closes the active segment; None if it is empty, or for never."""
         return self._roller.idle_roll_ms
 
     # --- Configuration and rolling ------------------------------------------------------------------------------------
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """Take another configuration: limits hold from the next append on, index settings from the next roll."""
+        """Use another topic configuration: limits apply from the next append on, index settings from the next roll."""
         self._settings.config = config
         self._roller.policy.draw_age()
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
-        """Forget producers that have appended nothing for so long (ms)."""
+        """Set after how many ms without an append a producer is forgotten."""
         self.producers.expiration_ms = expiration_ms
 
     def roll_if_idle(self) -> bool:
-        """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
+        """Close the active segment if the wall time since its first append exceeds its age; return whether it did.
 
-        Raises StorageError when the new one could not be begun; it is tried again, at the latest by the next append.
+        Raises StorageError when the new segment could not be begun; the next append tries again.
         """
         return self._roller.roll_if_idle()
 
@@ -194,126 +194,126 @@ class PartitionLog:
         self._flusher.flush()
 
     def prepare_checkpoint(self) -> Flush:
-        """What must be synced so that no start need read below the result's ``end_offset``.
+        """A flush after which a start need not read below its ``end_offset``.
 
-        That is closed segments with their indexes, up to the base of the active one. Give the result's ``run`` to a
+        It syncs closed segments with their indexes, up to the base of the active one. Give the result's ``run`` to a
         thread, then call ``finish_flush`` whatever happened. Raises StorageError when a file cannot be opened.
         """
         return self._flusher.prepare_checkpoint()
 
     def prepare_state(self) -> StateWrite | None:
-        """The write that brings ``state`` to the disk, None when nothing in it is new.
+        """The write that saves ``state``, None if nothing has changed.
 
         Give its ``run`` to a thread, then call ``finish_state`` whatever happened.
         """
         return self._state_file.prepare()
 
     def finish_state(self, *, written: bool) -> None:
-        """Take note of the end of a state's writing; what was to be saved meanwhile follows."""
+        """End a write of the state; save at once what became urgent meanwhile."""
         self._state_file.finish(written=written)
 
     def mark_read_only(self, reason: str, *, to_disk: bool = True) -> None:
-        """Take no more appends, now and, with ``to_disk``, after a restart: what the disk holds is no longer known."""
+        """Refuse appends, now and, with ``to_disk``, after a restart, because the disk's content is no longer known."""
         self._state_file.mark_read_only(reason, to_disk=to_disk)
 
     def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
-        """``Segment.replace_indexes``, with their names to be synced by the next checkpoint."""
+        """As ``Segment.replace_indexes``; the next checkpoint syncs their names."""
         self._flusher.mark_directory_dirty()
         segment.replace_indexes(suffixes)
 
     def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
-        """Serve around ranges that a reader of a whole closed segment met; return those that were not known."""
+        """Skip damaged ranges, found by reading a whole closed segment, from now on; return those that are new."""
         news = self._damage.note(found)
         if news:
             self._state_file.mark_dirty()
         return news
 
-    # --- Shortening ---------------------------------------------------------------------------------------------------
+    # --- Truncation ---------------------------------------------------------------------------------------------------
 
     def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
-        """What retention does with each segment now, from the oldest on; see ``LogRetention.judge_segments``."""
+        """Retention's verdict on each segment, from the oldest on; see ``LogRetention.judge_segments``."""
         return self._retention.judge_segments()
 
     def last_write(self, segment: Segment) -> LastWrite:
-        """When something was last appended to ``segment``, as well as it can be told."""
+        """The time of the last append to ``segment``, by the best source there is."""
         return self._retention.last_write(segment)
 
     def forget_last_append(self) -> None:
-        """What is remembered of it cannot be true: the file's modification time tells of the active segment as well."""
+        """Drop the recorded time of the last append, which cannot be true: the file's modification time is used."""
         self._state_file.state.last_append_ms = None
         self._state_file.mark_dirty()
 
     def truncate_before(self, offset: int) -> int:
         """Move the log start up to ``offset`` (delete records before it); return the new log start.
 
-        Segments that lie wholly below are left to retention. The caller persists the log start checkpoint, and where
-        the start is not proven yet, because the state is just being written, first has that end. OSError: it has moved,
-        and what is remembered of that is saved by the next call, for whatever offset, or later. Raises
-        OffsetOutOfRangeError for an offset beyond the log end.
+        Retention removes the segments that lie wholly below. The caller writes the log start checkpoint; if the start
+        is not proven yet, because a write of the state is in progress, it waits for that write first. OSError: the
+        start has moved, but the state that records it is only saved by the next call, for whatever offset, or later.
+        Raises OffsetOutOfRangeError for an offset beyond the log end.
         """
         self.check_offset(max(offset, self._offsets.start))
         return self._truncation.truncate_before(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every record at or above ``offset``; batches are not split, so the log may end below it.
+        """Truncate the log to ``offset``; batches are not split, so it may end below that.
 
-        Returns when what is left, and that the rest is gone, survives a power cut.
+        Returns when the truncation, and what is left, survive a power cut.
         """
         self._truncation.truncate_to(offset)
 
     def close_unreadable(self) -> bool:
-        """Begin a new segment if no record of the active one can be read any more; say whether that was so.
+        """Roll if all records of the active segment are below the log start; return whether that was so.
 
-        Its records have been deleted: retention takes it then, as it takes no active one for that reason. StorageError:
-        there is no room even for that.
+        Retention removes a closed segment below the log start, but never the active one. StorageError when the disk has
+        no room for the roll.
         """
         return self._truncation.close_unreadable()
 
     def drop_oldest(self, count: int) -> DeletedSegments:
-        """Take the oldest ``count`` segments out of the log and move the log start up to what is left.
+        """Remove the oldest ``count`` segments from the log, and move the log start up to the first that stays.
 
-        If none would be left, a new active one is begun first; the log end never changes. Where that fails, as it does
-        on a full disk, the active segment stays and the others make room. From now on they are not found any more. Have
-        the state written, which proves the log start, then the log start checkpoint, then set the result's files aside:
-        in this order a crash at any moment leaves a log without a hole. StorageError: nothing has changed.
+        If none would be left, a new active segment is begun first; the log end never changes. If that fails, as on a
+        full disk, the active segment stays and the others are still removed. Look-ups no longer find them. Then write
+        the state, which proves the log start, then the log start checkpoint, then set the result's files aside: in this
+        order a crash at any moment leaves a log without a gap. StorageError: nothing has changed.
         """
         return self._truncation.drop_oldest(count)
 
     # --- Compaction ---------------------------------------------------------------------------------------------------
 
     def find_cleanable(self) -> Cleanable:
-        """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
+        """What is cleanable now. May raise ColdReadError and TurnWantedError."""
         return self._cleaning.find_cleanable()
 
     def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
-        """The round of compaction that ``cleanable`` speaks of, for a process of its own."""
+        """The job that compacts what ``cleanable`` describes, for a worker process."""
         return self._cleaning.plan_cleaning(cleanable, broker, dry_run=dry_run)
 
     def note_compacted(self, before: int) -> None:
-        """Holes below ``before`` are no loss from now on; have the state saved before any record goes."""
+        """From now on gaps below ``before`` count as compacted. Save the state before any record is removed."""
         self._cleaning.note_compacted(before)
 
     def finish_cleaning(self, result: CleaningResult) -> None:
-        """Take note of a round whose segments are all in their places."""
+        """Record the result of a round whose segments are all installed."""
         self._cleaning.finish_cleaning(result)
 
     def note_cleaner_error(self, reason: str | None) -> None:
-        """Remember how the last round ended: why it failed, None if it did not."""
+        """Record why the last round failed, None if it succeeded."""
         self._cleaning.note_cleaner_error(reason)
 
     def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DeletedSegments:
-        """Let a cleaned segment that has been promoted take the place of its sources; what is to be removed later.
+        """Replace the sources of ``swap`` with their cleaned, promoted segment; return them, to be removed later.
 
-        ``damaged`` are the ranges in it that could not be read. StorageError: the log is what it was before.
+        ``damaged`` are the ranges in it that could not be read. StorageError: the log is unchanged.
         """
         return self._cleaning.install_cleaned(swap, damaged)
 
-    # --- The end ------------------------------------------------------------------------------------------------------
+    # --- Closing ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Bring everything to disk and let go of every file; after this a start may trust the directory blindly.
+        """Flush everything and close every file. After this a start need not check the directory.
 
-        Raises StorageError when the disk refuses; the next start then has to read the log again.
+        Raises StorageError when the disk fails; the next start then has to recover the log.
         """
         state, end = self.state, self._offsets.end
         try:
@@ -322,7 +322,7 @@ class PartitionLog:
             self._snapshots.close(self._segments.bases, end)
             if state.read_only is None:
                 state.held_end = end
-            self.epochs.save()  # retention has cut them, which alone is not worth an fsync
+            self.epochs.save()  # truncated by retention, which does not fsync them
             state.stopped = StoppedAt(self._offsets.start, end)
             self._state_file.save()
         except OSError as error:
@@ -331,11 +331,11 @@ class PartitionLog:
             self.release()
 
     def release(self) -> None:
-        """Let go of every file without writing anything."""
+        """Close every file without writing anything."""
         self.release_writers()
         self._files.handles.forget_in(self.directory)
 
     def release_writers(self) -> None:
-        """As ``release``; other files that are open are left to the caller of ``HandlePool.forget_in``."""
+        """As ``release``, except for files in the handle pool: the caller calls ``HandlePool.forget_in``."""
         for segment in self._segments.known():
             segment.release()

@@ -1,8 +1,8 @@
-"""``seglog-partition.json``: what the broker must remember about a partition that no Kafka file has a place for.
+"""``seglog-partition.json``: the state of a partition that no file of Kafka stores.
 
-A plain file in the partition directory, unknown to Kafka and therefore ignored by it. It is replaced as a whole (tmp,
-fsync, rename), and a malformed one is treated as absent: everything in it can be found out again, except a read-only
-mark, which is why that one is written at once. It carries a checksum of itself.
+A file in the partition directory that Kafka ignores. It is replaced atomically (tmp, fsync, rename), contains its own
+checksum, and is treated as absent if malformed. Everything in it can be derived again, except a read-only mark, which
+is therefore written at once.
 """
 
 from dataclasses import asdict, dataclass, field, fields
@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 
 class MalformedStateError(ValueError):
-    """A file that is there and makes no sense; the message says why."""
+    """A state file that cannot be understood; the message says why."""
 
 
 ROLLS_REMEMBERED_MAX: Final = 2_000
-"""Segments of a partition whose reason of closing is kept; about 40 bytes each in the file, which is encoded on the
-loop: so many take it about two milliseconds."""
+"""Segments of a partition whose roll is recorded: about 40 bytes each in the file. Encoding so many takes the loop
+about two milliseconds."""
 
 
 class ActiveChecksum(NamedTuple):
-    """How far the checksum of the segment that is appended to had come: ``crc`` of its first ``size`` bytes."""
+    """The running checksum of the active segment: ``crc`` of its first ``size`` bytes."""
 
     segment: int
     size: int
@@ -54,7 +54,7 @@ class Roll(NamedTuple):
 
 
 class StoppedAt(NamedTuple):
-    """Where a log began and ended when it was closed in order."""
+    """Log start and log end at a clean stop."""
 
     log_start: int
     log_end: int
@@ -62,29 +62,29 @@ class StoppedAt(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerState:
-    """How compaction of a partition went. Bytes are those of the segments that the last round went through."""
+    """Results of compaction. Bytes are those of the segments of the last round."""
 
     last_run_ms: int | None = None
     bytes_before: int = 0
     bytes_after: int = 0
-    keyless_dropped: int = 0  # records without a key, in all rounds: a compacted topic cannot keep them
-    tombstones_due_ms: int | None = None  # when the first tombstone that was kept may go
-    last_error: str | None = None  # of the last round, None if it went well
+    keyless_dropped: int = 0  # records without a key, in all rounds: compaction drops them
+    tombstones_due_ms: int | None = None  # when the first remaining tombstone may be removed
+    last_error: str | None = None  # of the last round, None if it succeeded
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """The remembered facts; times are wall clock milliseconds, None where unknown."""
+    """The content of the file; times are wall clock milliseconds, None if unknown."""
 
     read_only: str | None = None  # why, or None
     damaged: list[DamagedRange] = field(default_factory=list)
-    active_segment: int | None = None  # base offset of the segment that first_append_ms speaks of
+    active_segment: int | None = None  # base offset of the segment of first_append_ms
     first_append_ms: int | None = None  # to the active segment
     last_append_ms: int | None = None
-    log_start: int | None = None  # where the log began when this was written, before any file below it went
+    log_start: int | None = None  # the log start, saved before any file below it is removed
     log_start_reason: str | None = None  # why the log start last moved: "truncated", "expired", "missing" (files lost)
-    deleted_before: int = 0  # where the log start was last moved to because records were to be deleted
-    compacted_before: int = 0  # below this offset compaction has been at work: holes there are no loss
+    deleted_before: int = 0  # the log start that records were last deleted up to
+    compacted_before: int = 0  # below this offset gaps are due to compaction
     held_end: int = 0  # everything below this offset was on the disk when this was written
     checksum: ActiveChecksum | None = None  # of a segment that may have grown since, or been closed
     rolls: dict[int, Roll] = field(default_factory=dict)  # by the base offset of the closed segment
@@ -93,13 +93,13 @@ class PartitionState:
     stopped: StoppedAt | None = None  # None while a broker has the log open
 
     def note_roll(self, base_offset: int, reason: str, at_ms: int) -> None:
-        """Remember why a segment was closed; of very many only the newest."""
+        """Record why a segment was closed; only the newest ROLLS_REMEMBERED_MAX are kept."""
         self.rolls[base_offset] = Roll(reason, at_ms)
         if len(self.rolls) > ROLLS_REMEMBERED_MAX:
             del self.rolls[min(self.rolls)]
 
     def encode(self) -> bytes:
-        """The file's content, on one line: Python's fast encoder knows no indentation."""
+        """The file's content, on one line, because Python's fast JSON encoder cannot indent."""
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
         facts |= {"damaged": [asdict(damage) for damage in self.damaged], "cleaner": asdict(self.cleaner)}
         return seal({"version": _VERSION} | facts)
@@ -110,7 +110,7 @@ class PartitionState:
 
     @classmethod
     def load(cls, fs: FileSystem, directory: str) -> "PartitionState":
-        """What the file says; an empty state when there is none or it makes no sense."""
+        """The state in the file; an empty one if the file is absent or malformed."""
         try:
             return cls.read(fs, directory)
         except MalformedStateError:
@@ -118,7 +118,7 @@ class PartitionState:
 
     @classmethod
     def read(cls, fs: FileSystem, directory: str) -> "PartitionState":
-        """What the file says; an empty state when there is none. Raises MalformedStateError."""
+        """The state in the file; an empty one if it is absent. Raises MalformedStateError."""
         path = f"{directory}/{PARTITION_STATE_FILE}"
         if not fs.exists(path):
             return cls()
@@ -152,20 +152,20 @@ _KEYS: Final = frozenset({"version", *(field.name for field in fields(PartitionS
 
 def _optional(kind: type[T], value: object) -> T | None:
     if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not {kind.__name__}")
     return value
 
 
 def _offset(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r} is no offset")
+        raise TypeError(f"{value!r} is not an offset")
     return value
 
 
 def _damaged_range(item: dict[str, Any]) -> DamagedRange:
     damage = DamagedRange(**item)
     if not all(isinstance(value, int) for name, value in asdict(damage).items() if name != "reason"):
-        raise TypeError(f"{item} is no damaged range")
+        raise TypeError(f"{item} is not a damaged range")
     return damage
 
 

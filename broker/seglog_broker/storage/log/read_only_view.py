@@ -1,8 +1,8 @@
-"""A partition that is read while the disk has no room for its recovery.
+"""Read-only access to a partition whose recovery does not fit on the full disk.
 
-The recovery is made, but on an ``Overlay``: it cuts what is torn, rebuilds indexes and begins an epoch in memory alone.
-What is read is what the recovery on the disk will leave. That one still has to be made, from the beginning, before
-anything is appended.
+The recovery runs on an ``Overlay``, which keeps its changes in memory: truncated tail, rebuilt indexes, new epoch.
+Readers get what the recovery on the disk will leave. That recovery must still run, from the beginning, before anything
+is appended.
 """
 
 from typing import Final
@@ -17,16 +17,16 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.recovery_job import RecoveryJob
 
 HANDLES: Final = 16
-"""Files and copies of indexes that a view keeps at a time."""
+"""Files and copies of indexes that a view keeps open."""
 
 
 class ReadOnlyView:
     """``log`` is for reading only; ``close`` it before or after its partition is recovered on the disk."""
 
     def __init__(self, fs: FileSystem, clock: Clock, job: RecoveryJob, config: TopicConfig) -> None:
-        """Read what the recovery would: as long as that takes. Raises what ``load`` raises.
+        """Recover in memory, which reads as much as the recovery itself. Raises what ``load`` raises.
 
-        Nothing of it is used elsewhere before this returns, so a thread may do it.
+        May run in a thread.
         """
         overlay = Overlay(fs)
         self._handles = HandlePool(overlay, HANDLES, readahead=False)
@@ -49,6 +49,6 @@ class ReadOnlyView:
         self.log = PartitionLog(loaded)
 
     def close(self) -> None:
-        """Let go of every file; those who hold a lease read on undisturbed."""
+        """Close every file, except those with a lease, when that is released."""
         self.log.release()
         self._handles.close()

@@ -1,4 +1,4 @@
-"""Reading a log: from an offset to a range of batches, from a timestamp to an offset."""
+"""Reads a log: batches from an offset on, and the offset for a timestamp."""
 
 from typing import Final
 
@@ -15,10 +15,11 @@ from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 
 VERIFIED_BYTES_MAX: Final = 1024 * 1024
-"""Held against checksums on the loop for one reader: about a millisecond. A larger batch is proven whole."""
+"""Bytes whose checksums are verified on the loop for one read, about a millisecond. A larger batch is verified
+whole."""
 
 PROVEN_MAX: Final = 64
-"""Places remembered where a reader met a hole that turned out to be one."""
+"""Offsets remembered with the verified batch after a gap, so that it is not verified again."""
 
 
 class LogReader:
@@ -34,20 +35,20 @@ class LogReader:
         damage: DamageMap,
         finder: DamageFinder,
     ) -> None:
-        """``state`` tells where compaction has been at work and why the log start moved."""
+        """``state`` has the compacted part of the log, and why the log start moved."""
         self._offsets = offsets
         self._segments = segments
         self._state = state
         self._damage = damage
         self._finder = finder
-        self._proven: dict[int, int] = {}  # by offset asked for: where a batch begins that looked odd and is sound
+        self._proven: dict[int, int] = {}  # by offset read: the base offset of a batch that looked odd and was verified
 
     def read(self, offset: int, bytes_max: int, *, min_one: bool = True, verify: bool = False) -> LogSlice | None:
         """Whole batches from the one that holds or follows ``offset``, at most ``bytes_max`` of them.
 
-        With ``min_one`` at least one batch, however large. None when there is nothing: at the end, or when not even
-        one batch fits. With ``verify`` every batch is held against its checksum and its neighbours first; without, that
-        is done where what was found looks odd. Raises what ``seek`` raises.
+        With ``min_one`` at least one batch, however large. None at the log end, or when not even one batch fits. With
+        ``verify`` every batch is checked against its checksum and its neighbours; without, only a batch that looks odd.
+        Raises what ``seek`` raises.
         """
         if verify:
             bytes_max = min(bytes_max, VERIFIED_BYTES_MAX)
@@ -79,17 +80,17 @@ class LogReader:
                     self._note_proven(found, offset)
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
-                self._finder.measure(number, error)  # behind what was found: from now on a slice ends before it
+                self._finder.measure(number, error)  # after the batch found: from now on a slice ends before the damage
             except OSError as error:
                 raise unreadable(segment, error) from error
         return None
 
     def _is_odd(self, number: int, found: LocatedBatch, offset: int) -> bool:
-        """Whether the batch found for ``offset`` may be there because a header, its own or another, is wrong.
+        """Whether the batch found for ``offset`` may be the wrong one because of a damaged header.
 
-        Headers are walked without a look at checksums, which leave out the offset anyway. A batch that begins where it
-        was asked for and ends where the next one begins is what it seems to be, or its reader finds its checksum wrong
-        and asks again. One that reaches into the next has a wrong offset, also where it is the one that was asked for.
+        The walk over headers does not verify checksums, which do not cover the base offset anyway. A batch that begins
+        at ``offset`` and ends where the next one begins is right, or its reader finds a wrong checksum and asks again.
+        A batch that overlaps the next one has a wrong offset, even if it begins at ``offset``.
         """
         base, following = found.header.base_offset, found.header.next_offset
         if self._proven.get(offset) == base:
@@ -104,17 +105,17 @@ class LogReader:
         return self._is_unexplained(offset, base)
 
     def _is_unexplained(self, start: int, end: int) -> bool:
-        """Whether neither compaction nor what is known to be lost explains that [start, end) holds no record."""
+        """Whether [start, end) is a gap that neither compaction nor known damage explains."""
         return end > max(start, self._state.compacted_before) and not self._damage.explains(start, end)
 
     def _note_proven(self, found: LocatedBatch, offset: int) -> None:
-        """That batch is sound, and it is what there is for ``offset``."""
+        """Remember that this verified batch is the right one for ``offset``."""
         while len(self._proven) >= PROVEN_MAX:
             del self._proven[next(iter(self._proven))]
         self._proven[offset] = found.header.base_offset
 
     def slice_near_end(self, near: TailRange) -> LogSlice:
-        """What the active segment just found, leased. OSError when its file cannot be opened."""
+        """A lease on ``near``, which the active segment found. OSError when its file cannot be opened."""
         return LogSlice(self._segments.active.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
@@ -161,7 +162,7 @@ class LogReader:
             try:
                 return segment.find(offset, trace)
             except CorruptRecordError as error:
-                self._finder.measure(number, error, trace)  # known from now on; elsewhere, the scan steps over it
+                self._finder.measure(number, error, trace)  # recorded: if it is elsewhere, the next scan skips it
             except OSError as error:
                 raise unreadable(segment, error) from error
 
@@ -188,8 +189,8 @@ class LogReader:
     def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
         """The first record, in offset order, with a timestamp at or after ``timestamp`` (ms); None when there is none.
 
-        Segments whose largest timestamp lies below are passed over by their closing time entry alone. Unlike Kafka, a
-        segment without timestamps is passed over too, whatever its file's modification time.
+        Segments with a smaller largest timestamp are skipped by their last time index entry. Unlike Kafka, a segment
+        without timestamps is skipped too, whatever its file's modification time.
         """
         if trace is not None:
             trace.segments = len(self._segments)
@@ -232,7 +233,7 @@ class LogReader:
                     timestamp, self._offsets.start, self._segments.end_of(number, self._offsets.end), trace
                 )
             except CorruptRecordError as error:
-                self._finder.measure(number, error, trace)  # from now on the scan steps over it
+                self._finder.measure(number, error, trace)  # recorded: the next scan skips it
 
 
 def _damage_error(path: str, damage: DamagedRange) -> CorruptRecordError:

@@ -1,9 +1,9 @@
-"""Opening a partition directory: tidy what a crash left, then read what was not known to be safe.
+"""Crash recovery of a partition: tidies its directory, then reads and checks the log from the recovery point on.
 
-Nothing good is ever thrown away. Only a provably torn *tail* is cut: no valid batch lies behind it, and no offset in it
-was known to be on the disk. Other bytes that are no batch are damage: they are kept, and the offsets they stood for are
-reported and never given out again. A later segment is never deleted because an earlier one is damaged. This is where we
-differ from Kafka on purpose, see docs/STORAGE.md.
+No valid batch is ever dropped. Only a provably torn *tail* is cut: no valid batch follows it, and none of its offsets
+was known to be on the disk. Other bytes that are not a batch are damage: they are kept, and their offsets are reported
+and never used again. A later segment is never deleted because an earlier one is damaged. This differs from Kafka on
+purpose, see docs/STORAGE.md.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,37 +19,37 @@ from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
 
 PROGRESS_BYTES: Final = 4 * 1024 * 1024
-"""How much is read between two words of progress."""
+"""Bytes read between two reports of progress."""
 
 Progress = Callable[[int], None]
-"""Told now and then how many bytes of the log have been read since it was last told."""
+"""Called now and then with the number of bytes read since the last call."""
 
 
 class TailUnreadError(Exception):
-    """A log cannot be opened before what follows its recovery point has been read."""
+    """A log must be recovered, from its recovery point on, before it can be opened."""
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What reading a log after an unclean stop found."""
+    """The result of a recovery."""
 
-    next_offset: int | None = None  # behind the last good batch, and behind damage at the end; None without either
-    fresh_base: int | None = None  # the last segment's end is damaged or missing: the log goes on in one with this base
+    next_offset: int | None = None  # after the last valid batch and damage at the end; None without either
+    fresh_base: int | None = None  # if the last segment's end is damaged or missing: the base of a new one to append to
     first_base: int = 0  # of the first segment that was read
     scanned_bytes: int = 0
     cut_bytes: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
-    sync_error: OSError | None = None  # what was kept could not be synced: nobody knows what the disk holds
+    sync_error: OSError | None = None  # the log could not be synced, so the disk's content is not known
 
 
 def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> list[str]:
-    """Finish or undo what a crash interrupted; return the names that are left.
+    """Finish or undo what a crash interrupted; return the remaining file names.
 
-    ``.deleted`` files go. ``.cleaned`` files are unfinished compactions and go, with every ``.swap`` file from the
-    smallest of their bases on, for their set is not complete. Other ``.swap`` files replace the originals they were
-    made from. Half-written ``.tmp`` files go, and so do index files whose log is gone; those behind the last segment
-    tell that there was one more, and stay for ``remove_without_log``. A ``clean`` stop has lost no name, and
-    it is known where the log ended.
+    ``.deleted`` files are removed. So are ``.cleaned`` files, which are of unfinished compactions, with every ``.swap``
+    file from the smallest of their bases on, because that set is incomplete. Other ``.swap`` files replace their
+    originals. ``.tmp`` files are removed, and index files without a ``.log``; those after the last segment show that
+    there was one more, and stay for ``remove_without_log``. After a ``clean`` stop no name is lost, and the log end is
+    known.
     """
     found = fs.list_directory(directory)
     parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
@@ -61,18 +61,18 @@ def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> li
     for name in undone:
         fs.unlink(f"{directory}/{name}")
     if undone:
-        fs.sync_directory(directory)  # before the .cleaned files go: without them these would pass for complete
+        fs.sync_directory(directory)  # before the .cleaned files: without them these would look complete
     if not clean:
         _finish_renames(fs, directory, parsed)
     passing = [n for n in found if n.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.TEMPORARY_SUFFIX))]
-    passing = _with_rests(parsed, passing)
+    passing = _with_remains(parsed, passing)
     for name in passing:
         fs.unlink(f"{directory}/{name}")
     undone_names = set(undone)
     swaps = [name for name in swaps if name not in undone_names]
     if swaps:
         _finish_swaps(fs, directory, swaps)
-    if passing or swaps or undone or not clean:  # a directory with very many names is listed once where that will do
+    if passing or swaps or undone or not clean:  # else the first list is right: a directory may have very many names
         found = fs.list_directory(directory)
         parsed = {name: segment for name in found if (segment := names.parse_segment_file_name(name)) is not None}
     with_log = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
@@ -88,15 +88,15 @@ def tidy_directory(fs: FileSystem, directory: str, *, clean: bool = False) -> li
 
 
 def remove_without_log(fs: FileSystem, directory: str, found: Iterable[str], bases: Collection[int]) -> None:
-    """Remove files of segments whose log is gone; ``found`` are the names there were, ``bases`` those of the log."""
+    """Remove files of segments without a ``.log``; ``found`` are file names, ``bases`` those of the log's segments."""
     for name in found:
         parsed = names.parse_segment_file_name(name)
         if parsed is not None and parsed[1] in names.SEGMENT_SUFFIXES and parsed[0] not in bases:
             fs.unlink(f"{directory}/{name}")
 
 
-def _with_rests(parsed: Mapping[str, tuple[int, str]], passing: Sequence[str]) -> list[str]:
-    """``passing``, behind what kept its name of segments whose log was being removed: that log tells them apart."""
+def _with_remains(parsed: Mapping[str, tuple[int, str]], passing: Sequence[str]) -> list[str]:
+    """Remaining files of segments whose ``.log`` is already ``.deleted``, then ``passing``, which has that ``.log``."""
     logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
     aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"} - logs
     return [n for n, (base, suffix) in parsed.items() if base in aside and suffix in names.SEGMENT_SUFFIXES] + [
@@ -105,7 +105,7 @@ def _with_rests(parsed: Mapping[str, tuple[int, str]], passing: Sequence[str]) -
 
 
 def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
-    """Let complete compaction output take the place of its sources, whichever step the crash was at."""
+    """Replace the sources of complete compaction output with it, whichever step the crash interrupted."""
     suffix = f"{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"
     logs = [name for name in swaps if name.endswith(suffix)]
     if logs:
@@ -121,11 +121,11 @@ def _finish_swaps(fs: FileSystem, directory: str, swaps: Sequence[str]) -> None:
 
 
 def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[int, str]]) -> None:
-    """Remove what a compacted segment replaced, where a power cut kept its new name and lost the end of an old one.
+    """Remove the sources of a compacted segment whose renames a power cut lost, while its own rename was kept.
 
-    The names of a swap change between two syncs of the directory, and no file system promises in which order they
-    arrive. Only a segment that took the place of another has its base twice, plain and ``.deleted``; what begins within
-    its offsets was one of its sources.
+    The renames of a swap happen between two syncs of the directory, and file systems may store them in any order. Only
+    a segment that has replaced another has its base twice, plain and ``.deleted``. Other segments that begin within its
+    offsets were its sources.
     """
     logs = {base for base, suffix in parsed.values() if suffix == names.LOG_SUFFIX}
     aside = {base for base, suffix in parsed.values() if suffix == f"{names.LOG_SUFFIX}{names.DELETED_SUFFIX}"}
@@ -137,11 +137,11 @@ def _finish_renames(fs: FileSystem, directory: str, parsed: Mapping[str, tuple[i
                 fs.unlink(f"{directory}/{name}")
                 removed = True
     if removed:
-        fs.sync_directory(directory)  # before the .deleted files go, which tell that there was a swap
+        fs.sync_directory(directory)  # before the .deleted files, which show that there was a swap
 
 
 def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
-    """The offset behind the last good batch; compaction keeps damaged bytes, so there may be some before it."""
+    """The offset after the last valid batch. Compaction keeps damaged bytes, so there may be some before it."""
     highest = base_offset + names.RELATIVE_OFFSET_MAX
     file = fs.open(path)
     try:
@@ -158,7 +158,7 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
 
 
 class LogRecovery:
-    """Reads segments in order, rebuilds their indexes from the good batches, and cuts what ``LogVerifier`` says."""
+    """Reads segments in order, rebuilds their indexes from valid batches, and cuts torn tails."""
 
     def __init__(
         self,
@@ -179,11 +179,11 @@ class LogRecovery:
         self._verifier = LogVerifier(
             compacted_before=compacted_before, held_end=held_end, is_exact=is_exact, known=known
         )
-        self._told = 0  # position in the segment that is being read, up to which ``progress`` knows
+        self._reported = 0  # position in the current segment up to which progress was reported
         self.report = RecoveryReport()
 
     def run(self, segments: Sequence[Segment]) -> RecoveryReport:
-        """Recover ``segments``, which follow each other and end with the last of the log; sync what was kept."""
+        """Recover consecutive ``segments`` up to the last of the log, and sync them."""
         report, verifier = self.report, self._verifier
         report.first_base = segments[0].base_offset
         for segment, behind in zip(segments, [*segments[1:], None], strict=True):
@@ -191,10 +191,10 @@ class LogRecovery:
             segment.damaged.clear()
             segment.rebuild_indexes(self._batches(segment, None if behind is None else behind.base_offset))
             report.scanned_bytes += segment.size
-            self._tell_progress(segment.size)
+            self._report_progress(segment.size)
         verifier.finish()
         report.next_offset, report.fresh_base = verifier.next_offset, verifier.fresh_base
-        self._note_what_was_met(segments)
+        self._note_losses(segments)
         for segment in segments:
             for torn in verifier.torn:
                 if torn.log is segment:
@@ -207,8 +207,8 @@ class LogRecovery:
         return report
 
     def _batches(self, segment: Segment, following: int | None) -> Iterator[LocatedBatch]:
-        """The valid batches of the segment, each noted before it is yielded."""
-        self._told = 0
+        """The valid batches of the segment; each is passed to ``on_batch`` before it is yielded."""
+        self._reported = 0
         for found in self._verifier.batches(segment, following):
             header = found.header
             if header.leader_epoch > self._epochs.latest:
@@ -216,17 +216,17 @@ class LogRecovery:
             if self._on_batch is not None:
                 self._on_batch(segment, found)
             yield found
-            if found.end - self._told >= PROGRESS_BYTES:
-                self._tell_progress(found.end)
+            if found.end - self._reported >= PROGRESS_BYTES:
+                self._report_progress(found.end)
 
-    def _tell_progress(self, position: int) -> None:
-        """The segment has been read up to ``position``."""
-        if self._progress is not None and position > self._told:
-            self._progress(position - self._told)
-        self._told = position
+    def _report_progress(self, position: int) -> None:
+        """Report that the segment has been read up to ``position``."""
+        if self._progress is not None and position > self._reported:
+            self._progress(position - self._reported)
+        self._reported = position
 
-    def _note_what_was_met(self, segments: Sequence[Segment]) -> None:
-        """Where compaction has been at work a missing record cannot be told from a compacted one."""
+    def _note_losses(self, segments: Sequence[Segment]) -> None:
+        """Record damage and missing offsets, except in the compacted part, where gaps are expected."""
         by_base = {segment.base_offset: segment for segment in segments}
         for lost in self._verifier.met:
             if lost.reason == "damaged":
@@ -238,12 +238,12 @@ class LogRecovery:
 
 
 def settle_checksum(segment: Segment) -> None:
-    """Have the checksum of a closed segment that was just read speak of what is there, and not of what was.
+    """Write the checksum of a closed segment that was just read, unless its file has the right size already.
 
-    One that fits in size is believed: if it does not fit the bytes, that is for a check to tell.
+    If such a checksum does not match the bytes, a check reports it.
     """
     said = segment.checksum.read()
     if said is None or said.size != segment.size or segment.damaged:
         segment.checksum.begin(segment.measure())
         segment.checksum.save()
-    segment.checksum.is_dirty = True  # whoever wrote it may not have lived to sync it
+    segment.checksum.is_dirty = True  # its writer may have been killed before it synced the file

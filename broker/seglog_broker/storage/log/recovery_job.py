@@ -1,8 +1,8 @@
-"""Recovering one partition for somebody else: values that go between processes as JSON, and the doing of it.
+"""Recovery of one partition in a worker process: the job and its outcome, passed as JSON, and the work itself.
 
-Whoever does the job has the directory for itself until it is done. It leaves the partition as a clean stop would have,
-under the leader epoch of this start, so that the broker opens it without reading it again; the bytes come out the same
-as where the broker recovers a partition itself. A job that ends anywhere in the middle is simply done again.
+The worker has exclusive use of the directory until it is done. It leaves the partition as a clean stop would, with the
+leader epoch of this start, so that the broker opens it without reading it again. The files are byte for byte the same
+as if the broker had recovered the partition. An interrupted job is repeated.
 
 Offsets count records, positions and sizes are bytes.
 """
@@ -22,13 +22,13 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.errors import StorageError
 
 HANDLES: Final = 64
-"""Files and maps that are open at a time while a partition is recovered."""
+"""Files and maps open at a time during a recovery."""
 
 
 class UnreadTail(NamedTuple):
-    """What lies behind the recovery point of a partition, told by names and sizes alone.
+    """The bytes of a partition after its recovery point, by names and sizes of files alone.
 
-    ``is_tidy``: no crash interrupted the cleaner here, so nothing is read to put names in order.
+    ``is_tidy``: no crash interrupted the cleaner here, so ``tidy_directory`` reads nothing.
     """
 
     size: int
@@ -37,7 +37,7 @@ class UnreadTail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryJob:
-    """What ``loader.load`` is to be told of the partition ``directory``; ``size`` bytes are to be read."""
+    """The arguments of ``loader.load`` for the partition ``directory``; ``size`` is the number of bytes to read."""
 
     directory: str
     size: int
@@ -51,18 +51,18 @@ class RecoveryJob:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOutcome:
-    """What a recovery found: ``end_offset`` is the log's end, ``damaged`` what is served around from now on."""
+    """The result of a recovery: ``end_offset`` is the log end, ``damaged`` are the ranges that readers skip."""
 
     end_offset: int
     scanned_bytes: int
     cut_bytes: int
     damaged: tuple[DamagedRange, ...]
     rebuilt_indexes: int
-    problems: tuple[str, ...] = ()  # what was not taken as it stood, for who has the job done
+    problems: tuple[str, ...] = ()  # see OpenReport
 
     @classmethod
     def of(cls, end_offset: int, opened: OpenReport) -> "RecoveryOutcome":
-        """What opening a log that ends at ``end_offset`` found."""
+        """The outcome from the report of loading a log that ends at ``end_offset``."""
         recovery = opened.recovery or RecoveryReport()
         return cls(
             end_offset,
@@ -75,7 +75,7 @@ class RecoveryOutcome:
 
 
 def unread_tail(fs: FileSystem, directory: str, recovery_point: int) -> UnreadTail:
-    """How much of a partition has to be read after a stop that was not clean; no file is opened for it."""
+    """How much of a partition a recovery would read; opens no file."""
     found = fs.list_directory(directory)
     segments = {name: parsed for name in found if (parsed := names.parse_segment_file_name(name)) is not None}
     bases = {base: name for name, (base, suffix) in segments.items() if suffix == names.LOG_SUFFIX}
@@ -90,9 +90,9 @@ def unread_tail(fs: FileSystem, directory: str, recovery_point: int) -> UnreadTa
 def recover_partition(
     fs: FileSystem, clock: Clock, job: RecoveryJob, progress: Progress | None = None
 ) -> RecoveryOutcome:
-    """Do the job; returns when all of it survives a power cut.
+    """Recover the partition; returns when the result survives a power cut.
 
-    Raises OSError or StorageError when the partition cannot be opened, with everything still there to be done again.
+    Raises OSError or StorageError when the partition cannot be opened; the job can be repeated.
     """
     handles = HandlePool(fs, HANDLES)
     config = TopicConfig(segment_index_bytes=job.segment_index_bytes, index_interval_bytes=job.index_interval_bytes)
@@ -116,7 +116,7 @@ def recover_partition(
         except StorageError:
             if log.state.read_only is None:
                 raise
-            # An fsync failed: that is remembered on the disk, and what can be read is served.
+            # An fsync failed: the read-only mark is on the disk, and the partition can be read.
     finally:
         handles.close()
     return RecoveryOutcome.of(log.log_end_offset, loaded.report)

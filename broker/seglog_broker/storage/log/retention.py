@@ -1,24 +1,23 @@
-"""Retention: which of a log's oldest segments go, which stay, and from when on that changes.
+"""Retention: which of a log's oldest segments are deleted, which stay, and when that changes.
 
-Decides and predicts with the same code: the retention task asks for one verdict after the other and stops at the first
-segment that stays, ``explain segments`` goes on to the end. Nothing is touched here. See "Retention" in
-docs/STORAGE.md.
+The same code decides and predicts: the retention task asks for verdicts up to the first segment that stays, ``explain
+segments`` asks for all. Nothing is deleted here. See "Retention" in docs/STORAGE.md.
 
-The three rules, each of which takes segments from the oldest on and stops at the first it does not take:
+The three rules; each deletes segments from the oldest on, up to the first it does not apply to:
 
-    log start   the segment behind it begins at or below the log start offset
+    log start   the next segment begins at or below the log start offset
     size        without it the log still has ``retention.bytes``
     time        its newest record is older than ``retention.ms``
 
-The age of a segment counts from its largest timestamp. Where that says nothing or cannot be true it counts from the
-last write instead, so that one bad record cannot shield a log for ever:
+The age of a segment counts from its largest timestamp. If there is none, or it cannot be true, the age counts from the
+last write, so that one bad record cannot keep a log for ever:
 
     no timestamp at all         the last write
-    a timestamp in the future   the last write; from the moment it no longer lies in the future, the timestamp
+    a timestamp in the future   the last write; once it is no longer in the future, the timestamp
 
-The last write is the broker's own record for the active segment and the file's modification time for a closed one. One
-that lies in the future itself is useless: the retention task sets it to now (see ``Age.is_unknown``) when it meets such
-a segment at the oldest end of what stays.
+The last write is the broker's own record for the active segment and the file's modification time for a closed one. A
+last write in the future is useless: the retention task sets it to now (see ``Age.is_unknown``) for the oldest segment
+that stays.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,13 +34,13 @@ from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
 KEEP_FOR_EVER: Final = -1
-"""``retention.ms`` or ``retention.bytes`` that takes nothing."""
+"""The value of ``retention.ms`` or ``retention.bytes`` for no limit."""
 
 
 def expired_before(config: TopicConfig, now_ms: int) -> int:
-    """Records with a timestamp below this (ms) are too old for the time rule when they are appended; 0: none are.
+    """The timestamp (ms) below which the time rule would delete a record as soon as it is appended; 0 for none.
 
-    A record without a timestamp (-1) ages from the last write of its segment, and is none of them.
+    A record without a timestamp (-1) is not meant: its segment ages from the last write.
     """
     if config.message_timestamp_type == "LogAppendTime" or "delete" not in config.cleanup_policy:
         return 0
@@ -49,7 +48,7 @@ def expired_before(config: TopicConfig, now_ms: int) -> int:
 
 
 class DeletionRule(StrEnum):
-    """By which rule a segment goes."""
+    """The rule by which a segment is deleted."""
 
     LOG_START = "log start"
     SIZE = "size"
@@ -57,7 +56,7 @@ class DeletionRule(StrEnum):
 
 
 class AgeSource(StrEnum):
-    """What the age of a segment is counted from."""
+    """What the age of a segment counts from."""
 
     LARGEST_TIMESTAMP = "largest timestamp"
     LAST_APPEND = "last append"
@@ -65,21 +64,21 @@ class AgeSource(StrEnum):
 
 
 class Kept(StrEnum):
-    """Why a segment stays."""
+    """The reason why a segment stays."""
 
     AGE = "age"  # not old enough yet
-    OLDER_SEGMENT = "older segment"  # an older one stays, and a log is only shortened from its oldest end
+    OLDER_SEGMENT = "older segment"  # an older one stays, and segments are deleted from the oldest on
     EMPTY_ACTIVE = "empty active segment"
-    NO_LIMIT = "no limit"  # retention.ms is -1 and retention.bytes takes nothing
+    NO_LIMIT = "no limit"  # retention.ms is -1 and retention.bytes is not exceeded
     POLICY = "policy"  # cleanup.policy has no delete
 
 
 class Aging(Protocol):
-    """As much of a segment as retention looks at."""
+    """The facts of a segment that retention uses."""
 
     @property
     def base_offset(self) -> int:
-        """First offset that belongs to it."""
+        """Its first offset."""
         ...
 
     @property
@@ -89,33 +88,34 @@ class Aging(Protocol):
 
     @property
     def largest_timestamp(self) -> int:
-        """Of its records, in ms; -1 when none has one."""
+        """The largest timestamp of its records, in ms; -1 when none has one."""
         ...
 
 
 class LastWrite(NamedTuple):
-    """When something was last written to a segment, in ms of wall time, and who says so."""
+    """The time of the last write to a segment, in ms of wall time, and its source."""
 
     at_ms: int
     source: AgeSource
 
 
 class Age(NamedTuple):
-    """``since_ms`` is the moment a segment's age counts from, as things stand now; ``warning`` a doubt about it."""
+    """``since_ms`` is the time from which a segment's age counts now; ``warning`` says why it may be wrong."""
 
     since_ms: int
     source: AgeSource
-    is_unknown: bool = False  # not even the last write says anything: since_ms is now
+    is_unknown: bool = False  # the last write is useless, too: since_ms is now
     warning: str | None = None
 
 
 class Verdict(NamedTuple):
-    """What retention does with a segment now.
+    """What retention does with a segment at this time.
 
-    ``rule`` says by which rule it goes, None that it stays, and ``kept`` why. ``due_ms`` is the moment behind which the
-    time rule takes it if nothing else changes, None if it never does. ``behind`` is the base offset of the oldest
-    segment that stays, when that is what keeps this one. ``bytes_to_come`` is what must still be appended until the
-    size rule takes it with all before it, None if that rule never does: it is off, or the appends go to this segment.
+    ``rule`` is the rule by which it is deleted, None if it stays; ``kept`` is why it stays. ``due_ms`` is the time
+    after which the time rule deletes it if nothing else changes, None for never. ``behind`` is the base offset of the
+    oldest segment that stays, if that is what keeps this one. ``bytes_to_come`` is the number of bytes that must still
+    be appended before the size rule deletes it, None if it never does: the rule is off, or the appends go to this
+    segment.
     """
 
     rule: DeletionRule | None
@@ -130,22 +130,22 @@ class RetentionJudge:
     """Judges the segments of one log, oldest first, each given to ``judge`` exactly once."""
 
     def __init__(self, config: TopicConfig, *, log_start_offset: int, total_size: int, now_ms: int) -> None:
-        """``total_size`` are the bytes of all segments; it is not looked at where ``retention.bytes`` is -1."""
+        """``total_size`` are the bytes of all segments; it is not used if ``retention.bytes`` is -1."""
         self._retention_ms = config.retention_ms
         self._deletes = "delete" in config.cleanup_policy
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
         self._limits_size = self._deletes and config.retention_bytes > KEEP_FOR_EVER
         self._excess = total_size - config.retention_bytes
-        self._excess_if_all_go = self._excess  # were everything seen so far gone
+        self._excess_if_all_go = self._excess  # if everything seen so far were deleted
         self._rules = [DeletionRule.LOG_START, DeletionRule.SIZE, DeletionRule.TIME]
         self._behind: int | None = None  # the oldest segment that stays
-        self._due_ms: int | None = 0  # of everything seen so far: a segment goes when all before it have gone
+        self._due_ms: int | None = 0  # of everything seen so far: a segment is deleted after all before it
 
     def judge(self, segment: Aging, last_write: Callable[[], LastWrite], *, next_base: int | None) -> Verdict:
-        """The verdict on the next segment; ``next_base`` is where the one behind it begins, None for the active one.
+        """The verdict on the next segment; ``next_base`` is the base of the one after it, None for the active one.
 
-        ``last_write`` is asked only where the timestamps say nothing.
+        ``last_write`` is called only if the timestamps cannot be used.
         """
         if next_base is None and not segment.size:
             return Verdict(None, Kept.EMPTY_ACTIVE, None, None)
@@ -161,7 +161,7 @@ class RetentionJudge:
                     self._due_ms = 0
                 self._excess -= segment.size
                 return Verdict(self._rules[0], None, self._due_ms, age)
-            del self._rules[0]  # a rule stops for good at the first segment it does not take
+            del self._rules[0]  # a rule ends at the first segment it does not apply to
         self._behind = segment.base_offset
         if not self._deletes:
             return Verdict(None, Kept.POLICY, None, age)
@@ -194,23 +194,23 @@ class RetentionJudge:
         )
 
     def _due(self, segment: Aging, age: Age, before_ms: int) -> int:
-        """When the time rule takes this segment, if that before it goes at ``before_ms``."""
+        """When the time rule deletes this segment, if the one before it is deleted at ``before_ms``."""
         due = max(before_ms, age.since_ms + self._retention_ms)
         largest = segment.largest_timestamp
         if largest > self._now_ms and due + 1 >= largest:
-            return max(due, largest + self._retention_ms)  # by then it no longer lies in the future, and counts
+            return max(due, largest + self._retention_ms)  # by then it is no longer in the future, and used
         return due
 
 
 class LogRetention:
-    """Judges the segments of one log by its configuration of now."""
+    """Judges the segments of one log by its current configuration."""
 
     __slots__ = ("_clock", "_offsets", "_segments", "_settings", "_state")
 
     def __init__(
         self, clock: Clock, settings: LogSettings, offsets: LogOffsets, segments: SegmentList, state: PartitionState
     ) -> None:
-        """``state`` tells when the active segment was last appended to."""
+        """``state`` has the time of the last append."""
         self._clock = clock
         self._settings = settings
         self._offsets = offsets
@@ -218,10 +218,10 @@ class LogRetention:
         self._state = state
 
     def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
-        """What retention does with each segment now, from the oldest on.
+        """Each segment and its verdict, from the oldest on.
 
-        Lazily: a caller that stops early has touched nothing of the segments behind, and when one of them has left the
-        log meanwhile, it ends there. May raise ColdReadError.
+        Lazy: a caller that stops early causes no reads of later segments. It ends at a segment that has left the log
+        meanwhile. May raise ColdReadError.
         """
         config = self._settings.config
         judge = RetentionJudge(
@@ -233,13 +233,13 @@ class LogRetention:
         bases = list(self._segments.bases)
         next_bases: list[int | None] = [*bases[1:], None]
         for base, next_base in zip(bases, next_bases, strict=True):
-            segment = self._segments.at(base)  # not by number: between two turns the oldest may go
+            segment = self._segments.at(base)  # not by number: the oldest may be deleted meanwhile
             if segment is None:
                 return
             yield segment, judge.judge(segment, partial(self.last_write, segment), next_base=next_base)
 
     def last_write(self, segment: Segment) -> LastWrite:
-        """When something was last appended to ``segment``, as well as it can be told."""
+        """The time of the last append to ``segment``, by the best source there is."""
         if segment is self._segments.active and self._state.last_append_ms is not None:
             return LastWrite(self._state.last_append_ms, AgeSource.LAST_APPEND)
         return LastWrite(segment.modified_ms, AgeSource.MODIFICATION_TIME)

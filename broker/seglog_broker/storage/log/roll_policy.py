@@ -1,8 +1,8 @@
-"""Rolling: when the active segment is closed and a new one begun, and why.
+"""Rolling: when, and for which reason, the active segment is closed and a new one begun.
 
-Two clocks are in play. An append rolls by the rule of Kafka: the batch's timestamp against that of the segment's first
-batch. The idle timer rolls by wall time since the first append, so that the tail of a log that nobody writes to any
-more is closed too, and can be compacted or expire; Kafka never does that. See "Rolling" in docs/STORAGE.md.
+There are two clocks. An append rolls by Kafka's rule: the batch's timestamp minus that of the segment's first batch.
+The idle timer rolls by the wall time since the first append, so that the tail of an idle log is closed, too, and can be
+compacted or expire; Kafka has no such timer. See "Rolling" in docs/STORAGE.md.
 """
 
 from enum import StrEnum
@@ -27,9 +27,9 @@ class RollReason(StrEnum):
 
 
 def draw_segment_age(config: TopicConfig, random: Random) -> int:
-    """Milliseconds after which the next segment is too old: ``segment.ms``, less a random part of its jitter.
+    """The age (ms) at which the next segment is rolled: ``segment.ms``, less a random part of its jitter.
 
-    The tail of a compacted topic must be closed before it can be compacted, hence ``max.compaction.lag.ms`` bounds it.
+    A compacted topic's tail can be compacted only when it is closed, hence ``max.compaction.lag.ms`` bounds the age.
     """
     age = config.segment_ms
     if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
@@ -42,7 +42,7 @@ class RollPolicy:
     """Decides, for one log, whether a batch goes to a new segment.
 
     ``segment_ms_max`` is the age (ms) at which the active segment is closed; ``unfinished`` the reason of a roll that
-    was begun and could not be ended: its files are there in part, so nothing more goes before them.
+    failed halfway: some of its files exist, so nothing more is appended before them.
     """
 
     __slots__ = ("_random", "_settings", "segment_ms_max", "unfinished")
@@ -55,15 +55,15 @@ class RollPolicy:
         self.draw_age()
 
     def draw_age(self) -> None:
-        """Draw another age: for each segment that is begun, and where the configuration has changed."""
+        """Draw another age: for each new segment, and after a change of the configuration."""
         self.segment_ms_max = draw_segment_age(self._settings.config, self._random)
 
     def reason(
         self, active: Segment, size: int, last_offset: int, max_timestamp: int, now: int, first_append_ms: int | None
     ) -> RollReason | None:
-        """Why a batch of ``size`` bytes goes to a new segment, None when it does not.
+        """The reason for appending a batch of ``size`` bytes to a new segment, None if there is none.
 
-        ``first_append_ms`` is when the active segment was first appended to, as far as that is known. Source: Kafka's
+        ``first_append_ms`` is the time of the active segment's first append, None if unknown. Source: Kafka's
         LogSegment.shouldRoll.
         """
         if self.unfinished is not None:

@@ -1,4 +1,4 @@
-"""Closing the active segment of a log and beginning another."""
+"""Closes the active segment of a log and begins another."""
 
 from contextlib import suppress
 
@@ -39,7 +39,7 @@ class SegmentRoller:
         self._flusher = flusher
 
     def begin(self, base_offset: int) -> None:
-        """Begin a segment behind what there is, which is left as it is. OSError: nothing was added."""
+        """Add a new active segment; the former one is not changed. OSError: nothing was added."""
         new = self._segments.make(base_offset, ())
         try:
             new.create()
@@ -57,17 +57,17 @@ class SegmentRoller:
         """
         old = self._segments.active
         if old.size == 0 and old.base_offset == base_offset:
-            return False  # its index is too small to hold anything: another segment at the same place would not help
+            return False  # its index is too small for a single entry: another segment would not help
         new = self._segments.make(base_offset, ())
         try:
-            new.create()  # first, so that with no room for it the old one goes on
+            new.create()  # first: if there is no room, the old segment stays active
         except OSError:
             new.release()
             raise
         try:
             old.close()
         except OSError:
-            self._flusher.mark_indexes_unsaved()  # derived data: what is in memory serves until they are saved
+            self._flusher.mark_indexes_unsaved()  # derived data: those in memory are used until they are saved
         try:
             old.checksum.save()
         except OSError:
@@ -75,7 +75,7 @@ class SegmentRoller:
         self._segments.append(new)
         self._flusher.mark_directory_dirty()
         self.policy.draw_age()
-        with suppress(OSError):  # a start then has more to read
+        with suppress(OSError):  # without it a start has more to read
             self._snapshots.take(base_offset, sync=False)
         self.policy.unfinished = None
         state = self._state_file.state
@@ -85,9 +85,9 @@ class SegmentRoller:
         return True
 
     def roll_or_note(self, base_offset: int, reason: RollReason) -> bool:
-        """As ``roll``; StorageError when the new segment could not be begun, which the next append then tries again.
+        """As ``roll``; StorageError when the new segment could not be begun. The next append tries again.
 
-        What was begun may already be there, and a start would append to it: so must we, sooner or later.
+        The new segment's file may exist already, and a start would append to it, so the roll must be completed.
         """
         try:
             return self.roll(base_offset, reason)
@@ -98,16 +98,16 @@ class SegmentRoller:
             ) from error
 
     def roll_if_idle(self) -> bool:
-        """Close the active segment if the wall time since its first append exceeds its age; say whether it was.
+        """Close the active segment if the wall time since its first append exceeds its age; return whether it did.
 
-        Raises StorageError when the new one could not be begun; it is tried again, at the latest by the next append.
+        Raises StorageError when the new segment could not be begun; the next append tries again.
         """
         active, state = self._segments.active, self._state_file.state
         if not active.size:
             return False
         now = self._clock.now_ms()
         first = state.first_append_ms
-        if first is None or first > now:  # not known, or the clock was set back: counted from now on
+        if first is None or first > now:  # unknown, or the clock was set back: count from now
             state.first_append_ms, state.active_segment = now, active.base_offset
             self._state_file.mark_dirty()
             return False
@@ -117,7 +117,7 @@ class SegmentRoller:
 
     @property
     def idle_roll_ms(self) -> int | None:
-        """The wall time (ms) at which the idle timer closes the active segment; None: nothing is in it, or never."""
+        """The wall time (ms) at which the idle timer closes the active segment; None if it is empty, or for never."""
         first = self._state_file.state.first_append_ms
         if first is None or not self._segments.active.size or first + self.policy.segment_ms_max > LONG_MAX:
             return None

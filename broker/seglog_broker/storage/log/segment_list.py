@@ -1,7 +1,7 @@
-"""The segments of a log in offset order, each made when it is first asked for.
+"""The segments of a log in offset order; each ``Segment`` is made on first access.
 
-A log may have ten thousand closed segments of which a start needs none. So it knows their base offsets, which their
-names tell, and makes a ``Segment`` with its indexes for those that are read. Sizes are known without that.
+A log may have ten thousand closed segments, none of which a start needs. So the list has their base offsets, from the
+file names, and makes a ``Segment`` with its indexes only for those that are used. Sizes do not need it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,16 +27,16 @@ class SegmentList(Sequence[Segment]):
         self._bases: list[int] = []
         self.bases: Sequence[int] = self._bases
         self.active: Segment
-        self.removals = 0  # how often some were taken out or replaced: who looks at many in turns begins again then
+        self.removals = 0  # and replacements: an iteration in several turns restarts when it changes
         self._fs = fs
         self._directory = directory
         self.make = make
         self._made: list[Segment | None] = []
-        self._files: dict[int, tuple[str, ...]] = {}  # suffixes by base offset, of those that are not made
-        self._sizes: dict[int, int] = {}  # bytes, of the same, as far as they were asked for
+        self._files: dict[int, tuple[str, ...]] = {}  # suffixes by base offset, of segments not made yet
+        self._sizes: dict[int, int] = {}  # bytes, of the same, where known
 
     def load(self, found: Iterable[str]) -> None:
-        """Take the segments whose ``.log`` is among the names of a directory; only the last of them is made."""
+        """Add the segments whose ``.log`` is among the names of a directory; only the last ``Segment`` is made."""
         suffixes_of: dict[str, tuple[str, ...]] = {}
         logs = []
         for name in found:  # there may be fifty thousand
@@ -53,7 +53,7 @@ class SegmentList(Sequence[Segment]):
         self._find_active()
 
     def closed_without_index(self) -> Iterator[Segment]:
-        """All but the last of which an index file is not there."""
+        """All but the last segment that lack an index file."""
         for number, segment in enumerate(self._made[:-1]):
             if segment is not None:
                 is_whole = segment.offset_index.exists and segment.time_index.exists
@@ -82,21 +82,21 @@ class SegmentList(Sequence[Segment]):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def append(self, segment: Segment) -> None:
-        """Add one behind the last: it is the active one from now on."""
+        """Add a segment after the last; it becomes the active one."""
         self._bases.append(segment.base_offset)
         self._made.append(segment)
         self.active = segment
 
     def drop_oldest(self, count: int) -> list[Segment]:
-        """Take out the first ``count``; return them."""
+        """Remove the first ``count``; return them."""
         return self._drop(0, count)
 
     def drop_from(self, number: int) -> list[Segment]:
-        """Take out number ``number`` and all behind it; return them. Where none is left, ``append`` one next."""
+        """Remove number ``number`` and all after it; return them. If none is left, ``append`` one next."""
         return self._drop(number, len(self._bases))
 
     def replace(self, first: int, behind: int, segment: Segment) -> None:
-        """Put one in the place of numbers [first, behind)."""
+        """Replace numbers [first, behind) with one segment."""
         for base in self._bases[first:behind]:
             self._forget(base)
         self._bases[first:behind] = [segment.base_offset]
@@ -115,11 +115,11 @@ class SegmentList(Sequence[Segment]):
         return bisect_left(self._bases, offset)
 
     def end_of(self, number: int, log_end: int) -> int:
-        """Where the segment behind ``number`` begins, or ``log_end`` for the last."""
+        """The base offset of the segment after ``number``, or ``log_end`` for the last."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else log_end
 
     def known(self) -> Iterator[Segment]:
-        """Those that were made, in order: no other one has anything open, or anything that is not on the disk."""
+        """The segments made so far, in order. The others have no open file and nothing unsynced."""
         return (segment for segment in self._made if segment is not None)
 
     @property
@@ -128,7 +128,7 @@ class SegmentList(Sequence[Segment]):
         return [b for b, s in zip(self._bases, self._made, strict=True) if s is None or not s.is_time_known]
 
     def at(self, base_offset: int) -> Segment | None:
-        """The one with this base offset."""
+        """The segment with this base offset, None if there is none."""
         number = bisect_left(self._bases, base_offset)
         return self[number] if self._bases[number : number + 1] == [base_offset] else None
 
@@ -162,7 +162,7 @@ class SegmentList(Sequence[Segment]):
         return {base: f"{self._directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}" for base in wanted}
 
     def note_sizes(self, sizes: Mapping[int, int]) -> None:
-        """Take note of what ``sizes_of`` found."""
+        """Store the result of ``sizes_of``."""
         self._sizes |= {base: size for base, size in sizes.items() if base in self._files}
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class SegmentList(Sequence[Segment]):
 
 
 def sizes_of(fs: FileSystem, paths: Mapping[int, str]) -> dict[int, int]:
-    """Bytes of these files, by the same keys; those that are gone are left out. For a thread, too."""
+    """The sizes of these files in bytes, by the same keys, without missing files. May run in a thread."""
     sizes = {}
     for key, path in paths.items():
         try:

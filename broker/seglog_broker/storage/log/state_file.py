@@ -1,4 +1,4 @@
-"""Bringing ``seglog-partition.json`` of one log to the disk: at once, or with the next checkpoint."""
+"""Writes ``seglog-partition.json`` of one log: at once, or with the next checkpoint."""
 
 from contextlib import suppress
 from typing import Final
@@ -10,15 +10,15 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Acti
 from seglog_broker.storage.log.segment_list import SegmentList
 
 CHECKSUM_SAVE_BYTES: Final = 4 * 1024 * 1024
-"""By which the active segment has grown before a checkpoint writes for its checksum alone: a start that has to read the
-log anyway adds up the rest."""
+"""A checkpoint writes the state for the checksum alone when the active segment has grown by so many bytes. A start that
+must read the log anyway computes the rest."""
 
 
 class StateWrite:
     """A write of the state file; ``run`` may be called in a thread, once."""
 
     def __init__(self, fs: FileSystem, path: str, content: bytes, log_start: int) -> None:
-        """``log_start`` is what ``content`` says of the log start."""
+        """``log_start`` is the log start in ``content``."""
         self.log_start = log_start
         self._fs = fs
         self._path = path
@@ -30,9 +30,9 @@ class StateWrite:
 
 
 class StateFile:
-    """The state of a log and its file, which may be older: ``mark_dirty`` after each change.
+    """The state of a log, and its file, which may be older. Call ``mark_dirty`` after each change of the state.
 
-    ``proven_start`` is the log start that the file on the disk proves. One write at a time: between ``prepare`` and
+    ``proven_start`` is the log start in the file on the disk. One write at a time: between ``prepare`` and
     ``finish`` nothing else writes the file.
     """
 
@@ -57,7 +57,7 @@ class StateFile:
         epochs: LeaderEpochs,
         segments: SegmentList,
     ) -> None:
-        """``offsets``, ``epochs`` and the active one of ``segments`` are asked when the file is written."""
+        """``offsets``, ``epochs`` and the active one of ``segments`` are read when the file is written."""
         self.state = state
         self.proven_start = 0
         self._path = f"{files.directory}/{PARTITION_STATE_FILE}"
@@ -65,32 +65,32 @@ class StateFile:
         self._offsets = offsets
         self._epochs = epochs
         self._segments = segments
-        self._is_dirty = False  # something in ``state`` is newer than the file; the next checkpoint writes it
-        self._is_urgent = False  # and is not to wait that long
+        self._is_dirty = False  # ``state`` is newer than the file; the next checkpoint writes it
+        self._is_urgent = False  # to be written right after the write in flight
         self._in_flight: StateWrite | None = None
 
     @property
     def start_is_proven(self) -> bool:
-        """Whether a start after a crash finds the log start where it is now."""
+        """Whether a start after a crash would find the current log start."""
         return self.proven_start >= self._offsets.start
 
     def begin(self) -> None:
-        """The log is loaded: where it starts now is what the disk says."""
+        """The log is loaded: the disk has its current log start."""
         self.state.log_start = self.proven_start = self._offsets.start
 
     def mark_dirty(self) -> None:
-        """Something in ``state`` has changed: the next ``prepare`` has it written."""
+        """``state`` has changed: the next ``prepare`` writes it."""
         self._is_dirty = True
 
     def mark_read_only(self, reason: str, *, to_disk: bool = True) -> None:
-        """Take no more appends, now and, with ``to_disk``, after a restart: what the disk holds is no longer known."""
+        """Refuse appends, now and, with ``to_disk``, after a restart, because the disk's content is no longer known."""
         if self.state.read_only is None:
             self.state.read_only = reason
             if to_disk:
-                self.try_save()  # a disk that failed may not take the mark either; this process knows
+                self.try_save()  # may fail on a failed disk; this process refuses anyway
 
     def prepare(self) -> StateWrite | None:
-        """The write that brings the state to the disk, None when nothing in it is new.
+        """The write that saves the state, None if nothing has changed.
 
         Give its ``run`` to a thread, then call ``finish`` whatever happened.
         """
@@ -102,7 +102,7 @@ class StateFile:
         return self._in_flight
 
     def finish(self, *, written: bool) -> None:
-        """Take note of the end of the write that was prepared; what was to be saved meanwhile follows. OSError."""
+        """End the write that was prepared; save at once what became urgent meanwhile. May raise OSError."""
         write, self._in_flight = self._in_flight, None
         if not written:
             self._is_dirty = True
@@ -113,18 +113,18 @@ class StateFile:
             self.save()
 
     def save(self) -> None:
-        """Have the state on the disk now, or as soon as the write under way has ended. OSError: it stays dirty."""
-        if self._in_flight is not None:  # two writers must not meet in one temporary file
+        """Save the state now, or as soon as the write in flight has ended. OSError: it stays dirty."""
+        if self._in_flight is not None:  # two writes must not share one temporary file
             self._is_dirty = self._is_urgent = True
             return
         self._collect()
-        self._is_dirty = True  # until it is there: where it cannot be written now, the next checkpoint does
+        self._is_dirty = True  # until it is written: if that fails, the next checkpoint tries again
         self.state.save(self._files.fs, self._files.directory)
         self._is_dirty = self._is_urgent = False
         self.proven_start = self._offsets.start
 
     def try_save(self) -> None:
-        """As ``save``; where the disk refuses, the next checkpoint tries again."""
+        """As ``save``, but ignore an error: the next checkpoint tries again."""
         with suppress(OSError):
             self.save()
 
@@ -137,13 +137,13 @@ class StateFile:
         return running.value.size - saved_size >= CHECKSUM_SAVE_BYTES
 
     def _collect(self) -> None:
-        """Have the state say where the log begins, how much is on the disk, its epochs, and the checksum so far."""
+        """Copy the log start, the durable end, the epochs and the running checksum into the state."""
         state = self.state
         state.log_start = self._offsets.start
-        if state.read_only is None:  # else it is not known what the disk holds
+        if state.read_only is None:  # else the disk's content is not known
             state.held_end = max(state.held_end, self._offsets.durable_end)
         state.epochs = [(entry.epoch, entry.start_offset) for entry in self._epochs.entries]
-        if not self._segments:  # between an old log and one begun anew
+        if not self._segments:  # while the log is restarted
             return
         active = self._segments.active
         running = active.checksum.running

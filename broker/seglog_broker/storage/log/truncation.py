@@ -1,4 +1,4 @@
-"""Shortening a log: its oldest segments by retention, its records before or from an offset on."""
+"""Truncates a log: drops its oldest segments, or its records before or from an offset on."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from seglog_protocol.errors import StorageError
 
 
 class LogTruncation:
-    """Shortens one log at either end."""
+    """Truncates one log at either end."""
 
     __slots__ = (
         "_clock",
@@ -63,7 +63,7 @@ class LogTruncation:
         self._snapshots = snapshots
         self._roller = roller
         self._flusher = flusher
-        self._leaving: list[DeletedSegments] = []  # out of the log; some may still be found by a start
+        self._leaving: list[DeletedSegments] = []  # out of the log, but a start may still find some
 
     def truncate_before(self, offset: int) -> int:
         """As ``PartitionLog.truncate_before``, for an offset at or below the log end."""
@@ -108,11 +108,11 @@ class LogTruncation:
         bases = [segment.base_offset for segment in going]
         self._snapshots.forget(bases)
         self._state_file.mark_dirty()
-        doomed = DeletedSegments(
+        deleted = DeletedSegments(
             self._files.fs, self._files.directory, bases, sync_survivors=self._flusher.directory_is_dirty
         )
-        self._leaving = [*(d for d in self._leaving if not d.is_set_aside), doomed]
-        return doomed
+        self._leaving = [*(d for d in self._leaving if not d.is_set_aside), deleted]
+        return deleted
 
     @property
     def first_base_on_disk(self) -> int:
@@ -132,7 +132,7 @@ class LogTruncation:
         offsets.durable_end = min(offsets.durable_end, offset)
         if state.held_end > offset:
             state.held_end = 0
-            self._state_file.save()  # first, or a crash amid this would make damage of what goes
+            self._state_file.save()  # first, or after a crash the truncated records would count as damage
         holding = segments.floor(offset)
         discard(self._files, segments[holding + 1 :])
         segments.drop_from(holding + 1)
@@ -140,15 +140,15 @@ class LogTruncation:
             self._roller.begin(offset)
         else:
             segments.active.truncate_to(offset)
-        if self._damage.forget_behind(segments):
+        if self._damage.forget_after(segments):
             self._state_file.save()
-        # Activating anew takes up interval and largest timestamp from what is left.
+        # activated again for the index interval and largest timestamp of what is left
         segments.active.release()
         offsets.end = segments.active.activate()
         restore_checksum(self._files, segments, self._state_file)
         offsets.durable_end = min(offsets.durable_end, offsets.end)
         offsets.start = min(offsets.start, offsets.end)
-        # A batch that was cut held records on both sides of it, or the log was cut below its start.
+        # a batch that was cut held records on both sides of the log start, or the log was truncated below it
         if max(state.deleted_before, state.log_start or 0) > offsets.start:
             state.deleted_before = min(state.deleted_before, offsets.start)
             self._state_file.save()
@@ -166,12 +166,12 @@ class LogTruncation:
 
 
 def discard(files: LogFiles, segments: Sequence[Segment]) -> None:
-    """Remove segments from the disk: renamed first, so that a crash between two files leaves no half segment.
+    """Remove segments from the disk. They are renamed first, so that a crash leaves no partial segment.
 
-    The last one goes first, so that a crash between two segments leaves no hole.
+    The last segment is removed first, so that a crash leaves no gap.
     """
     for segment in segments:
         segment.forget()
-    doomed = DeletedSegments(files.fs, files.directory, [segment.base_offset for segment in reversed(segments)])
-    doomed.set_aside()
-    doomed.remove()
+    deleted = DeletedSegments(files.fs, files.directory, [segment.base_offset for segment in reversed(segments)])
+    deleted.set_aside()
+    deleted.remove()

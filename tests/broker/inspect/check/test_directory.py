@@ -9,7 +9,7 @@ from seglog_broker.inspect.check.directory import RefusedError
 from seglog_broker.inspect.check.findings import REMEDIES, Code, PartitionCounts, Remaining, Severity
 from seglog_broker.inspect.check.json_lines import json_lines
 from seglog_broker.inspect.check.readable import readable
-from seglog_broker.storage.directory.topic_creation import UnderWay
+from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import read_file, write_file_atomically
@@ -278,7 +278,7 @@ def test_a_partition_that_was_never_made_is_no_loss() -> None:
     assert codes(check(fs)) == [(Severity.DAMAGE, Code.PARTITION_GONE)]
     registry = TopicRegistry(fs, f"{DATA}/seglog-topics.json")
     registry.load()
-    UnderWay(registry.topics["commits"].id, 0).save(fs, DATA)
+    PendingCreation(registry.topics["commits"].id, 0).save(fs, DATA)
     assert codes(check(fs)) == [(Severity.NOTE, Code.PARTITION_NOT_MADE)]
 
 

@@ -163,7 +163,7 @@ def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_on
     first.open()
     inherited = os.dup(first.worker_descriptors[0])
     assert first.close() == []
-    with pytest.raises(LogDirectoryError, match="still at work"):
+    with pytest.raises(LogDirectoryError, match="still work in"):
         LogDirectory(PosixFileSystem(), ManualClock(), _config(), path).open()
     os.close(inherited)
     second = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
@@ -317,7 +317,7 @@ def test_kafkas_directories_awaiting_deletion_are_named_for_it_and_stray_ones_st
     fs.load(_kafka_directory(clicks_0=_ID) | {f"{gone}/x.log": b"", f"{stray}/x.log": b""})
     directory = _opened(fs)
     assert directory.registry.topics["clicks"].partitions == 1
-    assert directory.report.doomed == [gone]
+    assert directory.report.deleted_directories == [gone]
     assert fs.exists(stray)
 
 
@@ -438,8 +438,8 @@ def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_b
     directory.close()
     again = _opened(fs)
     assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
-    assert set(again.report.doomed) == set(directory.half_made)
-    assert set(directory.take_half_made()) == set(again.report.doomed)
+    assert set(again.report.deleted_directories) == set(directory.half_made)
+    assert set(directory.take_half_made()) == set(again.report.deleted_directories)
     assert directory.half_made == []
     assert again.report.problems == []
 
@@ -480,7 +480,7 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         assert len(ends) <= 1
         if is_promised:
             assert 5 not in ends, "what was deleted does not come back under its old name"
-        for path in again.report.doomed:
+        for path in again.report.deleted_directories:
             crashed.remove_tree(path)
         directories = [name for name in crashed.list_directory("/data") if name.startswith("orders-")]
         assert directories == (["orders-0", "orders-1"] if again.logs else [])
@@ -585,7 +585,7 @@ def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_
                 ends = {log.log_end_offset for key, log in again.logs.items() if key[0] == "orders"}
                 assert ends <= ({0} if is_promised else {0, 5})
                 assert len(ends) <= 1
-            for path in again.report.doomed:
+            for path in again.report.deleted_directories:
                 if path in again.unrecorded:
                     empty_directory(crashed, path)
                 else:
@@ -893,7 +893,7 @@ def test_a_log_start_that_is_not_what_the_last_stop_left_is_told_and_not_believe
     directory = _opened(fs)
     [problem] = directory.report.problems
     assert problem.startswith("orders-0: log-start-offset-checkpoint says ")
-    assert problem.endswith("where the last stop had 4: it is not believed")
+    assert problem.endswith("where the last stop had 4: it is ignored")
     assert [log.log_start_offset for log in directory.logs.values()] == [4, 0]
     directory.close()
     assert _opened(fs).report.problems == []
@@ -998,7 +998,7 @@ def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> Non
     stopped.open(in_line_bytes=0)
     waiting = [f"/data/{name}-{number}" for name, number in stopped.recovering]
     assert waiting
-    assert stopped.close() == [f"{path} was still to be recovered, which is for the next start" for path in waiting]
+    assert stopped.close() == [f"{path} is not recovered yet; the next start does it" for path in waiting]
     assert _MARKER not in fs.snapshot()
     again = _opened(fs)
     assert again.close() == []

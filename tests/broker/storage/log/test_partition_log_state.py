@@ -245,7 +245,7 @@ def test_a_state_in_which_a_bit_turned_is_named() -> None:
     flip_bit(disk.fs, STATE, 40)
     disk._open(clean=True)
     [problem] = disk.report.problems
-    assert problem.startswith("seglog-partition.json is taken for absent: ")
+    assert problem.startswith("seglog-partition.json is ignored: ")
 
 
 def test_a_state_says_where_the_log_ended_only_while_nobody_has_it_open() -> None:

@@ -818,7 +818,7 @@ def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired
     log = disk._open(clean=clean)
     assert (log.log_start_offset, log.log_end_offset) == (10, 30)
     [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are gone, with which the log began (by seglog-partition.json)")
+    assert problem.startswith("the records 0 to 9 are gone from the beginning of the log (by seglog-partition.json)")
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match="the records before 10 are missing") as caught:
             disk.log.read(3, 1)
@@ -834,7 +834,7 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
     disk.fs.unlink(_path(0))
     disk._open(clean=True)
     [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are gone, with which the log began (by leader-epoch-checkpoint)")
+    assert problem.startswith("the records 0 to 9 are gone from the beginning of the log (by leader-epoch-checkpoint)")
 
 
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
@@ -1104,7 +1104,7 @@ def test_a_malformed_epoch_file_is_reported_and_the_partition_opens() -> None:
     _double(disk).load({_EPOCHS: b"0\n7\nnonsense\n"})
     log = disk._open(clean=True)
     [problem] = disk.report.problems
-    assert problem.startswith("leader-epoch-checkpoint is not taken: ")
+    assert problem.startswith("leader-epoch-checkpoint is ignored: ")
     assert (log.log_end_offset, log.leader_epoch) == (5, 0)
 
 

@@ -58,7 +58,7 @@ def in_log(source: FakeLog) -> list[tuple[int, int]]:
 
 def test_a_plan_covers_what_the_archive_lacks_once() -> None:
     source = log(a_0=25, a_1=4)
-    empty = Manifest("a", "id").knowing({0: 0, 1: 0})
+    empty = Manifest("a", "id").with_partitions({0: 0, 1: 0})
     ranges = PLAN.next_ranges(source, empty)
     assert ranges == [
         OffsetRange("a", 0, 0, 8),
@@ -66,10 +66,10 @@ def test_a_plan_covers_what_the_archive_lacks_once() -> None:
         OffsetRange("a", 0, 16, 25),
         OffsetRange("a", 1, 0, 4),
     ]
-    there = Manifest("a", "id", partitions={0: (0, 25)}).knowing({0: 0, 1: 0})
+    there = Manifest("a", "id", partitions={0: (0, 25)}).with_partitions({0: 0, 1: 0})
     assert PLAN.next_ranges(source, there) == [OffsetRange("a", 1, 0, 4)]
     assert PLAN.next_ranges(source, Manifest("a", "id", partitions={0: (0, 25), 1: (0, 4)})) == []
-    assert PLAN.next_ranges(FakeLog({tp("a-0"): 9}, {tp("a-0"): 9}), Manifest("a", "id").knowing({0: 9})) == []
+    assert PLAN.next_ranges(FakeLog({tp("a-0"): 9}, {tp("a-0"): 9}), Manifest("a", "id").with_partitions({0: 9})) == []
 
 
 def test_what_expired_before_it_was_archived_is_an_error_or_a_gap_of_the_first_file() -> None:
@@ -80,7 +80,7 @@ def test_what_expired_before_it_was_archived_is_an_error_or_a_gap_of_the_first_f
     accepting = Plan("localhost", "a", 10 * RECORD_BYTES, accept_loss=True)
     assert accepting.next_ranges(source, there) == [OffsetRange("a", 0, 5, 18), OffsetRange("a", 0, 18, 25)]
     # A topic that begins late is none that has lost something.
-    assert PLAN.next_ranges(source, Manifest("a", "id").knowing({0: 12}))[0].start == 12
+    assert PLAN.next_ranges(source, Manifest("a", "id").with_partitions({0: 12}))[0].start == 12
 
 
 def test_an_archive_of_another_topic_is_left_alone(tmp_path: Path) -> None:

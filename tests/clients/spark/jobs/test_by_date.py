@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seglog.gaps import ConsumerGap
 from seglog_spark.jobs import by_date, manifest
-from seglog_spark.jobs.by_date import date_of, days_of, find_by_date, forget_begun, read_merged, write_by_date
+from seglog_spark.jobs.by_date import date_of, days_of, find_by_date, read_merged, remove_notes, write_by_date
 from seglog_spark.jobs.inputs import ArchiveInput
 from seglog_spark.jobs.manifest import NO_DATE, FileGap
 from seglog_spark.jobs.parquet_files import SCHEMA, write_file
@@ -140,7 +140,7 @@ def test_a_range_is_found_when_all_its_files_are_there(tmp_path: Path) -> None:
         assert find_by_date(tmp_path, RANGE) == []
         path.write_bytes(content)
     assert find_by_date(tmp_path, RANGE) == written
-    forget_begun(tmp_path)
+    remove_notes(tmp_path)
     assert find_by_date(tmp_path, RANGE) == []
 
 

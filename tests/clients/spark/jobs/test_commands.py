@@ -206,9 +206,9 @@ def test_an_archive_that_follows_takes_what_comes_and_waits_for_a_broker_that_is
             wait_for(lambda: archived(out) == 300, process, tmp_path)
             touched = (out / "_manifest.json").stat()
             running.stop()
-            wait_for(lambda: "trying again until that has passed" in (tmp_path / "err").read_text(), process, tmp_path)
+            wait_for(lambda: "trying again until it succeeds" in (tmp_path / "err").read_text(), process, tmp_path)
             running.start()
-            wait_for(lambda: "that has passed" in (tmp_path / "err").read_text().splitlines()[-1], process, tmp_path)
+            wait_for(lambda: "it works again" in (tmp_path / "err").read_text().splitlines()[-1], process, tmp_path)
             assert (out / "_manifest.json").stat() == touched  # rounds that found nothing wrote nothing
             with connect(running.address) as client:
                 produce(client, topic, 200, start=300)

@@ -3,7 +3,7 @@ import pytest
 from seglog.cli.exits import NOT_REACHABLE, REFUSED, InputError, UsageError, exit_code_of
 from seglog_protocol.errors import NotReachableError
 from seglog_spark.java import JavaMissingError
-from seglog_spark.jobs.failures import failure_in, sentence_of, sparks_failures, told_in_a_sentence
+from seglog_spark.jobs.failures import as_command_errors, failure_in, sentence_of, task_errors
 from seglog_spark.marks import OtherRowsError
 from seglog_spark.options import OptionError
 from seglog_spark.planning import GOING_ON, DataLossError
@@ -48,7 +48,7 @@ def test_errors_of_jobs_are_those_that_the_command_line_knows() -> None:
         (DataLossError(f"gone. {GOING_ON}"), DataLossError, "gone. To go on without them, add --accept-loss"),
     )
     for error, kind, sentence in told:
-        with pytest.raises(kind, match=sentence), told_in_a_sentence():
+        with pytest.raises(kind, match=sentence), as_command_errors():
             raise error
 
 
@@ -67,7 +67,7 @@ def test_what_comes_up_while_an_interrupt_is_under_way_is_the_interrupt() -> Non
             except of_py4j as error:
                 raise of_py4j("Error while receiving") from error
 
-    with pytest.raises(KeyboardInterrupt), sparks_failures():
+    with pytest.raises(KeyboardInterrupt), task_errors():
         interrupted()
-    with pytest.raises(InputError, match="is empty"), sparks_failures():
+    with pytest.raises(InputError, match="is empty"), task_errors():
         ask()

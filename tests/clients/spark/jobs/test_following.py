@@ -51,17 +51,17 @@ def test_rounds_begin_when_their_time_has_come_or_the_last_one_is_done() -> None
     assert followed(0, 10, 59.5, 60, 150, 1) == ([0, 60, 120, 180, 240, 390, 450], [])
 
 
-def test_an_error_that_passes_is_told_once_and_waited_out() -> None:
+def test_a_temporary_error_is_reported_once_and_waited_out() -> None:
     away, full = ConnectionLostError("the broker is away."), NotReachableError("nobody answers")
     began, said = followed(0, away, away, full, 0, 0, away, seconds=3600)
     again = 3600 + AGAIN_SECONDS
     assert began == [0, 3600, again, again + AGAIN_SECONDS, again + 2 * AGAIN_SECONDS, *(began[5:])]
     assert began[5:] == [began[4] + 3600, began[4] + 7200, began[4] + 7200 + AGAIN_SECONDS]
     assert said == [
-        "the broker is away; trying again until that has passed",
-        "nobody answers; trying again until that has passed",
-        "that has passed, and all goes on",
-        "the broker is away; trying again until that has passed",
+        "the broker is away; trying again until it succeeds",
+        "nobody answers; trying again until it succeeds",
+        "it works again",
+        "the broker is away; trying again until it succeeds",
     ]
 
 

@@ -17,7 +17,7 @@ RANGES = [OffsetRange("a", 0, 5, 20), OffsetRange("a", 0, 20, 60), OffsetRange("
 
 def archive_of(folder: Path) -> tuple[ArchiveInput, Manifest]:
     files = [write_file(folder, r, batches(r), "none") for r in RANGES]
-    manifest = Manifest("a", "id").beginning(RANGES).having(files)
+    manifest = Manifest("a", "id").with_planned(RANGES).with_written(files)
     return ArchiveInput("a", folder, manifest.files), manifest
 
 

@@ -29,10 +29,10 @@ def archived(r: OffsetRange, *gaps: FileGap) -> ArchivedFile:
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
-    made = Manifest("t", "id").beginning([FIRST, OffsetRange("t", 1, 5, 9)])
+    made = Manifest("t", "id").with_planned([FIRST, OffsetRange("t", 1, 5, 9)])
     save(tmp_path, made)
     assert load(tmp_path) == made
-    full = made.having([archived(OffsetRange("t", 1, 5, 9)), archived(FIRST, FileGap(3, 5, "compacted"))])
+    full = made.with_written([archived(OffsetRange("t", 1, 5, 9)), archived(FIRST, FileGap(3, 5, "compacted"))])
     save(tmp_path, full)
     assert load(tmp_path) == full
     assert full.partitions == {0: (0, 100), 1: (5, 9)}
@@ -72,10 +72,10 @@ def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> Non
 
 
 def test_a_compaction_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
-    save(tmp_path, Manifest("t", "id", "compacted").beginning([FIRST]))
+    save(tmp_path, Manifest("t", "id", "compacted").with_planned([FIRST]))
     with pytest.raises(InputError, match="was not finished"):
         load_whole(tmp_path)
-    save(tmp_path, Manifest("t", "id").beginning([FIRST]))
+    save(tmp_path, Manifest("t", "id").with_planned([FIRST]))
     assert load_whole(tmp_path).planned == (FIRST,)  # of an archive what is there can be read
 
 

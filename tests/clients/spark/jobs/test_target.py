@@ -32,7 +32,7 @@ def test_a_job_that_is_run_again_reads_what_it_read_before(capsys: pytest.Captur
     assert pinned(marks, "j", arguments, RANGES, progress) == (RANGES, False, 0)  # type: ignore[arg-type]
     longer = [RANGES[0]._replace(start=50, end=99), RANGES[1]._replace(end=8), OffsetRange("t", 2, 0, 1)]
     assert pinned(marks, "j", arguments, longer, progress) == (RANGES, False, 49 + 3 + 1)  # type: ignore[arg-type]
-    assert "going on with the job j" in capsys.readouterr().err
+    assert "resuming job j, which did not finish" in capsys.readouterr().err
     marks.done.add("j")
     assert pinned(marks, "j", arguments, longer, progress) == (RANGES, True, 53)  # type: ignore[arg-type]
     with pytest.raises(
