@@ -32,12 +32,12 @@ from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.messages import (
     Ack,
     AppendPartition,

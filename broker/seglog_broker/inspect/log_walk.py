@@ -11,20 +11,22 @@ which no checksum covers:
   about offsets too: a batch that does not fit between its neighbours is damage, and what ends a segment is judged by
   what follows in the next. So a check and a start agree on what is damaged.
 
-Three others walk by themselves. Seeks believe headers, and step over damage that is known (``Segment``). Compaction
-reads large pieces as arrays, below a rate (``SourceFile``). The client's reader of a directory imports no broker, and
-reads what a broker is writing.
+Others have headers in common with these (``scan_headers``), and rules of their own for what comes where headers end.
+Seeks believe headers, and step over damage that is known (``Segment``). Compaction reads large pieces as arrays, below
+a rate (``SourceFile``). The client's reader of a directory reads what a broker is writing, and goes on where an index
+entry that is confirmed says.
 """
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Final, NamedTuple
 
-from seglog_broker.storage.io.filesystem import File, FileSystem, Readable
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.batch_verifier import LogVerifier, Tail
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
 
 _ZERO_CHECK_BYTES: Final = 1024 * 1024

@@ -8,7 +8,7 @@ from seglog_broker.inspect.check.judge_indexes import IndexJudge
 from seglog_broker.inspect.check.plan import Circumstances, Replacement
 from seglog_broker.inspect.log_walk import InvalidBytes
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_protocol.header_scan import LocatedBatch
 
 
 class SegmentWalk:

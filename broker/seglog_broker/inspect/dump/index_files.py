@@ -19,7 +19,7 @@ from seglog_broker.inspect.dump.facts import (
 )
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import LocatedBatch, scan_headers
+from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     OFFSET_ENTRY,

@@ -6,9 +6,9 @@ from contextlib import suppress
 from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, LogTotals, Note, RecordFound
 from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import iter_records
 from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX

@@ -5,10 +5,10 @@ from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.traced_segment import TracedSegment
+from seglog_protocol.header_scan import LocatedBatch
 
 
 class TracedReader(LogReader):

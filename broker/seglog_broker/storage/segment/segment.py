@@ -13,10 +13,10 @@ from contextlib import suppress
 from copy import copy
 from typing import Final, NamedTuple, Protocol
 
-from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, Readable, write_all
+from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
 from seglog_broker.storage.segment.checksum_file import ChecksumFile
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -26,6 +26,7 @@ from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, Tim
 from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,

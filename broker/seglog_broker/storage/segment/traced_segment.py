@@ -8,13 +8,13 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, Protocol
 
-from seglog_broker.storage.io.filesystem import File, Readable
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_broker.storage.io.filesystem import File
 from seglog_broker.storage.segment.offset_index import OffsetPosition
 from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.time_index import TimeEntries, TimestampOffset
 from seglog_protocol import segment_files as files
+from seglog_protocol.header_scan import LocatedBatch, Readable
 from seglog_protocol.record_batch import BatchHeader
 
 
