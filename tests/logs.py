@@ -10,11 +10,12 @@ from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.loader import OpenReport, load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import Record, decode_records
 

@@ -17,7 +17,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from mmap import mmap
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview | mmap
 
@@ -49,8 +49,9 @@ _STEM_DIGITS: Final = 20
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+OFFSET_FIELD: Final = struct.Struct(">i")
+TIME_FIELD: Final = struct.Struct(">q")
+"""The fields of entries that are searched: relative offsets and positions, and timestamps."""
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
@@ -111,36 +112,32 @@ def time_entries(data: Buffer) -> Iterator[TimeEntry]:
     return (time_entry(data, number) for number in range(len(data) // TIME_ENTRY.size))
 
 
-Probe = Callable[[int], None]
-"""Called with the number of each entry that a search reads; None costs nothing."""
+Unpack = Callable[[Buffer, int], tuple[Any, ...]]
+"""Reads a field at a position (bytes), as ``struct.Struct.unpack_from``: once for each entry that a search looks at."""
 
 
 def find_offset_floor(
-    data: Buffer, count: int, relative_offset: int, *, low: int = 0, probe: Probe | None = None
+    data: Buffer, count: int, relative_offset: int, *, low: int = 0, unpack: Unpack = OFFSET_FIELD.unpack_from
 ) -> int:
     """Number of the last entry in [low, count) at or below ``relative_offset``, or low - 1; log2(count) + 1 probes."""
-    return _floor(_INT32, OFFSET_ENTRY.size, 0, data, count, relative_offset, low, probe)
+    return _floor(unpack, OFFSET_ENTRY.size, 0, data, count, relative_offset, low)
 
 
-def find_position_floor(data: Buffer, count: int, position: int, *, low: int = 0, probe: Probe | None = None) -> int:
+def find_position_floor(data: Buffer, count: int, position: int, *, low: int = 0) -> int:
     """As ``find_offset_floor``, over the positions (bytes) where the entries' batches begin."""
-    return _floor(_INT32, OFFSET_ENTRY.size, 4, data, count, position, low, probe)
+    return _floor(OFFSET_FIELD.unpack_from, OFFSET_ENTRY.size, 4, data, count, position, low)
 
 
-def find_time_floor(data: Buffer, count: int, timestamp: int, *, low: int = 0, probe: Probe | None = None) -> int:
-    """Number of the last time entry in [low, count) at or below ``timestamp``, or low - 1."""
-    return _floor(_INT64, TIME_ENTRY.size, 0, data, count, timestamp, low, probe)
-
-
-def _floor(
-    field: struct.Struct, size: int, skip: int, data: Buffer, count: int, wanted: int, low: int, probe: Probe | None
+def find_time_floor(
+    data: Buffer, count: int, timestamp: int, *, low: int = 0, unpack: Unpack = TIME_FIELD.unpack_from
 ) -> int:
-    unpack_from = field.unpack_from
+    """Number of the last time entry in [low, count) at or below ``timestamp``, or low - 1."""
+    return _floor(unpack, TIME_ENTRY.size, 0, data, count, timestamp, low)
 
+
+def _floor(unpack: Unpack, size: int, skip: int, data: Buffer, count: int, wanted: int, low: int) -> int:
     def key(number: int) -> int:
-        if probe is not None:
-            probe(number)
-        value: int = unpack_from(data, number * size + skip)[0]
+        value: int = unpack(data, number * size + skip)[0]
         return value
 
     return bisect_right(range(count), wanted, lo=low, key=key) - 1

@@ -32,13 +32,12 @@ from seglog_broker.storage.io.flushes import Flush, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.log_slice import LogSlice
-from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.messages import (
     Ack,
     AppendPartition,
@@ -373,11 +372,9 @@ def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     """A recovery reads the log, and takes the index files that are there as they are."""
     rebuild = Segment.rebuild_indexes
 
-    def rebuild_missing(
-        segment: Segment, batches: Iterable[LocatedBatch] | None = None, trace: SeekTrace | None = None
-    ) -> int | None:
+    def rebuild_missing(segment: Segment, batches: Iterable[LocatedBatch] | None = None) -> int | None:
         if not (segment.offset_index.exists and segment.time_index.exists):
-            return rebuild(segment, batches, trace)
+            return rebuild(segment, batches)
         next_offset = None
         for batch in batches or ():  # all that a recovery learns of a log it learns on this way
             next_offset = batch.header.next_offset

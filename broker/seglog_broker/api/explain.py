@@ -74,9 +74,9 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
     trace = SeekTrace()
     try:
         if request.timestamp is not None:
-            partition.log.find_timestamp(request.timestamp, trace)
+            partition.log.traced(trace).find_timestamp(request.timestamp)
         elif request.offset is not None:
-            partition.log.seek(request.offset, trace)
+            partition.log.traced(trace).seek(request.offset)
     except SeglogError as error:
         raise partition.with_partition(error) from error
     below = f"{log_dir}/"

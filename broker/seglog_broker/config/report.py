@@ -7,9 +7,11 @@ from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.changes import is_dynamic
 from seglog_broker.config.keys import Change, Described, Effect, Key
 from seglog_broker.config.sources import Examined
+from seglog_broker.tables import columns, table_lines
+from seglog_broker.texts import counted
 from seglog_protocol.quantities import with_reading
 
-_TITLES: Final = ("KEY", "VALUE", "ORIGIN", "A NEW VALUE IS IN FORCE")
+_COLUMNS: Final = columns("KEY", "VALUE", "ORIGIN", "A NEW VALUE IS IN FORCE")
 
 _UNKNOWN: Final = "?"
 """Stands for the value of a key whose setting cannot be used."""
@@ -20,16 +22,14 @@ _NO_EFFECT: Final = {Effect.NOT_YET: "has no effect yet", Effect.NEVER: "has no 
 def configuration_lines(examined: Examined) -> list[str]:
     """A table of every key with its value, its origin, and when a new value is in force."""
     wrong = {error.facts.get("key") for error in examined.mistakes}
-    rows = [_TITLES, *(_row(described, wrong) for described in examined.config.describe())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return list(table_lines(_COLUMNS, (_row(described, wrong) for described in examined.config.describe())))
 
 
 def verdict_lines(examined: Examined, more_warnings: Sequence[str]) -> list[str]:
     """Warnings, mistakes, and a line that counts both; ``more_warnings`` are those about this machine."""
     warnings = [*examined.warnings, *more_warnings]
     mistakes = [error.message for error in examined.mistakes]
-    found = [f"{_counted(len(items), what)}" for items, what in ((mistakes, "mistake"), (warnings, "warning")) if items]
+    found = [counted(len(items), what) for items, what in ((mistakes, "mistake"), (warnings, "warning")) if items]
     return [
         *(f"warning: {_sentence(warning)}" for warning in warnings),
         *(f"mistake: {_sentence(mistake)}" for mistake in mistakes),
@@ -55,10 +55,6 @@ def _row(described: Described, wrong: set[object]) -> tuple[str, str, str, str]:
 
 def _key(name: str) -> Key:
     return BROKER_KEYS[name] if name in BROKER_KEYS else TOPIC_DEFAULT_NAMES[name][0]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _sentence(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import scan_headers
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     MAGIC,
@@ -91,20 +92,12 @@ class SegmentFile:
         Damaged bytes are skipped where their end is known; otherwise the iteration ends.
         """
         size = self.size
-        data, start = b"", position
         behind_damage = False
-        while position + HEADER_SIZE <= size:
-            if not start <= position <= start + len(data) - HEADER_SIZE:
-                data, start = self.pread(_WALK_BYTES, position), position
-                if len(data) < HEADER_SIZE:
-                    return  # the file was truncated
-            header = parse_header(data, position - start)
-            if why_implausible(header) is None and position + header.size <= size:
-                yield LocatedBatch(position, header, behind_damage)
-                behind_damage = False
-                position += header.size
-                continue
-            following = self._behind(position)
+        while True:
+            for start, header in scan_headers(self, position, size, _WALK_BYTES):
+                yield LocatedBatch(start, header, behind_damage)
+                position, behind_damage = start + header.size, False
+            following = self._behind(position) if position + HEADER_SIZE <= size else None
             if following is None:
                 return
             position, behind_damage = following, True

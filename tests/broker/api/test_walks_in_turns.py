@@ -18,6 +18,7 @@ from seglog_broker.storage.segment import segment as segment_module
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol import header_scan
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.messages import (
@@ -99,7 +100,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         found.note(0, len(data))
         return data
 
-    monkeypatch.setattr(batch_scan, "parse_header", parsed)
+    for walking in (batch_scan, header_scan):
+        monkeypatch.setattr(walking, "parse_header", parsed)
     monkeypatch.setattr(forgetful._ForgetfulFile, "pread", read)
     return found
 

@@ -16,9 +16,9 @@ from seglog_broker.inspect.check.findings import Report, Totals
 from seglog_broker.inspect.check.json_lines import json_lines
 from seglog_broker.inspect.check.readable import readable
 from seglog_broker.inspect.dump.kinds import plain_path
-from seglog_broker.inspect.dump.texts import size_text
 from seglog_broker.standard_output import complain, print_line, run_printing
 from seglog_broker.storage.io.filesystem import PosixFileSystem
+from seglog_broker.texts import size_text
 from seglog_protocol.errors import InvalidConfigError
 
 EXIT_OK: Final = 0

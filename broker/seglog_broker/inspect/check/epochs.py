@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from seglog_broker.storage.log.leader_epochs import EpochEntry, LeaderEpochs
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
+from seglog_protocol.header_scan import LocatedBatch
 
 
 class EpochRun(NamedTuple):

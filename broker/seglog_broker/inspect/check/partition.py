@@ -8,15 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 
 from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, PartitionCounts, Severity
-from seglog_broker.inspect.check.log_walk import DamagedBytes, LogWalk
 from seglog_broker.inspect.check.plan import Circumstances, RepairPlan, Replacement
-from seglog_broker.inspect.check.segment_walk import OnBadChecksum, SegmentWalk
+from seglog_broker.inspect.check.segment_walk import SegmentWalk
 from seglog_broker.inspect.check.small_files import SmallFiles
+from seglog_broker.inspect.log_walk import DamagedBytes, InvalidBytes, LogWalk
 from seglog_broker.storage.directory.kafka_signs import is_checksum_stale
 from seglog_broker.storage.io.checkpoints import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT
 from seglog_broker.storage.io.filenames import PARTITION_METADATA_FILE
@@ -24,7 +23,6 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_start import believed_start
-from seglog_broker.storage.segment.batch_scan import LocatedBatch, scan_headers
 from seglog_broker.storage.segment.batch_verifier import LogVerifier
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
@@ -37,6 +35,7 @@ from seglog_broker.storage.segment.checksum import (
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.records import iter_records
 
 _REPAIRABLE_BEFORE_LIFTING = {Code.BATCH_DAMAGED, Code.TAIL_DAMAGED, Code.OFFSETS_MISSING, Code.READ_ONLY}
@@ -178,7 +177,7 @@ class _PartitionCheck:
         is_unread = following is not None and following <= self._known.recovery_point
         is_live = not self._known.is_clean and (is_last or (self._known.is_adopted and not is_unread))
         walk = SegmentWalk(self._fs, self._path, base, self._known, is_live=is_live)
-        for found in walk.follow(partial(self._batches, base, following)):
+        for found in walk.follow(self._found(base, following)):
             counts.batches += 1
             counts.records += found.header.record_count
             self._epochs.add(base, found)
@@ -186,14 +185,17 @@ class _PartitionCheck:
         self.out.findings += findings
         self.out.plan.replace += replacements
 
-    def _batches(self, base: int, following: int | None, on_bad_checksum: OnBadChecksum) -> Iterator[LocatedBatch]:
+    def _found(self, base: int, following: int | None) -> Iterator[LocatedBatch | InvalidBytes]:
         if not self._known.deep:
-            yield from self._walk.batches(base, following, on_bad_checksum)
+            yield from self._walk.segment(base, following)
             return
         path = self._file(base, names.LOG_SUFFIX)
         file = self._fs.open(path)
         try:
-            for found in self._walk.batches(base, following, on_bad_checksum):
+            for found in self._walk.segment(base, following):
+                if isinstance(found, InvalidBytes):
+                    yield found
+                    continue
                 header = found.header
                 try:
                     for _ in iter_records(header, file.pread(header.size, found.position)):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Remaining, Repaired, Report, Severity, Totals
-from seglog_broker.inspect.dump.texts import counted, printable, size_text
+from seglog_broker.texts import counted, printable, range_text, size_text
 
 _HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Severity.NOTE: "note"}
 
@@ -30,8 +30,7 @@ def readable(reports: Iterable[Report]) -> Iterator[str]:
 def _place(finding: Finding) -> str:
     place = printable(finding.path)
     if finding.position is not None and finding.end_position is not None:
-        size = finding.end_position - finding.position
-        place += f", bytes {finding.position} to {finding.end_position - 1} ({size_text(size)})"
+        place += f", {range_text(finding.position, finding.end_position)}"
     if finding.start_offset is not None and finding.end_offset is not None:
         last = finding.end_offset - 1
         span = f"offset {last}" if last == finding.start_offset else f"offsets {finding.start_offset} to {last}"

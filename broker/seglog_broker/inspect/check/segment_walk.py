@@ -1,16 +1,14 @@
 """One pass over a segment's batches, which also checks its indexes against them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 from seglog_broker.inspect.check.findings import Finding
 from seglog_broker.inspect.check.indexes import ExpectedIndexes
 from seglog_broker.inspect.check.judge_indexes import IndexJudge
 from seglog_broker.inspect.check.plan import Circumstances, Replacement
+from seglog_broker.inspect.log_walk import InvalidBytes
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
-
-OnBadChecksum = Callable[[LocatedBatch], None]
-"""Called with a batch that is whole, but has a wrong checksum."""
+from seglog_protocol.header_scan import LocatedBatch
 
 
 class SegmentWalk:
@@ -24,9 +22,13 @@ class SegmentWalk:
         self._models = [ExpectedIndexes(base_offset, each, bytes_max) for each in self._judge.intervals()]
         self._before_damage: list[ExpectedIndexes] = []  # of the log as it was when the indexes were written
 
-    def follow(self, batches: Callable[[OnBadChecksum], Iterator[LocatedBatch]]) -> Iterator[LocatedBatch]:
-        """The batches that ``batches`` yields; it is called with a callback for those with a wrong checksum."""
-        for found in batches(self._add_bad_checksum):
+    def follow(self, segment: Iterable[LocatedBatch | InvalidBytes]) -> Iterator[LocatedBatch]:
+        """The batches of ``segment``, as ``LogWalk.segment`` gives them."""
+        for found in segment:
+            if isinstance(found, InvalidBytes):
+                if found.header is not None:
+                    self._add_bad_checksum(LocatedBatch(found.position, found.header))
+                continue
             for model in (*self._models, *self._before_damage):
                 model.add(*found)
             self._judge.true_times.add(found.header)

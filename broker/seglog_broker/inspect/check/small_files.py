@@ -7,11 +7,11 @@ from typing import Final
 from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, Severity
-from seglog_broker.inspect.check.log_walk import DamagedBytes
 from seglog_broker.inspect.check.plan import Circumstances, Replacement
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
 from seglog_broker.inspect.dump.facts import Damage, Fact
 from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot, txn_index_reader
+from seglog_broker.inspect.log_walk import DamagedBytes
 from seglog_broker.storage.directory.kafka_signs import KafkaOffsets, state_after_kafka
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, encode_checkpoint
 from seglog_broker.storage.io.filenames import (

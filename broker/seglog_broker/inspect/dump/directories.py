@@ -20,7 +20,7 @@ from seglog_broker.inspect.dump.facts import (
     TopicFound,
 )
 from seglog_broker.inspect.dump.index_files import summarize_offset_index, summarize_time_index
-from seglog_broker.inspect.dump.log_file import InvalidBytes, changed_meanwhile, codec_name, full_reason, walk
+from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
 from seglog_broker.inspect.dump.small_files import (
     OFFSET_CHECKPOINTS,
     read_epochs,
@@ -30,6 +30,7 @@ from seglog_broker.inspect.dump.small_files import (
     read_partition_state,
     read_registry,
 )
+from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.directory.properties import decode_properties
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.checkpoints import MalformedCheckpointError, TopicPartition
@@ -356,7 +357,7 @@ class _Counts:
         file = fs.open(path)
         try:
             size = file.size()
-            for found in walk(file, size, base, checksums=False):
+            for found in walk_file(file, size, base, checksums=False):
                 if isinstance(found, InvalidBytes):
                     note = changed_meanwhile(file, size, path) if found.is_tail else None
                     yield note or Damage(path, found.position, found.end_position, full_reason(found))

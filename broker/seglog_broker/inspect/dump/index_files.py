@@ -17,9 +17,9 @@ from seglog_broker.inspect.dump.facts import (
     OffsetEntryFound,
     TimeEntryFound,
 )
-from seglog_broker.inspect.dump.log_file import InvalidBytes, walk
+from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import LocatedBatch, scan_headers
+from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     OFFSET_ENTRY,
@@ -233,7 +233,7 @@ class _LogBeside:
     def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
         self._file = fs.open(path)
         self._size = self._file.size()
-        self._batches = walk(self._file, self._size, base_offset, checksums=False)
+        self._batches = walk_file(self._file, self._size, base_offset, checksums=False)
         self._current: LocatedBatch | None = None
         self._max_timestamp = NO_TIMESTAMP
 

@@ -1,101 +1,18 @@
-"""``.log`` files: their batches, and the invalid bytes between them.
-
-The same walk serves the overview, which reads headers only, and the dump of a file, which checks every checksum. Both
-continue with the next valid batch after invalid bytes.
-"""
+"""``.log`` files: their batches, and the invalid bytes between them, as ``walk_file`` finds them."""
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple
 
 from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, LogTotals, Note, RecordFound
+from seglog_broker.inspect.log_walk import InvalidBytes, walk_file
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch, scan_headers
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import CorruptRecordError
-from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, parse_header, why_implausible
+from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 from seglog_protocol.records import iter_records
-from seglog_protocol.segment_files import OFFSET_MAX, RELATIVE_OFFSET_MAX
+from seglog_protocol.segment_files import RELATIVE_OFFSET_MAX
 from seglog_protocol.transaction_files import decode_end_marker
-
-_ZERO_CHECK_BYTES: Final = 1024 * 1024
-
-
-class InvalidBytes(NamedTuple):
-    """Bytes [position, end_position) without a valid batch.
-
-    ``header`` is set when they look like exactly one batch with a wrong checksum. ``is_tail``: no valid batch follows.
-    """
-
-    position: int
-    end_position: int
-    reason: str
-    header: BatchHeader | None
-    is_tail: bool
-
-
-def walk(file: File, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | InvalidBytes]:
-    """The batches and the invalid bytes that make up the first ``size`` bytes of a segment, in order.
-
-    Without ``checksums`` only headers are read and checked.
-    """
-    verifier = BatchVerifier(file, size)
-    lowest, highest = base_offset, min(base_offset + RELATIVE_OFFSET_MAX, OFFSET_MAX - 1)
-    position = 0
-    while position < size:
-        for located in _good_batches(file, verifier, position, size, checksums=checksums):
-            yield located
-            position = located.end
-            if located.header.base_offset >= base_offset and located.header.last_offset <= highest:
-                lowest = located.header.next_offset  # also downwards: one wrong offset must not hide what follows it
-        if position >= size:
-            return
-        following = verifier.next_batch(position, lowest, highest)
-        end = size if following is None else following.position
-        reason, header = why_invalid(file, position, size)
-        if header is not None and position + header.size != end:
-            header = None
-        yield InvalidBytes(position, end, reason, header, following is None)
-        position = end
-
-
-def _good_batches(
-    file: File, verifier: BatchVerifier, position: int, size: int, *, checksums: bool
-) -> Iterator[LocatedBatch]:
-    if not checksums:
-        yield from scan_headers(file, position, size)
-        return
-    while (found := verifier.batch_at(position)) is not None:
-        yield found
-        position = found.end
-
-
-def why_invalid(file: File, position: int, size: int) -> tuple[str, BatchHeader | None]:
-    """The reason why no valid batch begins at ``position``, and the header if only its checksum is wrong."""
-    rest = size - position
-    if _is_zero(file, position, size):
-        return "only zeros, as in preallocated space", None
-    if rest < HEADER_SIZE:
-        return f"{rest} bytes, fewer than the {HEADER_SIZE} of a batch header", None
-    head = file.pread(HEADER_SIZE, position)
-    if len(head) < HEADER_SIZE:
-        return "the file ended before them", None
-    header = parse_header(head)
-    reason = why_implausible(header)
-    if reason is not None:
-        return f"no batch begins here: {reason}", None
-    if header.size > rest:
-        return f"the header announces a batch of {header.size} bytes, only {rest} are there", None
-    return "its checksum does not match", header
-
-
-def _is_zero(file: File, position: int, size: int) -> bool:
-    while position < size:
-        piece = file.pread(min(_ZERO_CHECK_BYTES, size - position), position)
-        if not piece or piece.count(0) != len(piece):
-            return False
-        position += len(piece)
-    return True
 
 
 def changed_meanwhile(file: File, size: int, path: str) -> Note | None:
@@ -117,7 +34,7 @@ def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = Fal
         size = file.size()
         yield FileFound(path, "segment log", size)
         totals = _Totals(base_offset)
-        for found in walk(file, size, base_offset, checksums=True):
+        for found in walk_file(file, size, base_offset, checksums=True):
             if isinstance(found, InvalidBytes):
                 if found.is_tail and changed_meanwhile(file, size, path) is not None:
                     break

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_broker.inspect.dump import facts as f
-from seglog_broker.inspect.dump.tables import Column, Table
-from seglog_broker.inspect.dump.texts import bytes_text, counted, printable, size_text, time_text
+from seglog_broker.tables import Column, Table, columns
+from seglog_broker.texts import bytes_text, counted, printable, range_text, size_text, time_text
 
 _RECORD_INDENT: Final = " " * 12
 _SHOWN_MAX: Final = 4
@@ -73,8 +73,7 @@ class _Writer:
         if isinstance(fact, f.Note):
             return f"note: {where}{printable(fact.text)}"
         if fact.position is not None and fact.end_position is not None:
-            size = fact.end_position - fact.position
-            where += f"bytes {fact.position} to {fact.end_position - 1} ({size_text(size)}): "
+            where += f"{range_text(fact.position, fact.end_position)}: "
         return f"DAMAGED: {where}{printable(fact.reason)}"
 
     def _end_table(self) -> Iterator[str]:
@@ -263,61 +262,56 @@ def _producer(fact: f.ProducerFound) -> Sequence[str]:
     )
 
 
-def _columns(*titles: str) -> tuple[Column, ...]:
-    """Columns for the titles; ``>`` before one aligns its column to the right."""
-    return tuple(Column(title.removeprefix(">"), title.startswith(">")) for title in titles)
-
-
 _TABLES: Final[dict[type[f.Fact], _Layout]] = {
     f.Batch: _Layout(
-        _columns(
+        columns(
             *(">position", ">size", ">base offset", ">last offset", ">records", "codec"),
             *("largest timestamp", ">epoch", "crc", ""),
         ),
         _batch,
     ),
     f.SegmentFound: _Layout(
-        _columns(
+        columns(
             *(">base offset", ">end offset", ">records", ">batches", ">size", "first batch", "largest timestamp"),
             *(">index", ">timeindex", "codecs", ""),
         ),
         _segment,
     ),
     f.OffsetEntryFound: _Layout(
-        _columns(">entry", ">offset", ">position", ""),
+        columns(">entry", ">offset", ">position", ""),
         lambda fact: (str(fact.number), str(fact.offset), str(fact.log_position), fact.problem or ""),
     ),
     f.TimeEntryFound: _Layout(
-        _columns(">entry", "timestamp", ">offset", ""),
+        columns(">entry", "timestamp", ">offset", ""),
         lambda fact: (str(fact.number), time_text(fact.timestamp), str(fact.offset), fact.problem or ""),
     ),
     f.AbortedFound: _Layout(
-        _columns(">entry", ">producer", ">first offset", ">marker", ">last stable offset"),
+        columns(">entry", ">producer", ">first offset", ">marker", ">last stable offset"),
         lambda fact: tuple(
             map(str, (fact.number, fact.producer_id, fact.first_offset, fact.last_offset, fact.last_stable_offset))
         ),
     ),
     f.ProducerFound: _Layout(
-        _columns(
+        columns(
             *(">producer", ">epoch", ">sequence", ">last offset", "timestamp", ">coordinator epoch"),
             ">open transaction from",
         ),
         _producer,
     ),
     f.CheckpointEntry: _Layout(
-        _columns("topic", ">partition", ">offset"),
+        columns("topic", ">partition", ">offset"),
         lambda fact: (printable(fact.topic), str(fact.partition), str(fact.offset)),
     ),
-    f.EpochFound: _Layout(_columns(">epoch", ">start offset"), lambda fact: (str(fact.epoch), str(fact.start_offset))),
-    f.Property: _Layout(_columns("name", "value"), lambda fact: (printable(fact.name), printable(fact.value))),
-    f.TopicFound: _Layout(_columns("topic", ">partitions", "id", "configuration"), _topic, "  "),
+    f.EpochFound: _Layout(columns(">epoch", ">start offset"), lambda fact: (str(fact.epoch), str(fact.start_offset))),
+    f.Property: _Layout(columns("name", "value"), lambda fact: (printable(fact.name), printable(fact.value))),
+    f.TopicFound: _Layout(columns("topic", ">partitions", "id", "configuration"), _topic, "  "),
     f.CheckpointFound: _Layout(
-        _columns("file", ">entries"),
+        columns("file", ">entries"),
         lambda fact: (fact.name, "unreadable" if fact.entries is None else str(fact.entries)),
         "  ",
     ),
     f.DamagedOffsets: _Layout(
-        _columns(">from offset", ">to offset", ">segment", ">position", ">size", "reason"),
+        columns(">from offset", ">to offset", ">segment", ">position", ">size", "reason"),
         lambda fact: (
             *(str(fact.start_offset), str(fact.end_offset - 1), str(fact.segment), str(fact.position)),
             *(str(fact.end_position - fact.position), printable(fact.reason)),

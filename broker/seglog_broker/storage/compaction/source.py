@@ -11,9 +11,10 @@ import numpy as np
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
+from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, why_implausible
 
 PIECE_BYTES: Final = 16 * 1024 * 1024

@@ -71,14 +71,6 @@ class Inodes(NamedTuple):
     total: int
 
 
-class Readable(Protocol):
-    """As much of a File as a seek needs."""
-
-    def pread(self, size: int, position: int) -> bytes:
-        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
-        ...
-
-
 class File(Protocol):
     """An open file. The opener must close it; the garbage collector does not."""
 

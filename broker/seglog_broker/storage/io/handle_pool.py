@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from seglog_broker.storage.io.filesystem import File, FileSystem, Map, Readable, parent
+from seglog_broker.storage.io.filesystem import File, FileSystem, Map, parent
 from seglog_broker.storage.io.os_errors import NO_RESOURCES
+from seglog_protocol.header_scan import Readable
 
 HANDLES_MAX_DEFAULT: Final = 512
 

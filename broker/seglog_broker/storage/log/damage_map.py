@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
-from seglog_broker.storage.log.log_files import LogOffsets
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError
 
 
@@ -114,31 +113,27 @@ class DamageMap:
 class DamageFinder:
     """Measures the extent of damage that a reader met, so that later reads skip it."""
 
-    __slots__ = ("_damage", "_offsets", "_only_warm", "_segments", "_state_file")
+    __slots__ = ("_damage", "_only_warm", "_state_file")
 
-    def __init__(
-        self, segments: SegmentList, offsets: LogOffsets, damage: DamageMap, state_file: StateFile, only_warm: OnlyWarm
-    ) -> None:
-        self._segments = segments
-        self._offsets = offsets
+    def __init__(self, damage: DamageMap, state_file: StateFile, only_warm: OnlyWarm) -> None:
         self._damage = damage
         self._state_file = state_file
         self._only_warm = only_warm
 
-    def measure(self, number: int, error: CorruptRecordError, trace: SeekTrace | None = None) -> None:
-        """Record the whole extent of the damage in segment ``number`` that ``error`` reports.
+    def measure(self, segment: Segment, next_base: int, error: CorruptRecordError) -> None:
+        """Record the whole extent of the damage in ``segment`` that ``error`` reports.
+
+        ``next_base`` is where the next segment begins, or the log ends.
 
         Raises the error itself when there are no bytes to skip, which would be a bug, and TurnWantedError where the
         look-up must be repeated.
         """
-        segment = self._segments[number]
-        next_base = self._segments.end_of(number, self._offsets.end)
         position, start_offset = error.position, error.start_offset
         if position > 0:  # the batch before it may be the damaged one: a wrong length hides the batches after it
-            flaw = segment.flaw_before(position, start_offset, next_base, trace)
+            flaw = segment.flaw_before(position, start_offset, next_base)
             position, start_offset = flaw or (position, start_offset)
         compacted_before = self._state_file.state.compacted_before
-        damage = segment.measure_damage(position, start_offset, next_base, trace, compacted_before=compacted_before)
+        damage = segment.measure_damage(position, start_offset, next_base, compacted_before=compacted_before)
         if damage.end_position <= damage.position:
             raise error
         self._damage.add(damage)

@@ -176,9 +176,7 @@ class _Loader:
         self._producers = ProducerState(expiration_ms=producer_expiration_ms)
         self._snapshots = ProducerSnapshots(files.fs, files.directory, self._producers)
         self._flusher = LogFlusher(files, self._offsets, self._segments, self._state_file, self._snapshots)
-        self._finder = DamageFinder(
-            self._segments, self._offsets, self._damage, self._state_file, files.handles.only_warm
-        )
+        self._finder = DamageFinder(self._damage, self._state_file, files.handles.only_warm)
         self._roller = SegmentRoller(
             files.directory,
             clock,
@@ -459,7 +457,7 @@ class _Loader:
                     rebuilt += 1
                     break
                 except CorruptRecordError as error:
-                    self._finder.measure(number, error)
+                    self._finder.measure(segment, self._segments.end_of(number, self._offsets.end), error)
         return rebuilt
 
     def _restart_at(self, offset: int) -> None:

@@ -10,6 +10,7 @@ power cut. ``loader.load`` makes the parts of a ``PartitionLog``. Each part owns
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
@@ -25,6 +26,7 @@ from seglog_broker.storage.log.reader import LogReader
 from seglog_broker.storage.log.retention import LastWrite, LogRetention, Verdict
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateWrite
+from seglog_broker.storage.log.traced_reader import TracedReader
 from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
@@ -36,7 +38,7 @@ class PartitionLog:
 
     ``append`` is that of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset`` and ``slice_near_end``
     are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``. They are bound here so
-    that a request calls them directly.
+    that a request calls them directly. ``traced(trace)`` is a reader that records one seek.
     """
 
     def __init__(self, loaded: LoadedLog) -> None:
@@ -97,6 +99,9 @@ class PartitionLog:
         self.read = reader.read
         self.seek = reader.seek
         self.find_timestamp = reader.find_timestamp
+        self.traced = partial(
+            TracedReader, loaded.offsets, loaded.segments, loaded.state_file.state, loaded.damage, loaded.finder
+        )
         self.check_offset = reader.check_offset
         self.slice_near_end = reader.slice_near_end
         self.prepare_flush = loaded.flusher.prepare_flush

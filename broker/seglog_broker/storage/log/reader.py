@@ -6,13 +6,12 @@ from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
 from seglog_broker.storage.log.log_files import LogOffsets, unreadable
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.log_slice import LogSlice
-from seglog_broker.storage.segment.seek_trace import SeekTrace
-from seglog_broker.storage.segment.segment import FoundTimestamp
+from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
 from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog_protocol.header_scan import LocatedBatch
 
 VERIFIED_BYTES_MAX: Final = 1024 * 1024
 """Bytes whose checksums are verified on the loop for one read, about a millisecond. A larger batch is verified
@@ -75,12 +74,14 @@ class LogReader:
                         offset, found, end if verify else found.end, self._segments.end_of(number, self._offsets.end)
                     )
                     if flaw is not None:
-                        self._finder.measure(number, flaw)
+                        self._measure(number, segment, flaw)
                         continue
                     self._note_proven(found, offset)
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
-                self._finder.measure(number, error)  # after the batch found: from now on a slice ends before the damage
+                self._measure(
+                    number, segment, error
+                )  # after the batch found: from now on a slice ends before the damage
             except OSError as error:
                 raise unreadable(segment, error) from error
         return None
@@ -118,53 +119,35 @@ class LogReader:
         """A lease on ``near``, which the active segment found. OSError when its file cannot be opened."""
         return LogSlice(self._segments.active.lease(), near.position, near.end - near.position, near.start_offset)
 
-    def seek(self, offset: int, trace: SeekTrace | None = None) -> tuple[int, LocatedBatch] | None:
+    def seek(self, offset: int) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
 
         Raises OffsetOutOfRangeError with the valid range before any file is touched, and CorruptRecordError naming the
         range when ``offset`` lies in a damaged one.
         """
         self.check_offset(offset)
-        if trace is not None:
-            trace.segments = len(self._segments)
         if offset == self._offsets.end:
-            if trace is not None:
-                trace.why_segment = "the offset is the end of the log: nothing is looked up, a fetch waits"
             return None
-        first = self._segments.floor(offset)
-        for number in range(first, len(self._segments)):
-            segment = self._segments[number]
-            if trace is not None:
-                trace.segment, trace.passed_over = segment.base_offset, number - first
-                trace.why_segment = (
-                    f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
-                    if number == first
-                    else f"the segment before it ends below {offset}, so the next one follows"
-                )
-                if segment.remembers(offset):
-                    trace.why_segment += (
-                        "; a fetch goes there at once, for where that batch begins is remembered: "
-                        "what follows is how it is found without that"
-                    )
-            found = self._find_in(number, offset, trace)
+        for number in range(self._segments.floor(offset), len(self._segments)):
+            found = self._find_in(number, self._segments[number], offset)
             if found is not None:
                 return number, found
-        if trace is not None:
-            trace.note_nothing_found(f"no batch from {offset} to the end of the log is left")
         return None
 
-    def _find_in(self, number: int, offset: int, trace: SeekTrace | None) -> LocatedBatch | None:
-        segment = self._segments[number]
+    def _find_in(self, number: int, segment: Segment, offset: int) -> LocatedBatch | None:
         while True:
             damage = next((d for d in segment.damaged if d.start_offset <= offset < d.end_offset), None)
             if damage is not None:
                 raise _damage_error(segment.log_path, damage)
             try:
-                return segment.find(offset, trace)
+                return segment.find(offset)
             except CorruptRecordError as error:
-                self._finder.measure(number, error, trace)  # recorded: if it is elsewhere, the next scan skips it
+                self._measure(number, segment, error)  # recorded: if it is elsewhere, the next scan skips it
             except OSError as error:
                 raise unreadable(segment, error) from error
+
+    def _measure(self, number: int, segment: Segment, error: CorruptRecordError) -> None:
+        self._finder.measure(segment, self._segments.end_of(number, self._offsets.end), error)
 
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError, with the valid range, unless ``offset`` can be read or waited for."""
@@ -186,54 +169,44 @@ class LogReader:
                 reason=reason,
             )
 
-    def find_timestamp(self, timestamp: int, trace: SeekTrace | None = None) -> FoundTimestamp | None:
+    def find_timestamp(self, timestamp: int) -> FoundTimestamp | None:
         """The first record, in offset order, with a timestamp at or after ``timestamp`` (ms); None when there is none.
 
         Segments with a smaller largest timestamp are skipped by their last time index entry. Unlike Kafka, a segment
         without timestamps is skipped too, whatever its file's modification time.
         """
-        if trace is not None:
-            trace.segments = len(self._segments)
-        first = max(0, self._segments.floor(self._offsets.start))
-        for number in range(first, len(self._segments)):
+        for number in range(self._first_number, len(self._segments)):
             segment = self._segments[number]
             try:
-                largest = self._find_max_in(number, trace)
-                if largest < timestamp:
+                if self._find_max_in(number, segment) < timestamp:
                     continue
-                if trace is not None:
-                    trace.segment, trace.passed_over = segment.base_offset, number - first
-                    trace.why_segment = (
-                        f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {largest}, "
-                        f"is at or after {timestamp}"
-                    )
-                found = self._find_timestamp_in(number, timestamp, trace)
+                found = self._find_timestamp_in(number, segment, timestamp)
             except OSError as error:
                 raise unreadable(segment, error) from error
             if found is not None:
-                if trace is not None:
-                    trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
                 return found
-        if trace is not None:
-            trace.passed_over = len(self._segments) - first
-            trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
         return None
 
-    def _find_max_in(self, number: int, trace: SeekTrace | None) -> int:
-        while True:
-            try:
-                return self._segments[number].find_max_timestamp(trace).timestamp
-            except CorruptRecordError as error:
-                self._finder.measure(number, error, trace)
+    @property
+    def _first_number(self) -> int:
+        """The number of the segment in which the log starts."""
+        return max(0, self._segments.floor(self._offsets.start))
 
-    def _find_timestamp_in(self, number: int, timestamp: int, trace: SeekTrace | None) -> FoundTimestamp | None:
+    def _find_max_in(self, number: int, segment: Segment) -> int:
         while True:
             try:
-                return self._segments[number].find_timestamp(
-                    timestamp, self._offsets.start, self._segments.end_of(number, self._offsets.end), trace
+                return segment.find_max_timestamp().timestamp
+            except CorruptRecordError as error:
+                self._measure(number, segment, error)
+
+    def _find_timestamp_in(self, number: int, segment: Segment, timestamp: int) -> FoundTimestamp | None:
+        while True:
+            try:
+                return segment.find_timestamp(
+                    timestamp, self._offsets.start, self._segments.end_of(number, self._offsets.end)
                 )
             except CorruptRecordError as error:
-                self._finder.measure(number, error, trace)  # recorded: the next scan skips it
+                self._measure(number, segment, error)  # recorded: the next scan skips it
 
 
 def _damage_error(path: str, damage: DamagedRange) -> CorruptRecordError:

@@ -12,11 +12,12 @@ from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.batch_verifier import LogVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch
 
 PROGRESS_BYTES: Final = 4 * 1024 * 1024
 """Bytes read between two reports of progress."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from seglog_broker.storage.producers.producer_snapshots import ReplayedBatch
-from seglog_broker.storage.segment.batch_scan import LocatedBatch
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.records import decode_records
 from seglog_protocol.transaction_files import EndMarker, decode_end_marker
 

@@ -1,28 +1,25 @@
-"""Walks over the batches of a ``.log`` file: headers only for a seek, whole batches with their checksums for recovery.
+"""Whole batches of a ``.log`` file with their checksums, for recovery, checks and the search behind damage.
 
-Both stop where the bytes no longer form a batch, instead of skipping them silently.
+Headers alone are walked by ``seglog_protocol.header_scan``. Neither skips bytes silently: a walk stops where they form
+no batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from seglog_broker.storage.io.filesystem import Readable
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN, SEARCHED_A_TURN, Pauses
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol.checksum import crc32c
+from seglog_protocol.header_scan import LocatedBatch, Readable
 from seglog_protocol.record_batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
     MAGIC_POSITION,
-    BatchHeader,
     parse_header,
     verify_crc,
     why_implausible,
 )
 from seglog_protocol.segment_files import OFFSET_MAX
-
-SEEK_WINDOW: Final = 4096
-"""Bytes read at a time while looking for a header: one default index interval."""
 
 RECOVERY_WINDOW: Final = 1024 * 1024
 """Bytes read at a time while verifying whole batches."""
@@ -30,39 +27,6 @@ RECOVERY_WINDOW: Final = 1024 * 1024
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest batch that is searched where its header cannot be trusted."""
-
-
-class LocatedBatch(NamedTuple):
-    """A batch header and the position (bytes) where its batch begins."""
-
-    position: int
-    header: BatchHeader
-
-    @property
-    def end(self) -> int:
-        """Position behind the batch."""
-        return self.position + self.header.size
-
-
-def scan_headers(file: Readable, position: int, end: int) -> Iterator[LocatedBatch]:
-    """Headers of the batches in [position, end), which both lie on batch boundaries, until one is implausible.
-
-    Reads windows where batches are small, and only headers where they are large.
-    """
-    window, window_start = b"", position
-    wanted = SEEK_WINDOW
-    while position + HEADER_SIZE <= end:
-        offset_in_window = position - window_start
-        if offset_in_window < 0 or offset_in_window + HEADER_SIZE > len(window):
-            window, window_start, offset_in_window = file.pread(min(wanted, end - position), position), position, 0
-            if len(window) < HEADER_SIZE:
-                return
-        header = parse_header(window, offset_in_window)
-        if why_implausible(header) is not None or position + header.size > end:
-            return
-        yield LocatedBatch(position, header)
-        wanted = SEEK_WINDOW if header.size < SEEK_WINDOW else HEADER_SIZE
-        position += header.size
 
 
 class WholeBatch(NamedTuple):

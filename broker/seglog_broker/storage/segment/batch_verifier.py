@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from seglog_broker.storage.io.filesystem import Readable
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch, Readable
 
 
 class LogFile(Protocol):

@@ -13,8 +13,9 @@ which is no error.
 from dataclasses import dataclass
 from typing import Final
 
-from seglog_broker.storage.io.filesystem import FileSystem, Readable, read_file, write_file_atomically
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
 from seglog_protocol.checksum import Buffer, crc32c
+from seglog_protocol.header_scan import Readable
 from seglog_protocol.segment_files import CHECKSUM_SUFFIX, LOG_SUFFIX, segment_file_name
 
 _VERSION: Final = "0"

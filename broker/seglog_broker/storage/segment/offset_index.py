@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment.seek_trace import SeekTrace
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, FloorSearch, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -51,19 +50,13 @@ class OffsetIndex(SparseIndex):
         self._append(files.encode_offset_entry(relative, position))
         self._last = OffsetPosition(offset, position)
 
-    def lookup(self, offset: int, trace: SeekTrace | None = None) -> OffsetPosition:
+    def lookup(self, offset: int, floor: FloorSearch = files.find_offset_floor) -> OffsetPosition:
         """Where a scan for ``offset`` may safely start: the last entry at or below it.
 
         The index is sparse, so when every entry lies above, the answer is (base offset, position 0): a half-empty index
-        is slow but never wrong.
+        is slow but never wrong. ``floor`` may be one that counts what it reads.
         """
-        noted = trace.lookup("offset", self.path, offset) if trace is not None else None
-        found = self._decode(self.search(files.find_offset_floor, offset - self.base_offset, noted))
-        if trace is not None and noted is not None:
-            noted.entry = found
-            if noted.in_file:
-                trace.touch(self.path)
-        return found or OffsetPosition(self.base_offset, 0)
+        return self._decode(self.search(floor, offset - self.base_offset)) or OffsetPosition(self.base_offset, 0)
 
     def lookup_position(self, position: int) -> OffsetPosition | None:
         """The last entry whose batch begins at or below ``position``, or None: a batch boundary without a scan."""

@@ -1,7 +1,4 @@
-"""The trace of a seek, recorded by the read path itself, so that an explanation always agrees with what happened.
-
-Segments and indexes take a ``SeekTrace`` along where one is wanted; without one they record nothing and pay nothing.
-"""
+"""What a seek did, as ``TracedReader`` and ``TracedSegment`` record it while they make that seek."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,11 +47,9 @@ class SeekTrace:
         if path not in self.files:
             self.files.append(path)
 
-    def lookup(self, index: str, path: str, wanted: int) -> IndexLookup:
-        """Begin to note a search of an index."""
-        noted = IndexLookup(index, path, 0, wanted)
-        self.lookups.append(noted)
-        return noted
+    def note_lookup(self, lookup: IndexLookup) -> None:
+        """A search of an index begins; its probes and its entry follow."""
+        self.lookups.append(lookup)
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -9,24 +9,24 @@ A scan skips damaged bytes (``damaged``, found by recovery), and a slice ends be
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from copy import copy
 from typing import Final, NamedTuple, Protocol
 
-from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, Readable, write_all
+from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, RecordsWantedError, TurnWantedError
 from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, LocatedBatch, scan_headers
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
 from seglog_broker.storage.segment.checksum_file import ChecksumFile
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
-from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.tail_cache import Tail, TailRange
 from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import CorruptRecordError, DecompressedTooLargeError
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,
@@ -179,17 +179,15 @@ class Segment:
         except CorruptRecordError:
             return self.time_index.last
 
-    def find_max_timestamp(self, trace: SeekTrace | None = None) -> TimestampOffset:
-        """``max_timestamp``, recorded in ``trace``: it reads no file once the value is known.
+    def find_max_timestamp(self) -> TimestampOffset:
+        """``max_timestamp``: it reads no file once the value is known.
 
         Raises CorruptRecordError when an index must be rebuilt from a log that is damaged.
         """
         if self._max is None:
-            self._ensure_time_index(trace)
-            if trace is not None and self.time_index.count:
-                trace.touch(self.time_index.path)
-            if not self._proves_last_time(trace):
-                self.rebuild_indexes(trace=trace)
+            self._ensure_time_index()
+            if not self._proves_last_time():
+                self.rebuild_indexes()
             self._max = self.time_index.last
         return self._max
 
@@ -417,20 +415,19 @@ class Segment:
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    def find(self, offset: int, trace: SeekTrace | None = None) -> LocatedBatch | None:
+    def find(self, offset: int) -> LocatedBatch | None:
         """The first batch whose last offset is at or above ``offset``, or None when the segment ends before it.
 
         Raises CorruptRecordError when the scan meets bytes that are no batch.
         """
-        if trace is None and (behind := self._behind_reads.get(offset)) is not None:
-            return behind
-        start = self._start_for(offset, trace)
-        if trace is not None:
-            trace.note_scan(start)
-        for found in self._walk(("offset", offset, start), start, trace):
+        behind = self._behind_reads.get(offset)
+        return self._look_up(offset) if behind is None else behind
+
+    def _look_up(self, offset: int) -> LocatedBatch | None:
+        """``find``, without what is remembered of earlier reads."""
+        start = self._start_for(offset)
+        for found in self._walk(("offset", offset, start), start):
             if found.header.last_offset >= offset:
-                if trace is not None:
-                    trace.note_found(*found)
                 return found
         return None
 
@@ -458,30 +455,24 @@ class Segment:
         return None
 
     def find_timestamp(
-        self,
-        timestamp: int,
-        offset_min: int,
-        next_base: int = names.OFFSET_MAX,
-        trace: SeekTrace | None = None,
+        self, timestamp: int, offset_min: int, next_base: int = names.OFFSET_MAX
     ) -> FoundTimestamp | None:
         """The first record with a timestamp at or after ``timestamp`` (ms) and an offset from ``offset_min`` on.
 
         ``next_base`` is where the next segment begins, or the log ends.
         """
-        self._ensure_time_index(trace)
-        found = self.time_index.below(timestamp, trace)
-        if found is not None and not self._proves(found, trace):
-            self.rebuild_indexes(trace=trace)
-            found = self.time_index.below(timestamp, trace)
-        start = self._start_for(max(found.entry.offset if found is not None else self.base_offset, offset_min), trace)
-        if trace is not None:
-            trace.note_scan(start)
+        self._ensure_time_index()
+        found = self._time_below(timestamp)
+        if found is not None and not self._proves(found):
+            self.rebuild_indexes()
+            found = self._time_below(timestamp)
+        start = self._start_for(max(found.entry.offset if found is not None else self.base_offset, offset_min))
         with self._handles.lease(self.log_path) as leased:
-            file = self._for_seeking(leased, trace)
+            file = self._for_seeking(leased)
             expected = self.base_offset
             question = "timestamp", timestamp, offset_min, start
             searched = 0
-            for position, header in self._walk(question, start, trace):
+            for position, header in self._walk(question, start):
                 self._refuse_misplaced(LocatedBatch(position, header), expected, next_base, file)
                 expected = header.next_offset
                 is_wanted = header.max_timestamp >= timestamp and header.last_offset >= offset_min
@@ -491,8 +482,6 @@ class Segment:
                 data = self._whole(file, LocatedBatch(position, header))
                 first = self._first_in(header, data, position, timestamp, offset_min) if is_wanted else None
                 if first is not None:
-                    if trace is not None:
-                        trace.note_found(position, header)
                     return first
                 searched += is_wanted
                 if searched == RECORDS_A_TURN:
@@ -528,7 +517,7 @@ class Segment:
             )
         return data
 
-    def _proves_last_time(self, trace: SeekTrace | None = None) -> bool:
+    def _proves_last_time(self) -> bool:
         """Whether the newest time entry is true, and no batch after the last offset entry has a later timestamp.
 
         Where bytes of the log are damaged the entry is trusted: only one of the two is wrong.
@@ -537,19 +526,18 @@ class Segment:
         if last is None:
             return True
         try:
-            return self._proves(last, trace) and self._is_youngest(last.entry, trace)
+            return self._proves(last) and self._is_youngest(last.entry)
         except CorruptRecordError:
             return last.is_in_order
 
-    def _is_youngest(self, last: TimestampOffset, trace: SeekTrace | None) -> bool:
+    def _is_youngest(self, last: TimestampOffset) -> bool:
         if self.is_active:
             return True  # what was appended since is younger, or not
-        with nullcontext() if trace is None else trace.aside():
-            indexed = self._start_for(names.OFFSET_MAX, trace)
-            behind = self._walk(("youngest", last.timestamp, indexed), indexed, trace)
-            return all(header.max_timestamp <= last.timestamp for _, header in behind)
+        indexed = self._start_for(names.OFFSET_MAX)
+        behind = self._walk(("youngest", last.timestamp, indexed), indexed)
+        return all(header.max_timestamp <= last.timestamp for _, header in behind)
 
-    def _proves(self, entries: TimeEntries, trace: SeekTrace | None = None) -> bool:
+    def _proves(self, entries: TimeEntries) -> bool:
         """Whether log and neighbours confirm a time entry; the batches between two offset entries are read.
 
         It must name the earliest batch there that has its timestamp, and none before it may have a later one. Raises
@@ -558,10 +546,10 @@ class Segment:
         entry = entries.entry
         if not entries.is_in_order or not self.base_offset <= entry.offset:
             return False
-        with nullcontext() if trace is None else trace.aside(), self._handles.lease(self.log_path) as leased:
-            start = self._start_for(max(self.base_offset, entry.offset - 1), trace)
-            file = self._for_seeking(leased, trace)
-            for found in self._walk(("proof", *entry, start), start, trace):
+        with self._handles.lease(self.log_path) as leased:
+            start = self._start_for(max(self.base_offset, entry.offset - 1))
+            file = self._for_seeking(leased)
+            for found in self._walk(("proof", *entry, start), start):
                 header = found.header
                 is_named = header.last_offset >= entry.offset
                 if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
@@ -665,9 +653,7 @@ class Segment:
             start_offset=start_offset,
         )
 
-    def flaw_before(
-        self, position: int, offset: int, next_base: int, trace: SeekTrace | None = None
-    ) -> tuple[int, int] | None:
+    def flaw_before(self, position: int, offset: int, next_base: int) -> tuple[int, int] | None:
         """(position, first offset lost or -1) of a flaw before ``position``, to which a batch's length has led.
 
         ``offset`` is the one expected there by the headers. None: no flaw before it, so the bytes there are damaged.
@@ -677,7 +663,7 @@ class Segment:
             floor = self.offset_index.lookup(max(offset, self.base_offset))  # a scan for it began here
             if floor.position < entry.position and position - floor.position <= PROVEN_AT_START_BYTES:
                 entry = floor
-            verifier = BatchVerifier(self._for_seeking(leased, trace), self.size, self._pauses)
+            verifier = BatchVerifier(self._for_seeking(leased), self.size, self._pauses)
             return self._flaw_from(verifier, entry, position, position, next_base)
 
     def _flaw_from(
@@ -720,7 +706,6 @@ class Segment:
         strict: bool = False,
         to_end: bool = False,
         expected: int = -1,
-        trace: SeekTrace | None = None,
     ) -> Generator[LocatedBatch, None, None]:
         """Batches from ``position`` on, without damaged bytes; ``expected`` is the offset due there, -1 if not known.
 
@@ -728,14 +713,11 @@ class Segment:
         where it would have to wait for the disk on the loop.
         """
         with self._handles.lease(self.log_path) as leased:
-            watched = leased if trace is None else trace.watch(leased)
-            file = self._handles.for_seeking(watched) if strict else watched
+            file = self._for_seeking(leased) if strict else self._for_walking(leased)
             while position < end:
                 hole = next((d for d in self.damaged if position < d.end_position > d.position), None)
                 stop = max(position, min(hole.position, end)) if hole else end
                 for found in scan_headers(file, position, stop):
-                    if trace is not None:
-                        trace.note_batch(found.position)
                     yield found
                     position, expected = found.end, found.header.next_offset
                 if position < stop:
@@ -749,26 +731,28 @@ class Segment:
                     return
                 position = hole.end_position if hole else end
 
-    def _walk(
-        self, question: tuple[object, ...], start: int, trace: SeekTrace | None, *, strict: bool = True
-    ) -> Iterator[LocatedBatch]:
+    def _walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
         """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
         position, expected = self._pauses.resume(question, (start, -1))
-        walk = self._batches(position, self.size, strict=strict, expected=expected, trace=trace)
+        walk = self._batches(position, self.size, strict=strict, expected=expected)
         for walked, found in enumerate(walk, start=1):
             yield found
             if walked % HEADERS_A_TURN == 0:
                 self._pauses.pause(question, (found.end, found.header.next_offset))
 
-    def _for_seeking(self, file: File, trace: SeekTrace | None) -> Readable:
-        return self._handles.for_seeking(file if trace is None else trace.watch(file))
+    def _for_seeking(self, file: File) -> Readable:
+        """The ``.log`` as a seek may read it now: on a loop it does not wait for the disk."""
+        return self._handles.for_seeking(file)
+
+    def _for_walking(self, file: File) -> Readable:
+        """The ``.log`` as it is read where a wait for the disk does no harm."""
+        return file
 
     def measure_damage(
         self,
         position: int,
         start_offset: int,
         next_base: int,
-        trace: SeekTrace | None = None,
         *,
         compacted_before: int = 0,
     ) -> DamagedRange:
@@ -780,20 +764,20 @@ class Segment:
         Below ``compacted_before`` compaction has left holes.
         """
         if not self.base_offset <= start_offset <= next_base:  # not known, or by a header that is wrong itself
-            start_offset = self._due_at(position, next_base, trace)
+            start_offset = self._due_at(position, next_base)
         with self._handles.lease(self.log_path) as leased:
-            verifier = BatchVerifier(self._for_seeking(leased, trace), self.size, self._pauses)
+            verifier = BatchVerifier(self._for_seeking(leased), self.size, self._pauses)
             found = verifier.next_batch_after_flaw(position, start_offset, next_base - 1, compacted_before)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (next_base, self.size)
         damage = DamagedRange(start_offset, end_offset, self.base_offset, position, end_position)
         self._forget_places()
         return damage
 
-    def _due_at(self, position: int, next_base: int, trace: SeekTrace | None) -> int:
+    def _due_at(self, position: int, next_base: int) -> int:
         """The offset that is due at ``position``, as far as the headers before it tell."""
         question = "due", position, next_base
         start, due = self._pauses.resume(question, (0, self.base_offset))
-        for walked, found in enumerate(self._batches(start, position, trace=trace), start=1):
+        for walked, found in enumerate(self._batches(start, position), start=1):
             header = found.header
             if due <= header.base_offset <= header.last_offset < next_base:
                 due = header.next_offset
@@ -817,27 +801,33 @@ class Segment:
 
     # --- Indexes that cannot be trusted -------------------------------------------------------------------------------
 
-    def _start_for(self, offset: int, trace: SeekTrace | None = None) -> int:
+    def _start_for(self, offset: int) -> int:
         """Position from which a scan finds ``offset``: the index floor, used only if a fitting batch begins there.
 
         Indexes have no checksum: one flipped bit would otherwise skip records silently.
         """
-        self._ensure_offset_index(trace)
+        self._ensure_offset_index()
         try:
-            entry = self.offset_index.lookup(offset, trace)
-            if entry.position == 0 or self._batch_at_entry(entry, trace) is not None:
+            entry = self._index_floor(offset)
+            if entry.position == 0 or self._batch_at_entry(entry) is not None:
                 return entry.position
         except ValueError:
             pass  # the file is shorter than it was: rebuilt below
-        self.rebuild_indexes(trace=trace)
-        return self.offset_index.lookup(offset, trace).position
+        self.rebuild_indexes()
+        return self._index_floor(offset).position
 
-    def _batch_at_entry(self, entry: OffsetPosition, trace: SeekTrace | None = None) -> LocatedBatch | None:
+    def _index_floor(self, offset: int) -> OffsetPosition:
+        return self.offset_index.lookup(offset)
+
+    def _time_below(self, timestamp: int) -> TimeEntries | None:
+        return self.time_index.below(timestamp)
+
+    def _batch_at_entry(self, entry: OffsetPosition) -> LocatedBatch | None:
         """The batch at the position of an index entry; None when no fitting batch begins there."""
         if not 0 < entry.position <= self.size - HEADER_SIZE:
             return None
         with self._handles.lease(self.log_path) as leased:
-            data = self._for_seeking(leased, trace).pread(HEADER_SIZE, entry.position)
+            data = self._for_seeking(leased).pread(HEADER_SIZE, entry.position)
         header = parse_header(data)
         fits = why_implausible(header) is None and header.base_offset <= entry.offset
         return LocatedBatch(entry.position, header) if fits else None
@@ -847,43 +837,39 @@ class Segment:
         self._ensure_offset_index()
         self._ensure_time_index()
 
-    def _ensure_time_index(self, trace: SeekTrace | None = None) -> None:
+    def _ensure_time_index(self) -> None:
         """The half of ``ensure_indexes`` for the largest timestamp, so that skipping a segment reads one file."""
         if not self._time_index_checked:
-            if trace is not None and self.time_index.count:
-                trace.touch(self.time_index.path)
             problem = self._why_time_index_unusable()
             if problem is not None:
-                self.rebuild_indexes(trace=trace)
+                self.rebuild_indexes()
             self._time_index_checked = True  # not before: a cold read interrupts the look, and damage the making
 
-    def _ensure_offset_index(self, trace: SeekTrace | None = None) -> None:
+    def _ensure_offset_index(self) -> None:
         """The half of ``ensure_indexes`` that a seek by offset needs: a log without timestamps has no time index."""
         if not self._offset_index_checked:
-            if trace is not None and self.offset_index.count:
-                trace.touch(self.offset_index.path)
-            problem = self._why_offset_index_unusable(trace)
+            problem = self._why_offset_index_unusable()
             if problem is not None:
-                self.rebuild_indexes(trace=trace)
+                self.rebuild_indexes()
             self._offset_index_checked = True
 
-    def _why_offset_index_unusable(self, trace: SeekTrace | None = None) -> str | None:
+    def _why_offset_index_unusable(self) -> str | None:
         if not self.offset_index.exists:
             return "there is no offset index"
         try:
             problem = self.offset_index.problem(self.size)
         except ValueError as error:
             return str(error)
-        if problem is None and not self.offset_index.count and self._is_worth_an_entry(trace):
+        if problem is None and not self.offset_index.count and self._is_worth_an_entry():
             return "it is empty, and the log is long enough for an entry"
         return problem
 
-    def _is_worth_an_entry(self, trace: SeekTrace | None = None) -> bool:
+    def _is_worth_an_entry(self) -> bool:
         """Whether any batch lies so far from the start that it is indexed; a few headers tell."""
         if self.size <= self.index_interval:
             return False
         interval = self.index_interval
-        return any(position > interval for position, _ in self._walk(("index",), 0, trace, strict=False))
+        return any(position > interval for position, _ in self._walk(("index",), 0, strict=False))
 
     def _why_time_index_unusable(self) -> str | None:
         if not self.time_index.exists:
@@ -897,21 +883,15 @@ class Segment:
             return "a closed segment's time index is empty"
         return problem
 
-    def rebuild_indexes(
-        self, batches: Iterable[LocatedBatch] | None = None, trace: SeekTrace | None = None
-    ) -> int | None:
+    def rebuild_indexes(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
         """Rebuild both indexes from ``batches``, by default all headers; checksums are not verified.
 
         Returns the offset after the last batch, or None when there is none. Raises CorruptRecordError, with the old
         indexes unchanged, where headers show unknown damage. The result equals, byte for byte, what the live segment
         would have; an index that is full stays full, which makes a seek slow but never wrong.
         """
-        if trace is not None:
-            trace.rebuilt_indexes = True
-            trace.touch(self.offset_index.path)
-            trace.touch(self.time_index.path)
         if batches is None:
-            return self._make_in_turns(trace)
+            return self._make_in_turns()
         self.offset_index.reset()
         self.time_index.reset()
         next_offset = _run(self.fill_indexes(batches))
@@ -919,10 +899,10 @@ class Segment:
             self.save_indexes()
         return next_offset
 
-    def _make_in_turns(self, trace: SeekTrace | None) -> int | None:
+    def _make_in_turns(self) -> int | None:
         """``rebuild_indexes`` from all headers. If it stops half way, the next call continues."""
         if self._making is None:
-            self._making = self._rebuilt_indexes(trace)
+            self._making = self._rebuilt_indexes()
         stop: Exception | None = None
         try:
             while stop is None or not self._pauses.are_wanted:
@@ -936,7 +916,7 @@ class Segment:
             raise
         raise stop
 
-    def _rebuilt_indexes(self, trace: SeekTrace | None) -> "Making":
+    def _rebuilt_indexes(self) -> "Making":
         """Build both indexes in new files, which replace the old ones once they are complete and synced.
 
         A half-built index after a kill would not be noticed: a later start trusts those of closed segments.
@@ -944,9 +924,9 @@ class Segment:
         made: Segment | None = None
         is_made = False
         try:
-            yield from self._refuse_unknown_damage(trace)
+            yield from self._refuse_unknown_damage()
             made = self._beside()
-            next_offset = yield from made.fill_indexes(self._pieces(trace))
+            next_offset = yield from made.fill_indexes(self._pieces())
             is_made = True
         finally:
             self._offset_index_checked = self._time_index_checked = is_made
@@ -995,7 +975,7 @@ class Segment:
             self.time_index.offer(*self._max, closing=True)
         return next_offset
 
-    def _pieces(self, trace: SeekTrace | None) -> Iterator[LocatedBatch | Stop]:
+    def _pieces(self) -> Iterator[LocatedBatch | Stop]:
         """Every batch by its header, also those that are appended meanwhile, and places to stop at.
 
         No file is held open there. Raises CorruptRecordError where bytes are no batch.
@@ -1004,7 +984,7 @@ class Segment:
         stop: Stop | None = TurnWantedError()
         while stop is not None:
             stop = None
-            batches = self._batches(position, self.size, strict=True, expected=expected, trace=trace)
+            batches = self._batches(position, self.size, strict=True, expected=expected)
             try:
                 for walked, found in enumerate(batches, start=1):
                     yield found
@@ -1018,14 +998,14 @@ class Segment:
             if stop is not None:
                 yield stop
 
-    def _refuse_unknown_damage(self, trace: SeekTrace | None) -> Generator[Stop, None, None]:
+    def _refuse_unknown_damage(self) -> Generator[Stop, None, None]:
         """Raise CorruptRecordError where no batch begins, or an offset does not fit between its neighbours.
 
         Indexes built from the rest would lead look-ups past the batches after such a place.
         """
         expected, highest = self.base_offset, self.base_offset + names.RELATIVE_OFFSET_MAX
         odd: LocatedBatch | None = None  # the batch before, if it left a gap
-        for found in self._pieces(trace):
+        for found in self._pieces():
             if not isinstance(found, LocatedBatch):
                 yield found
                 continue

@@ -9,8 +9,9 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.batch_scan import BatchVerifier, scan_headers
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import scan_headers
 
 HEADERS_MAX: Final = 200
 """Looked at behind the last entry of an index; there are more only where it is no use."""

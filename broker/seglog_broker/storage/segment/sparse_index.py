@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment.seek_trace import IndexLookup
 from seglog_protocol import segment_files as files
 
 WRITE_BYTES: Final = 4096
@@ -27,9 +26,7 @@ TAIL_BYTES_MAX: Final = 64 * 1024
 class FloorSearch(Protocol):
     """One of the floor searches of ``segment_files``."""
 
-    def __call__(
-        self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0, probe: files.Probe | None = None
-    ) -> int:
+    def __call__(self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0) -> int:
         """Number of the last entry in [low, count) at or below ``wanted``, or low - 1."""
         ...
 
@@ -85,34 +82,25 @@ class SparseIndex:
         """Whether the next plain append would not fit; the time index keeps one slot for its closing entry."""
         return self.count >= self.entries_max
 
-    def search(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> bytes | None:
+    def search(self, floor: FloorSearch, wanted: int) -> bytes | None:
         """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""
-        number = self.search_number(floor, wanted, lookup)
+        number = self.search_number(floor, wanted)
         return self._entry_bytes(number) if number >= 0 else None
 
-    def search_number(self, floor: FloorSearch, wanted: int, lookup: IndexLookup | None = None) -> int:
+    def search_number(self, floor: FloorSearch, wanted: int) -> int:
         """The number of the last entry at or below ``wanted``, -1 when all lie above.
 
         The newest entries, in memory, are looked at first: their first one tells whether the answer lies among them or
-        in the file, which is then not touched, or searched through a map.
+        in the file, which is then not touched, or searched through a map. ``floor`` gets the former as a bytearray.
         """
-        probe = None
-        if lookup is not None:
-            lookup.entries = self.count
-
-            def probe(_number: int) -> None:
-                lookup.probes += 1
-
         tail_count = len(self._tail) // self.entry_size
-        if tail_count and floor(self._tail, 1, wanted, probe=probe) == 0:
-            return self._file_count() + floor(self._tail, tail_count, wanted, low=1, probe=probe)
+        if tail_count and floor(self._tail, 1, wanted) == 0:
+            return self._file_count() + floor(self._tail, tail_count, wanted, low=1)
         count = self._file_count()
         if not count:
             return -1
-        if lookup is not None:
-            lookup.in_file = True
         with self._handles.lease_map(self.path, count * self.entry_size) as mapped:
-            return floor(mapped.data, count, wanted, probe=probe)
+            return floor(mapped.data, count, wanted)
 
     def read_last(self) -> bytes | None:
         """The newest entry, or None when there is none."""

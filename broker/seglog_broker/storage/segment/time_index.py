@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment.seek_trace import SeekTrace
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, IndexOrderError, SparseIndex
+from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, FloorSearch, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -80,30 +79,17 @@ class TimeIndex(SparseIndex):
             self._append(files.encode_time_entry(timestamp, offset - self.base_offset))
             self._last = TimestampOffset(timestamp, offset)
 
-    def lookup(self, timestamp: int, trace: SeekTrace | None = None) -> TimestampOffset:
+    def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below ``timestamp``; (-1, base offset) when every entry lies above."""
-        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
-        found = self._decode(self.search(files.find_time_floor, timestamp, noted))
-        if trace is not None and noted is not None:
-            noted.entry = found
-            if noted.in_file:
-                trace.touch(self.path)
-        return found or TimestampOffset(-1, self.base_offset)
+        return self._decode(self.search(files.find_time_floor, timestamp)) or TimestampOffset(-1, self.base_offset)
 
-    def below(self, timestamp: int, trace: SeekTrace | None = None) -> TimeEntries | None:
+    def below(self, timestamp: int, floor: FloorSearch = files.find_time_floor) -> TimeEntries | None:
         """The last entry below ``timestamp``, None when there is none.
 
         Where equal timestamps are concerned only that one is sure: an entry that was moved to a later batch with the
-        same largest timestamp cannot be told from the right one.
+        same largest timestamp cannot be told from the right one. ``floor`` may be one that counts what it reads.
         """
-        noted = trace.lookup("time", self.path, timestamp) if trace is not None else None
-        number = self.search_number(files.find_time_floor, timestamp - 1, noted)
-        found = self._around(number)
-        if trace is not None and noted is not None:
-            noted.entry = found.entry if found is not None else None
-            if noted.in_file:
-                trace.touch(self.path)
-        return found
+        return self._around(self.search_number(floor, timestamp - 1))
 
     def around_last(self) -> TimeEntries | None:
         """The newest entry."""

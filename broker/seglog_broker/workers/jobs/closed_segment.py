@@ -7,13 +7,12 @@ has passed is added up while it is still in memory.
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from seglog_broker.inspect.check.findings import Severity
-from seglog_broker.inspect.check.log_walk import LogWalk
 from seglog_broker.inspect.check.plan import Circumstances, Replacement
 from seglog_broker.inspect.check.segment_walk import SegmentWalk
+from seglog_broker.inspect.log_walk import LogWalk
 from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.segment.checksum import MalformedChecksumError, RunningChecksum, read_segment_checksum
@@ -40,7 +39,7 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubVer
     file = fs.open(path)
     try:
         size = file.size()
-        for found in walk.follow(partial(log.batches, job.base_offset, job.next_base)):
+        for found in walk.follow(log.segment(job.base_offset, job.next_base)):
             batches += 1
             while found.end - summed >= _PIECE_BYTES:
                 summed += _add(running, file.pread(_PIECE_BYTES, summed), throttle)

@@ -10,8 +10,7 @@ from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, Not
 from seglog_broker.inspect.dump.json_lines import json_lines
 from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.dump.readable import readable
-from seglog_broker.inspect.dump.tables import ROWS_BEFORE_WIDTHS, Column, Table
-from seglog_broker.inspect.dump.texts import bytes_text, printable, size_text, time_text
+from seglog_broker.tables import ROWS_BEFORE_WIDTHS
 from tests.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, overwrite, small_log
 from tests.logs import DIRECTORY, LogOnDisk
 
@@ -89,58 +88,6 @@ def test_nothing_a_file_says_can_move_the_cursor() -> None:
     ]
     for line in readable(found):
         assert line.isprintable()
-    assert printable("plain") == "plain"
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1024**2 - 1, "1.0 MiB"),
-        (10 * 1024**2, "10.0 MiB"),
-        (5 * 1024**4, "5,120.0 GiB"),
-    ],
-)
-def test_sizes_are_short(size: int, text: str) -> None:
-    assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "text"),
-    [
-        (-1, "-"),
-        (None, "-"),
-        (0, "1970-01-01T00:00:00.000Z"),
-        (1546300800123, "2019-01-01T00:00:00.123Z"),
-        (-86_400_000, "1969-12-31T00:00:00.000Z"),
-        (2**63 - 1, "@9223372036854775807"),
-        (-(2**63), "@-9223372036854775808"),
-    ],
-)
-def test_times_are_utc_and_none_is_a_dash(timestamp: int | None, text: str) -> None:
-    assert time_text(timestamp) == text
-
-
-def test_long_values_are_cut_with_their_size() -> None:
-    assert bytes_text(b"x" * 2000) == f"'{'x' * 160}'... (2,000 bytes)"
-    assert bytes_text(b"\xff" * 2000).endswith("... (2,000 bytes)")
-    assert bytes_text(None) == "null"
-    assert bytes_text(b"") == "''"
-
-
-def test_a_table_streams_once_its_widths_are_known() -> None:
-    table = Table((Column("n", right=True), Column("text")))
-    out: list[str] = []
-    for number in range(ROWS_BEFORE_WIDTHS - 1):
-        out += table.row((str(number), "x"))
-    assert out == []
-    out += table.row(("9999", "wide"))
-    assert len(out) == ROWS_BEFORE_WIDTHS + 1
-    assert out[1] == "   0  x"
-    assert list(table.row(("123456", "y"))) == ["123456  y"]
-    assert list(table.flush()) == []
 
 
 def test_every_fact_is_one_json_object_with_its_kind() -> None:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, TAIL_BYTES_MAX
+from seglog_broker.storage.segment.traced_segment import TracedSegment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog_protocol.segment_files import OFFSET_ENTRY
@@ -62,7 +64,7 @@ def full_log(count: int, *, timestamps: bool = True, **changes: Any) -> LogOnDis
 
 def traced(disk: LogOnDisk, offset: int) -> tuple[SeekTrace, Seam]:
     trace, seam = SeekTrace(), Seam(disk)
-    place = disk.log.seek(offset, trace)
+    place = disk.log.traced(trace).seek(offset)
     if place is not None:
         number, found = place
         assert trace.segment == disk.log.segments[number].base_offset
@@ -124,7 +126,7 @@ def test_a_seek_out_of_range_touches_nothing() -> None:
     for offset in (4, 21):
         trace, seam = SeekTrace(), Seam(disk)
         with pytest.raises(OffsetOutOfRangeError):
-            disk.log.seek(offset, trace)
+            disk.log.traced(trace).seek(offset)
         assert seam.is_untouched
         assert trace == SeekTrace()
 
@@ -132,7 +134,7 @@ def test_a_seek_out_of_range_touches_nothing() -> None:
 def test_a_seek_at_the_end_touches_nothing_and_says_that_a_fetch_waits() -> None:
     disk = full_log(20)
     trace, seam = SeekTrace(), Seam(disk)
-    assert disk.log.seek(20, trace) is None
+    assert disk.log.traced(trace).seek(20) is None
     assert seam.is_untouched
     assert (trace.segment, trace.files, trace.lookups, trace.position) == (None, [], [], None)
     assert "end of the log" in trace.why_segment
@@ -147,7 +149,7 @@ def test_which_segment_and_why() -> None:
         f"number 2 of {trace.segments}, the last with a base offset at or below {second.base_offset + 1}"
     )
     moment = SeekTrace()
-    disk.log.find_timestamp(1000 + second.base_offset, moment)
+    disk.log.traced(moment).find_timestamp(1000 + second.base_offset)
     assert (moment.segment, moment.passed_over) == (second.base_offset, 1)
     assert f"is at or after {1000 + second.base_offset}" in moment.why_segment
 
@@ -203,7 +205,7 @@ def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(e
         assert lookup.probes <= most_probes(entries)
         assert trace.scanned_batches == 1
         moment = SeekTrace()
-        disk.log.find_timestamp(999 + offset, moment)
+        disk.log.traced(moment).find_timestamp(999 + offset)
         assert [found.index for found in moment.lookups] == ["time", "offset"]
         assert all(found.probes <= most_probes(entries) for found in moment.lookups)
         assert moment.record_offset == offset
@@ -241,7 +243,7 @@ def test_by_timestamps_that_rise_a_scan_is_as_short() -> None:
     disk = full_log(300)
     for number in range(300):
         trace, seam = SeekTrace(), Seam(disk)
-        found = disk.log.find_timestamp(1000 + number, trace)
+        found = disk.log.traced(trace).find_timestamp(1000 + number)
         assert found is not None
         assert (
             (trace.record_offset, trace.record_timestamp) == (number, 1000 + number) == (found.offset, found.timestamp)
@@ -268,7 +270,7 @@ def test_passing_over_a_segment_costs_a_look_at_what_its_time_index_says_once() 
     disk.reopen()
     last = disk.log.segments[-2]
     trace, seam = SeekTrace(), Seam(disk)
-    found = disk.log.find_timestamp(1000 + last.base_offset, trace)
+    found = disk.log.traced(trace).find_timestamp(1000 + last.base_offset)
     assert found is not None
     assert found.offset == last.base_offset
     passed_over = disk.log.segments[:-2]
@@ -280,14 +282,14 @@ def test_passing_over_a_segment_costs_a_look_at_what_its_time_index_says_once() 
     ]
     assert seam.files == set(trace.files)
     again = SeekTrace()
-    assert disk.log.find_timestamp(1000 + last.base_offset, again) == found
+    assert disk.log.traced(again).find_timestamp(1000 + last.base_offset) == found
     assert set(again.files) == {last.time_index.path, last.offset_index.path, last.log_path}
 
 
 def test_a_moment_behind_every_record_leads_nowhere_and_says_so() -> None:
     disk = full_log(200, segment_bytes=4096)
     trace = SeekTrace()
-    assert disk.log.find_timestamp(2000, trace) is None
+    assert disk.log.traced(trace).find_timestamp(2000) is None
     assert (trace.segment, trace.position, trace.record_offset) == (None, None, None)
     assert trace.passed_over == trace.segments == len(disk.log.segments)
     assert trace.why_segment == "no record is at or after 2000: a fetch waits at the end"
@@ -300,7 +302,7 @@ def test_records_out_of_order_are_found_in_offset_order_and_traced() -> None:
         disk.append(b"value", timestamp=stamp)
     for wanted in range(1000, 1101):
         trace, seam = SeekTrace(), Seam(disk)
-        disk.log.find_timestamp(wanted, trace)
+        disk.log.traced(trace).find_timestamp(wanted)
         expected = next(number for number, stamp in enumerate(stamps) if stamp >= wanted)
         assert (trace.record_offset, trace.record_timestamp) == (expected, stamps[expected])
         assert trace.base_offset == expected
@@ -313,7 +315,7 @@ def test_records_out_of_order_are_found_in_offset_order_and_traced() -> None:
 def test_a_log_without_timestamps_is_passed_over() -> None:
     disk = full_log(100, timestamps=False, segment_bytes=4096)
     trace = SeekTrace()
-    assert disk.log.find_timestamp(0, trace) is None
+    assert disk.log.traced(trace).find_timestamp(0) is None
     assert trace.scanned_batches == 0
     assert trace.passed_over == len(disk.log.segments)
 
@@ -346,7 +348,7 @@ def test_a_half_entry_at_the_end_of_an_index_is_met_by_the_first_seek_that_needs
     cut_file(disk.fs, path, -3)
     disk.restart_unclean(recovery_point=200)
     trace, seam = SeekTrace(), Seam(disk)
-    disk.log.find_timestamp(1001, trace)
+    disk.log.traced(trace).find_timestamp(1001)
     assert trace.rebuilt_indexes
     assert trace.read_bytes == seam.log_bytes
     assert seam.files <= set(trace.files)
@@ -361,7 +363,7 @@ def test_the_bytes_that_damage_costs_are_counted() -> None:
     flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
     trace, seam = SeekTrace(), Seam(disk)
     with pytest.raises(CorruptRecordError) as raised:
-        disk.log.seek(30, trace)
+        disk.log.traced(trace).seek(30)
     assert raised.value.next_offset == 31
     assert trace.read_bytes == seam.log_bytes
     assert trace.position is None
@@ -408,7 +410,7 @@ def test_a_traced_seek_leads_where_an_untraced_one_leads(
         assert all(lookup.probes <= most_probes(lookup.entries) for lookup in trace.lookups)
     for wanted in range(31):
         trace, seam = SeekTrace(), Seam(disk)
-        moment = log.find_timestamp(wanted, trace)
+        moment = log.traced(trace).find_timestamp(wanted)
         assert trace.read_bytes == seam.log_bytes
         assert seam.files <= set(trace.files)
         assert moment == log.find_timestamp(wanted)
@@ -427,3 +429,33 @@ def test_large_batches_are_walked_by_their_headers() -> None:
     assert trace.scanned_batches == 5
     assert trace.scanned_bytes == 200_000
     assert trace.read_bytes == seam.log_bytes < 5_000
+
+
+# --- One segment, traced and untraced ---------------------------------------------------------------------------------
+
+
+def test_a_traced_segment_and_the_one_it_is_made_for_have_one_state() -> None:
+    disk = full_log(200, segment_bytes=4096)
+    disk.reopen()
+    first = disk.log.segments[0]
+    twin = TracedSegment(first, SeekTrace())
+    assert not first.is_time_known
+    largest = twin.find_max_timestamp()
+    assert first.is_time_known
+    assert first.max_timestamp == largest
+    first.damaged.append(DamagedRange(3, 4, first.base_offset, 100, 200))
+    assert twin.damaged == first.damaged
+    assert twin.size == first.size
+
+
+def test_what_a_traced_seek_measured_of_damage_is_known_to_the_next_fetch() -> None:
+    disk = full_log(60)
+    size = len(batch(b"value 000000", timestamp=1000))
+    flip_bit(disk.fs, LOG, 30 * size + 16, bit=7)  # the magic
+    with pytest.raises(CorruptRecordError):
+        disk.log.traced(SeekTrace()).seek(30)
+    seam = Seam(disk)
+    with pytest.raises(CorruptRecordError) as raised:
+        disk.log.read(30, 1 << 20, verify=True)
+    assert raised.value.next_offset == 31
+    assert seam.log_bytes == 0

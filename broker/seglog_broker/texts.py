@@ -20,6 +20,11 @@ def size_text(size: int) -> str:
     raise AssertionError("unreachable")
 
 
+def range_text(position: int, end_position: int) -> str:
+    """``bytes 100 to 199 (100 B)``, for [position, end_position)."""
+    return f"bytes {position} to {end_position - 1} ({size_text(end_position - position)})"
+
+
 def time_text(timestamp: int | None) -> str:
     """UTC with milliseconds, ``-`` for none, ``@`` and the number for a time beyond any calendar."""
     if timestamp is None or timestamp == -1:

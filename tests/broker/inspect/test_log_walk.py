@@ -1,11 +1,11 @@
-"""A check finds the damage that a start finds, without changing a byte."""
+"""A check finds the damage that a start finds, without changing a byte; a dump says the same of it."""
 
 import random
 
 import pytest
 
 from seglog_broker.config import TopicConfig
-from seglog_broker.inspect.check.log_walk import LogWalk
+from seglog_broker.inspect.log_walk import InvalidBytes, LogWalk, walk_file
 from seglog_broker.storage.io.filesystem import Buffer
 from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.log.loader import load
@@ -65,7 +65,7 @@ def _overwrite(fs: ForgetfulFileSystem, path: str, position: int, data: Buffer) 
 def _walked(fs: ForgetfulFileSystem, held_end: int = _HELD_END) -> LogWalk:
     walk = LogWalk(fs, DIRECTORY, LogVerifier(held_end=held_end))
     for base, following in zip(_BASES, (*_BASES[1:], None), strict=True):
-        for _ in walk.batches(base, following):
+        for _ in walk.segment(base, following):
             pass
     walk.finish()
     return walk
@@ -107,3 +107,33 @@ def test_a_hole_within_a_segment_is_told_with_its_place() -> None:
     walk = _walked(disk.fs)
     assert (walk.damaged, walk.tails, walk.torn) == ([], [], [])
     assert walk.holes == [DamagedRange(13, 15, 10, 300, 300, reason="missing")]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_dump_and_check_say_the_same_of_damage_that_leaves_offsets_as_they_are(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = _filled()
+    assert isinstance(disk.fs, ForgetfulFileSystem)
+    for _ in range(rng.randrange(1, 4)):
+        byte = rng.choice([*range(16, 23), *range(27, 100)])  # not of an offset, a length or an epoch
+        flip_bit(disk.fs, _path(0), rng.randrange(9) * 100 + byte, rng.randrange(8))
+    if rng.randrange(2):
+        add_bytes(disk.fs, _path(0), rng.choice([bytes(70), rng.randbytes(30)]))
+    file = disk.fs.open(_path(0))
+    dumped = list(walk_file(file, file.size(), 0, checksums=True))
+    file.close()
+    checked = list(LogWalk(disk.fs, DIRECTORY).segment(0, 10))
+    assert checked == dumped
+    assert any(isinstance(found, InvalidBytes) for found in dumped)
+
+
+def test_a_whole_batch_with_a_wrong_checksum_comes_with_its_header_if_its_offsets_fit() -> None:
+    disk = _filled()
+    flip_bit(disk.fs, _path(10), 250)
+    [found] = [each for each in LogWalk(disk.fs, DIRECTORY).segment(10, 20) if isinstance(each, InvalidBytes)]
+    assert (found.position, found.end_position, found.reason) == (200, 300, "its checksum does not match")
+    assert found.header is not None
+    assert found.header.base_offset == 12
+    flip_bit(disk.fs, _path(10), 207, 5)  # of the base offset: now 44, beyond the segment
+    [found] = [each for each in LogWalk(disk.fs, DIRECTORY).segment(10, 20) if isinstance(each, InvalidBytes)]
+    assert found.header is None

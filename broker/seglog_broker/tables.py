@@ -1,6 +1,6 @@
-"""Aligned columns for a stream of rows: the first rows decide the widths."""
+"""Tables of the daemon's commands: aligned columns for a stream of rows, whose first ones decide the widths."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 ROWS_BEFORE_WIDTHS: Final = 256
@@ -12,6 +12,19 @@ class Column(NamedTuple):
 
     title: str
     right: bool = False
+
+
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns for the titles; ``>`` before one aligns its column to the right."""
+    return tuple(Column(title.removeprefix(">"), title.startswith(">")) for title in titles)
+
+
+def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table that is nothing but its rows."""
+    table = Table(columns)
+    for cells in rows:
+        yield from table.row(cells)
+    yield from table.flush()
 
 
 class Table:

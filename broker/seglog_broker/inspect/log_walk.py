@@ -1,0 +1,240 @@
+"""The walk over ``.log`` files that dump, check and scrub have in common: batches, and the bytes that are in none.
+
+Everything comes in the order of the file, as ``LocatedBatch`` and ``InvalidBytes``; nothing is changed. They agree on
+what a valid batch is (``BatchVerifier``: plausible, within the file, checksum right), go on with the next valid batch
+behind invalid bytes, and say in the same words why those are invalid. Their rules differ in what they make of offsets,
+which no checksum covers:
+
+- ``walk_file`` (dump) takes one file by itself and shows every valid batch, also one whose offset cannot be right: a
+  dump tells what is there. A lower offset than before does not end the walk. An overview does without checksums.
+- ``LogWalk`` (check, scrub) goes through the segments of a log by the rules of recovery (``LogVerifier``), which are
+  about offsets too: a batch that does not fit between its neighbours is damage, and what ends a segment is judged by
+  what follows in the next. So a check and a start agree on what is damaged.
+
+Others have headers in common with these (``scan_headers``), and rules of their own for what comes where headers end.
+Seeks believe headers, and step over damage that is known (``Segment``). Compaction reads large pieces as arrays, below
+a rate (``SourceFile``). The client's reader of a directory reads what a broker is writing, and goes on where an index
+entry that is confirmed says.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Final, NamedTuple
+
+from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.segment.batch_scan import BatchVerifier
+from seglog_broker.storage.segment.batch_verifier import LogVerifier, Tail
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
+
+_ZERO_CHECK_BYTES: Final = 1024 * 1024
+
+
+class InvalidBytes(NamedTuple):
+    """Bytes [position, end_position) without a valid batch.
+
+    ``header`` is set when they look like exactly one batch with a wrong checksum. ``is_tail``: no valid batch follows.
+    """
+
+    position: int
+    end_position: int
+    reason: str
+    header: BatchHeader | None
+    is_tail: bool
+
+
+# --- One file ---------------------------------------------------------------------------------------------------------
+
+
+def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | InvalidBytes]:
+    """The batches and the invalid bytes that make up the first ``size`` bytes of one segment, whatever its neighbours.
+
+    Without ``checksums`` only headers are read and checked.
+    """
+    verifier = BatchVerifier(file, size)
+    lowest, highest = base_offset, min(base_offset + names.RELATIVE_OFFSET_MAX, names.OFFSET_MAX - 1)
+    position = 0
+    while position < size:
+        for located in _good_batches(file, verifier, position, size, checksums=checksums):
+            yield located
+            position = located.end
+            if located.header.base_offset >= base_offset and located.header.last_offset <= highest:
+                lowest = located.header.next_offset  # also downwards: one wrong offset must not hide what follows it
+        if position >= size:
+            return
+        following = verifier.next_batch(position, lowest, highest)
+        end = size if following is None else following.position
+        yield _invalid_bytes(file, position, end, size, is_tail=following is None)
+        position = end
+
+
+def _good_batches(
+    file: Readable, verifier: BatchVerifier, position: int, size: int, *, checksums: bool
+) -> Iterator[LocatedBatch]:
+    if not checksums:
+        yield from scan_headers(file, position, size)
+        return
+    while (found := verifier.batch_at(position)) is not None:
+        yield found
+        position = found.end
+
+
+# --- A log ------------------------------------------------------------------------------------------------------------
+
+
+class DamagedBytes(NamedTuple):
+    """A range that holds no valid batch, and why, as the end of a sentence."""
+
+    range: DamagedRange
+    why: str
+
+
+class _OpenedAtNeed:
+    """A ``.log`` that is open only while it is read."""
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._fs = fs
+        self._path = f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+        self.size = fs.stat(self._path).size
+
+    def lease(self) -> AbstractContextManager[File]:
+        """The open file."""
+        return closing(self._fs.open(self._path))
+
+
+class LogWalk:
+    """One pass over a log; ask for each ``segment`` in the order of their offsets, then ``finish``.
+
+    ``damaged``: bytes with valid batches behind them. ``holes``: offsets that no batch and no damage accounts for.
+    ``tails``: bytes at the end of a segment, with no valid batch behind them. After ``finish`` those that a start keeps
+    as damage; those that a crash can have left, and that a start cuts off, are ``torn``.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, verifier: LogVerifier | None = None) -> None:
+        """``verifier`` knows where the log ended; without one nothing is known of that."""
+        self.end: int | None = None  # behind the last batch; None where there is no segment
+        self.tails: list[DamagedBytes] = []
+        self.torn: list[DamagedBytes] = []
+        self._fs = fs
+        self._directory = directory
+        self._verifier = verifier or LogVerifier()
+        self._why: dict[tuple[int, int], str] = {}  # by segment and position
+
+    @property
+    def next_offset(self) -> int | None:
+        """The next offset of the log: after the last batch, and once ``finish`` was called after damage at the end."""
+        return self._verifier.next_offset
+
+    @property
+    def damaged(self) -> list[DamagedBytes]:
+        """See the class."""
+        at_end = {lost for lost, _ in self.tails}
+        return [
+            self._with_reason(lost) for lost in self._verifier.met if lost.reason == "damaged" and lost not in at_end
+        ]
+
+    @property
+    def holes(self) -> list[DamagedRange]:
+        """See the class; in the order of their offsets."""
+        between = [lost for lost in self._verifier.met if lost.reason == "missing"]
+        return sorted([*between, *self._verifier.gaps], key=lambda lost: lost.start_offset)
+
+    def segment(self, base_offset: int, following: int | None) -> Iterator[LocatedBatch | InvalidBytes]:
+        """The batches and the invalid bytes of the next segment, in order.
+
+        ``following`` is the base offset of the one behind it, None: it is the last. The header of a batch whose
+        checksum is wrong is there only if its offsets fit, so that the indexes may have entries for it. Raises OSError.
+        """
+        log = _OpenedAtNeed(self._fs, self._directory, base_offset)
+        seen = len(self._verifier.met)
+        self.end = max(self.end or 0, base_offset)
+        for found in self._verifier.batches(log, following):
+            for lost in self._verifier.met[seen:]:
+                if lost.reason == "damaged" and lost.segment == base_offset:
+                    yield self._judge(log, lost, following, is_tail=False)
+            seen = len(self._verifier.met)
+            self.end = found.header.next_offset
+            yield found
+        for tail in self._verifier.tails:
+            if tail.log is log:
+                yield self._judge(log, _lost_in(tail), following, is_tail=True)
+        self.tails = [self._with_reason(_lost_in(tail)) for tail in self._verifier.tails]
+
+    def finish(self) -> None:
+        """Separate the tails that are damage from those that a crash can have left."""
+        if self.end is None:
+            return
+        before = len(self._verifier.met)
+        self._verifier.finish()
+        self.tails = [self._with_reason(lost) for lost in self._verifier.met[before:] if lost.reason == "damaged"]
+        self.torn = [self._with_reason(_lost_in(tail)) for tail in self._verifier.torn]
+
+    def _with_reason(self, lost: DamagedRange) -> DamagedBytes:
+        return DamagedBytes(lost, self._why[lost.segment, lost.position])
+
+    def _judge(self, log: _OpenedAtNeed, lost: DamagedRange, following: int | None, *, is_tail: bool) -> InvalidBytes:
+        """The invalid bytes of ``lost``; the reason is kept."""
+        with log.lease() as file:
+            placed = BatchVerifier(file, log.size).batch_at(lost.position)
+            if placed is None:
+                found = _invalid_bytes(file, lost.position, lost.end_position, log.size, is_tail=is_tail)
+            else:
+                said, due = f"{placed.header.base_offset} to {placed.header.last_offset}", lost.start_offset
+                reason = f"a batch with a valid checksum has offsets {said}, but {due} is expected here"
+                found = InvalidBytes(lost.position, lost.end_position, reason, None, is_tail)
+        self._why[lost.segment, lost.position] = found.reason
+        header = found.header
+        fits = (
+            header is not None
+            and lost.start_offset <= header.base_offset <= header.last_offset
+            and header.last_offset <= log.base_offset + names.RELATIVE_OFFSET_MAX
+            and (following is None or header.last_offset < following)
+        )
+        return found if fits else found._replace(header=None)
+
+
+def _lost_in(tail: Tail) -> DamagedRange:
+    """The tail's bytes, without a range of offsets, which is not known."""
+    return DamagedRange(tail.lost_offset, tail.lost_offset, tail.log.base_offset, tail.position, tail.log.size)
+
+
+# --- Why --------------------------------------------------------------------------------------------------------------
+
+
+def _invalid_bytes(file: Readable, position: int, end: int, size: int, *, is_tail: bool) -> InvalidBytes:
+    """Those from ``position`` to ``end`` of a file of ``size`` bytes."""
+    reason, header = _why_invalid(file, position, size)
+    if header is not None and position + header.size != end:
+        header = None
+    return InvalidBytes(position, end, reason, header, is_tail)
+
+
+def _why_invalid(file: Readable, position: int, size: int) -> tuple[str, BatchHeader | None]:
+    """The reason why no valid batch begins at ``position``, and the header if only its checksum is wrong."""
+    rest = size - position
+    if _is_zero(file, position, size):
+        return "only zeros, as in preallocated space", None
+    if rest < HEADER_SIZE:
+        return f"{rest} bytes, fewer than the {HEADER_SIZE} of a batch header", None
+    head = file.pread(HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE:
+        return "the file ended before them", None
+    header = parse_header(head)
+    reason = why_implausible(header)
+    if reason is not None:
+        return f"no batch begins here: {reason}", None
+    if header.size > rest:
+        return f"the header announces a batch of {header.size} bytes, only {rest} are there", None
+    return "its checksum does not match", header
+
+
+def _is_zero(file: Readable, position: int, size: int) -> bool:
+    while position < size:
+        piece = file.pread(min(_ZERO_CHECK_BYTES, size - position), position)
+        if not piece or piece.count(0) != len(piece):
+            return False
+        position += len(piece)
+    return True

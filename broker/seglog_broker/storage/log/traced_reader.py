@@ -1,0 +1,85 @@
+"""A reader of a log that records what one seek does, and says in words why it went to a segment."""
+
+from seglog_broker.storage.log.damage_map import DamageFinder, DamageMap
+from seglog_broker.storage.log.log_files import LogOffsets
+from seglog_broker.storage.log.partition_state import PartitionState
+from seglog_broker.storage.log.reader import LogReader
+from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.segment.seek_trace import SeekTrace
+from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
+from seglog_broker.storage.segment.traced_segment import TracedSegment
+from seglog_protocol.header_scan import LocatedBatch
+
+
+class TracedReader(LogReader):
+    """For one ``seek`` or ``find_timestamp``: the code of ``LogReader``, over a ``TracedSegment`` each time.
+
+    ``trace`` is filled also where the seek raises. Reads (``read``) are not recorded.
+    """
+
+    __slots__ = ("_largest", "_trace")
+
+    def __init__(
+        self,
+        offsets: LogOffsets,
+        segments: SegmentList,
+        state: PartitionState,
+        damage: DamageMap,
+        finder: DamageFinder,
+        trace: SeekTrace,
+    ) -> None:
+        """The arguments of ``LogReader``, and where to record."""
+        super().__init__(offsets, segments, state, damage, finder)
+        self._trace = trace
+        self._largest = -1  # the largest timestamp of the segment looked at last
+
+    def seek(self, offset: int) -> tuple[int, LocatedBatch] | None:
+        """As ``LogReader.seek``."""
+        self.check_offset(offset)  # before anything is recorded
+        self._trace.segments = len(self._segments)
+        place = super().seek(offset)
+        if offset == self._offsets.end:
+            self._trace.why_segment = "the offset is the end of the log: nothing is looked up, a fetch waits"
+        elif place is None:
+            self._trace.note_nothing_found(f"no batch from {offset} to the end of the log is left")
+        return place
+
+    def _find_in(self, number: int, segment: Segment, offset: int) -> LocatedBatch | None:
+        trace, first = self._trace, self._segments.floor(offset)
+        trace.segment, trace.passed_over = segment.base_offset, number - first
+        trace.why_segment = (
+            f"number {number + 1} of {len(self._segments)}, the last with a base offset at or below {offset}"
+            if number == first
+            else f"the segment before it ends below {offset}, so the next one follows"
+        )
+        if segment.remembers(offset):
+            trace.why_segment += (
+                "; a fetch goes there at once, for where that batch begins is remembered: "
+                "what follows is how it is found without that"
+            )
+        return super()._find_in(number, TracedSegment(segment, trace), offset)
+
+    def find_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """As ``LogReader.find_timestamp``."""
+        trace = self._trace
+        trace.segments = len(self._segments)
+        found = super().find_timestamp(timestamp)
+        if found is not None:
+            trace.record_timestamp, trace.record_offset = found.timestamp, found.offset
+        else:
+            trace.passed_over = len(self._segments) - self._first_number
+            trace.note_nothing_found(f"no record is at or after {timestamp}: a fetch waits at the end")
+        return found
+
+    def _find_max_in(self, number: int, segment: Segment) -> int:
+        self._largest = super()._find_max_in(number, TracedSegment(segment, self._trace))
+        return self._largest
+
+    def _find_timestamp_in(self, number: int, segment: Segment, timestamp: int) -> FoundTimestamp | None:
+        trace = self._trace
+        trace.segment, trace.passed_over = segment.base_offset, number - self._first_number
+        trace.why_segment = (
+            f"number {number + 1} of {len(self._segments)}, the first whose largest timestamp, {self._largest}, "
+            f"is at or after {timestamp}"
+        )
+        return super()._find_timestamp_in(number, TracedSegment(segment, trace), timestamp)

@@ -1,0 +1,149 @@
+"""A segment that records what a seek in it does: the code of ``Segment``, over the state of the segment it is made for.
+
+What is recorded is what happened, because no step is made a second time for it. ``Segment`` itself records nothing: its
+steps are methods, and the traced ones note what they are given and what they return.
+"""
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Any, Protocol
+
+from seglog_broker.storage.io.filesystem import File
+from seglog_broker.storage.segment.offset_index import OffsetPosition
+from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
+from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
+from seglog_broker.storage.segment.time_index import TimeEntries, TimestampOffset
+from seglog_protocol import segment_files as files
+from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.record_batch import BatchHeader
+
+
+class TracedSegment(Segment):
+    """For one seek. It has all fields in common with the segment it is made for: what one changes, the other has."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self, segment: Segment, trace: SeekTrace) -> None:
+        self.__dict__ = segment.__dict__  # the same object, not a copy: what a seek remembers is remembered
+        self._trace = trace
+
+    # --- The seek -----------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> LocatedBatch | None:
+        """As ``Segment.find``, also where a fetch would need no look-up, because an earlier read ended there."""
+        found = self._look_up(offset)
+        if found is not None:
+            self._trace.note_found(*found)
+        return found
+
+    def _walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
+        self._trace.note_scan(start)
+        return super()._walk(question, start, strict=strict)
+
+    def _first_in(
+        self, header: BatchHeader, data: bytes, position: int, timestamp: int, offset_min: int
+    ) -> FoundTimestamp | None:
+        first = super()._first_in(header, data, position, timestamp, offset_min)
+        if first is not None:
+            self._trace.note_found(position, header)
+        return first
+
+    # --- What proves an index entry: files and bytes of it count, its look-ups and scans are not the seek's -----------
+
+    def _proves_last_time(self) -> bool:
+        if self.time_index.count:
+            self._trace.touch(self.time_index.path)
+        return super()._proves_last_time()
+
+    def _is_youngest(self, last: TimestampOffset) -> bool:
+        with self._trace.aside():
+            return super()._is_youngest(last)
+
+    def _proves(self, entries: TimeEntries) -> bool:
+        with self._trace.aside():
+            return super()._proves(entries)
+
+    # --- The log ------------------------------------------------------------------------------------------------------
+
+    def _batches(
+        self, position: int, end: int, *, strict: bool = False, to_end: bool = False, expected: int = -1
+    ) -> Generator[LocatedBatch, None, None]:
+        with closing(super()._batches(position, end, strict=strict, to_end=to_end, expected=expected)) as batches:
+            for found in batches:
+                self._trace.note_batch(found.position)
+                yield found
+
+    def _for_seeking(self, file: File) -> Readable:
+        return super()._for_seeking(self._trace.watch(file))
+
+    def _for_walking(self, file: File) -> Readable:
+        return super()._for_walking(self._trace.watch(file))
+
+    # --- The indexes --------------------------------------------------------------------------------------------------
+
+    def _index_floor(self, offset: int) -> OffsetPosition:
+        index = self.offset_index
+        noted = IndexLookup("offset", index.path, index.count, offset)
+        self._trace.note_lookup(noted)
+        floor = _CountedFloor(files.find_offset_floor, files.OFFSET_FIELD.unpack_from, noted)
+        found = index.lookup(offset, floor)
+        self._end_lookup(noted, found if floor.has_found else None)
+        return found
+
+    def _time_below(self, timestamp: int) -> TimeEntries | None:
+        index = self.time_index
+        noted = IndexLookup("time", index.path, index.count, timestamp)
+        self._trace.note_lookup(noted)
+        found = index.below(timestamp, _CountedFloor(files.find_time_floor, files.TIME_FIELD.unpack_from, noted))
+        self._end_lookup(noted, None if found is None else found.entry)
+        return found
+
+    def _end_lookup(self, noted: IndexLookup, entry: tuple[int, int] | None) -> None:
+        noted.entry = entry
+        if noted.in_file:
+            self._trace.touch(noted.path)
+
+    def _why_time_index_unusable(self) -> str | None:
+        if self.time_index.count:
+            self._trace.touch(self.time_index.path)
+        return super()._why_time_index_unusable()
+
+    def _why_offset_index_unusable(self) -> str | None:
+        if self.offset_index.count:
+            self._trace.touch(self.offset_index.path)
+        return super()._why_offset_index_unusable()
+
+    def rebuild_indexes(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
+        """As ``Segment.rebuild_indexes``."""
+        self._trace.rebuilt_indexes = True
+        self._trace.touch(self.offset_index.path)
+        self._trace.touch(self.time_index.path)
+        return super().rebuild_indexes(batches)
+
+
+class _Floor(Protocol):
+    """``files.find_offset_floor`` or ``files.find_time_floor``."""
+
+    def __call__(
+        self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0, unpack: files.Unpack = ...
+    ) -> int: ...
+
+
+class _CountedFloor:
+    """A floor search that counts the entries it looks at, and notes whether any of them is in the file."""
+
+    def __init__(self, floor: "_Floor", unpack: files.Unpack, noted: IndexLookup) -> None:
+        self.has_found = False
+        self._floor = floor
+        self._unpack = unpack
+        self._noted = noted
+
+    def __call__(self, data: files.Buffer, count: int, wanted: int, /, *, low: int = 0) -> int:
+        self._noted.in_file |= not isinstance(data, bytearray)
+        number = self._floor(data, count, wanted, low=low, unpack=self._probe)
+        self.has_found = number >= 0
+        return number
+
+    def _probe(self, data: files.Buffer, position: int) -> tuple[Any, ...]:
+        self._noted.probes += 1
+        return self._unpack(data, position)
