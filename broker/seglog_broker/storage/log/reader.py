@@ -79,9 +79,7 @@ class LogReader:
                     self._note_proven(found, offset)
                 return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
-                self._measure(
-                    number, segment, error
-                )  # after the batch found: from now on a slice ends before the damage
+                self._measure(number, segment, error)  # after the batch found: a slice ends before it now
             except OSError as error:
                 raise unreadable(segment, error) from error
         return None
