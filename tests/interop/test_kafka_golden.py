@@ -101,7 +101,7 @@ def _first_at(rows: list[Row], timestamp: int) -> tuple[int, int, int]:
 
 
 _GONE: Final = {
-    "damaged-clean-start": ["first-segment-gone-0: the records 0 to 47 are gone"],
+    "damaged-clean-start": ["first-segment-gone-0: the records 0 to 47 are gone from the beginning of the log"],
     "damaged-unclean-start": [
         "last-log-gone-0: 00000000000000000210.log is gone",
         "stray-files-0: 00000000000000009999.log is gone",
