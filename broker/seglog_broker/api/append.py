@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from seglog_broker.api.bounds import BYTES_AN_EFFORT, EFFORT_A_TURN
+from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal, Round
@@ -145,7 +146,7 @@ class PendingAppend:
             try:
                 await partition.wait_durable(offset)
             except SeglogError as error:
-                self._results[number] = AppendResult(partition.topic, partition.number, error=error)
+                self._results[number] = AppendResult(partition.topic, partition.number, error=as_result(error))
             self._waits.pop()
         return AppendReply(self._results, self._counts)
 
@@ -236,10 +237,10 @@ class AppendService:
                 result, end_offset = self._append_one(partition, batch, header, now, request.ack)
             except UnknownTopicError as error:
                 pending.effort += EFFORT_A_TURN // 4  # for what is suggested
-                pending.add(AppendResult(item.topic, item.partition, error=refused.get(item.topic, error)))
+                pending.add(AppendResult(item.topic, item.partition, error=as_result(refused.get(item.topic, error))))
             except SeglogError as error:
                 placed = error if partition is None else partition.with_partition(error)
-                pending.add(AppendResult(item.topic, item.partition, error=placed))
+                pending.add(AppendResult(item.topic, item.partition, error=as_result(placed)))
             else:
                 if request.ack == "disk":
                     pending.add_waiting(result, partition, end_offset)
@@ -332,7 +333,7 @@ class AppendService:
             try:
                 partition = self._table.partition(item.topic, item.partition)
             except SeglogError as error:
-                results.append(FlushResult(item.topic, item.partition, error=error))
+                results.append(FlushResult(item.topic, item.partition, error=as_result(error)))
                 continue
             partition.want_durable()  # all of them, before any is waited for: one round is enough
             waits.append((len(results), partition, partition.log.log_end_offset))
@@ -341,7 +342,7 @@ class AppendService:
             try:
                 await partition.wait_durable(end_offset)
             except SeglogError as error:
-                results[number] = FlushResult(partition.topic, partition.number, error=error)
+                results[number] = FlushResult(partition.topic, partition.number, error=as_result(error))
             else:
                 durable = partition.log.durable_end_offset
                 results[number] = FlushResult(partition.topic, partition.number, durable=durable)

@@ -6,6 +6,7 @@ import structlog
 import trio
 
 from seglog_broker.api.bounds import EFFORT_A_TURN, bring_in_times, effort_of
+from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
@@ -209,7 +210,7 @@ class FetchService:
         placed = partition.with_partition(error) if partition is not None else error
         if isinstance(error, CorruptRecordError):
             log.warning("damage_read", **{k: v for k, v in placed.facts.items() if k != "retriable"})
-        return FetchResult(item.topic, item.partition, error=placed)
+        return FetchResult(item.topic, item.partition, error=as_result(placed))
 
     def _read_one(self, item: FetchPartition, bytes_max: int, *, min_one: bool) -> tuple[FetchResult, LogSlice | None]:
         partition = self._table.readable(item.topic, item.partition)

@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from seglog_broker.api.explain import ExplainContext, Holders, explain_holders
+from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.storage.io.os_errors import storage_error, why
@@ -42,7 +43,7 @@ async def tell_lag(context: ExplainContext, table: PartitionTable, request: LagR
             except SeglogError as error:
                 raise partition.with_partition(error) from error
         except SeglogError as error:
-            told[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=error))
+            told[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=as_result(error)))
     results = [told[item.topic, item.partition][item.offset] for item in request.partitions]
     return LagReply(results, context.clock.now_ms())
 

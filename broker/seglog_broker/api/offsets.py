@@ -3,6 +3,7 @@
 from functools import partial
 
 from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
+from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_protocol.errors import InvalidRequestError, SeglogError
@@ -28,7 +29,7 @@ class OffsetService:
             try:
                 topic = self._table.topic(item.topic)
             except SeglogError as error:
-                results.append(OffsetsResult(item.topic, item.partition, error=error))
+                results.append(OffsetsResult(item.topic, item.partition, error=as_result(error)))
                 if len(results) % EFFORT_A_TURN == EFFORT_A_TURN - 1:
                     await self._reads.turn()
                 continue
@@ -54,7 +55,7 @@ class OffsetService:
             partition_log = self._table.readable(item.topic, number).log
             moment = None if item.timestamp is None else partition_log.find_timestamp(item.timestamp)
         except SeglogError as error:
-            return OffsetsResult(item.topic, number, error=error)
+            return OffsetsResult(item.topic, number, error=as_result(error))
         return OffsetsResult(
             item.topic,
             number,

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from seglog_broker.api.result_errors import as_result
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
@@ -50,7 +51,7 @@ class TruncateService:
             except SeglogError as error:
                 partition = self._table.get((item.topic, item.partition))
                 placed = partition.with_partition(error) if partition is not None else error
-                results.append(TruncateResult(item.topic, item.partition, error=placed))
+                results.append(TruncateResult(item.topic, item.partition, error=as_result(placed)))
         moved = [
             partition
             for result in results

@@ -1,0 +1,76 @@
+"""A request of very many results leaves nothing behind that only the garbage collector can take apart."""
+
+import gc
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.messages import (
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    FlushPartition,
+    FlushRequest,
+    LagPartition,
+    LagRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    TruncatePartition,
+    TruncateRequest,
+)
+from tests.logs import ManualClock
+
+RESULTS = 1_000
+
+
+async def _fetch(broker: Broker, topic: str) -> None:
+    answer = await broker.fetch(FetchRequest([FetchPartition(topic, n, offset=9) for n in range(RESULTS)]))
+    answer.close()
+
+
+async def _append(broker: Broker, topic: str) -> None:
+    places = [AppendPartition(topic, n, 1) for n in range(RESULTS)]
+    pending = broker.append(AppendRequest(places, "os"), memoryview(bytearray(RESULTS)))
+    await pending.write_rest()
+    await pending.wait()
+
+
+async def _offsets(broker: Broker, topic: str) -> None:
+    await broker.offsets(OffsetsRequest([OffsetsPartition(topic, n) for n in range(RESULTS)]))
+
+
+async def _flush(broker: Broker, topic: str) -> None:
+    await broker.flush(FlushRequest([FlushPartition(topic, n) for n in range(RESULTS)]))
+
+
+async def _truncate(broker: Broker, topic: str) -> None:
+    await broker.truncate(TruncateRequest([TruncatePartition(topic, n, 0) for n in range(RESULTS)]))
+
+
+async def _lag(broker: Broker, topic: str) -> None:
+    await broker.answer(LagRequest([LagPartition(topic, n, 0) for n in range(RESULTS)]))
+
+
+@pytest.mark.parametrize("topic", ["t", "unknown"])
+@pytest.mark.parametrize("ask", [_fetch, _append, _offsets, _flush, _truncate, _lag])
+async def test_very_many_failed_results_are_freed_without_the_collector(
+    ask: Callable[[Broker, str], Awaitable[None]], topic: str
+) -> None:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
+    await broker.create_topic(CreateTopicRequest("t", 1))
+    await ask(broker, topic)
+    gc.collect()
+    gc.disable()
+    try:
+        await ask(broker, topic)
+        assert gc.collect() < RESULTS
+    finally:
+        gc.enable()
+    broker.close()
