@@ -5,9 +5,7 @@ Same contract as Kafka's OffsetIndex; entries are 8 bytes, see docs/STORAGE.md.
 
 from typing import NamedTuple
 
-from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, FloorSearch, IndexOrderError, SparseIndex
+from seglog_broker.storage.segment.sparse_index import FloorSearch, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -21,13 +19,8 @@ class OffsetPosition(NamedTuple):
 class OffsetIndex(SparseIndex):
     """Entries (last offset of a batch, position where the batch begins), both rising."""
 
-    def __init__(
-        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
-    ) -> None:
-        super().__init__(fs, handles, path, entry_size=files.OFFSET_ENTRY.size, bytes_max=bytes_max, exists=exists)
-        self.base_offset = base_offset
-        self._last: OffsetPosition | None = None
-        self._last_known = not exists
+    entry_size = files.OFFSET_ENTRY.size
+    _last: OffsetPosition | None = None  # the newest entry, None for none; valid while ``_last_known``
 
     @property
     def last(self) -> OffsetPosition | None:
@@ -67,33 +60,6 @@ class OffsetIndex(SparseIndex):
         relative = offset - self.base_offset
         data = self.read()
         self.keep_first(files.find_offset_floor(data, len(data) // self.entry_size, relative - 1) + 1)
-        self._last_known = False
-
-    def reset(self) -> None:
-        """Drop every entry."""
-        super().reset()
-        self._last, self._last_known = None, True
-
-    def beside(self) -> "OffsetIndex":
-        """An empty one that ``take_over`` can put in the place of this one."""
-        return OffsetIndex(
-            self._fs,
-            self._handles,
-            f"{self.path}{BESIDE_SUFFIX}",
-            self.base_offset,
-            bytes_max=self.entries_max * self.entry_size,
-            exists=False,
-        )
-
-    def take_over(self, made: SparseIndex) -> None:
-        """As ``SparseIndex.take_over``."""
-        super().take_over(made)
-        self._last_known = False
-
-    def replace(self, temporary: str) -> None:
-        """As ``SparseIndex.replace``."""
-        super().replace(temporary)
-        self._last_known = False
 
     def problem(self, log_size: int) -> str | None:
         """Why this cannot be the index of a log of ``log_size`` bytes, or None; looks at both ends only."""

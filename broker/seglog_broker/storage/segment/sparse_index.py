@@ -10,7 +10,7 @@ they were made is the truth.
 """
 
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol, Self
 
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem, write_all
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -45,18 +45,22 @@ class SparseIndex:
     Not thread-safe, like everything in storage. ``count`` reads the size of the file once, when first asked.
     """
 
+    entry_size: ClassVar[int]
+    """Bytes of an entry, set by the subclass."""
+
     def __init__(
-        self, fs: FileSystem, handles: HandlePool, path: str, *, entry_size: int, bytes_max: int, exists: bool
+        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
     ) -> None:
         self.path = path
-        self.entry_size = entry_size
-        self.entries_max = bytes_max // entry_size
+        self.base_offset = base_offset
+        self.entries_max = bytes_max // self.entry_size
         self._fs = fs
         self._handles = handles
         self._exists = exists
         self._on_file: int | None = None if exists else 0  # entries that live only in the file
         self._tail = bytearray()  # entries behind those
         self._written = 0  # bytes of the tail that are in the file too
+        self._last_known = not exists  # whether the subclass has the newest entry decoded
         self.is_dirty = False  # written since it was last known to be synced
 
     # --- Reading ------------------------------------------------------------------------------------------------------
@@ -173,6 +177,7 @@ class SparseIndex:
         """Drop every entry from number ``count`` on, from memory and from the file."""
         if count >= self.count:
             return
+        self._last_known = False
         kept_on_file = min(count, self._file_count())
         self._tail = self._tail[: (count - kept_on_file) * self.entry_size]
         self._on_file = kept_on_file
@@ -182,13 +187,25 @@ class SparseIndex:
 
     def reset(self) -> None:
         """Drop every entry, and whatever else is in the file."""
+        self._last_known = False
         self._tail = bytearray()
         self._written = 0
         self._on_file = 0
         if self._exists and self._fs.stat(self.path).size:
             self._cut_file(0)
 
-    def take_over(self, made: "SparseIndex") -> None:
+    def beside(self) -> Self:
+        """An empty index in a file of its own, whose entries ``take_over`` can put in the place of these."""
+        return type(self)(
+            self._fs,
+            self._handles,
+            f"{self.path}{BESIDE_SUFFIX}",
+            self.base_offset,
+            bytes_max=self.entries_max * self.entry_size,
+            exists=False,
+        )
+
+    def take_over(self, made: Self) -> None:
         """Take the entries of ``made``, an index from ``beside``; its file is synced and replaces this one atomically.
 
         After an OSError the entries are kept in memory and the old file stays: it is derived data.
@@ -205,6 +222,7 @@ class SparseIndex:
             entries = bytearray(made.read())
             self._handles.forget(self.path)
             self._tail, self._written, self._on_file = entries, 0, 0
+            self._last_known = False
             made.remove()
 
     def remove(self) -> None:
@@ -224,6 +242,7 @@ class SparseIndex:
         self._tail = bytearray()
         self._written = 0
         self._on_file = None
+        self._last_known = False
         self._exists = self.is_dirty = True
 
     def _cut_file(self, size: int) -> None:

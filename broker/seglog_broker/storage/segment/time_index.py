@@ -6,9 +6,7 @@ first entry with a timestamp at or above the wanted one would skip the records b
 
 from typing import NamedTuple
 
-from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.handle_pool import HandlePool
-from seglog_broker.storage.segment.sparse_index import BESIDE_SUFFIX, FloorSearch, IndexOrderError, SparseIndex
+from seglog_broker.storage.segment.sparse_index import FloorSearch, IndexOrderError, SparseIndex
 from seglog_protocol import segment_files as files
 
 
@@ -38,13 +36,8 @@ class TimeEntries(NamedTuple):
 class TimeIndex(SparseIndex):
     """Entries (timestamp, offset); timestamps rise strictly, offsets never fall."""
 
-    def __init__(
-        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, *, bytes_max: int, exists: bool
-    ) -> None:
-        super().__init__(fs, handles, path, entry_size=files.TIME_ENTRY.size, bytes_max=bytes_max, exists=exists)
-        self.base_offset = base_offset
-        self._last: TimestampOffset | None = None
-        self._last_known = not exists
+    entry_size = files.TIME_ENTRY.size
+    _last: TimestampOffset | None = None  # the newest entry, None for none; valid while ``_last_known``
 
     @property
     def is_full(self) -> bool:
@@ -107,38 +100,10 @@ class TimeIndex(SparseIndex):
         relative = offset - self.base_offset
         kept = sum(1 for entry in files.time_entries(self.read()) if entry.relative_offset < relative)
         self.keep_first(kept)
-        self._last_known = False
 
     def drop_last(self) -> None:
         """Drop the newest entry: the closing entry of a segment that becomes active again."""
         self.keep_first(self.count - 1)
-        self._last_known = False
-
-    def reset(self) -> None:
-        """Drop every entry."""
-        super().reset()
-        self._last, self._last_known = None, True
-
-    def beside(self) -> "TimeIndex":
-        """An empty one that ``take_over`` can put in the place of this one."""
-        return TimeIndex(
-            self._fs,
-            self._handles,
-            f"{self.path}{BESIDE_SUFFIX}",
-            self.base_offset,
-            bytes_max=self.entries_max * self.entry_size,
-            exists=False,
-        )
-
-    def take_over(self, made: SparseIndex) -> None:
-        """As ``SparseIndex.take_over``."""
-        super().take_over(made)
-        self._last_known = False
-
-    def replace(self, temporary: str) -> None:
-        """As ``SparseIndex.replace``."""
-        super().replace(temporary)
-        self._last_known = False
 
     def problem(self) -> str | None:
         """Why this cannot be a time index, or None; looks at both ends only."""
