@@ -85,27 +85,7 @@ class ColdReads:
         So it is, after others had their turn, where it has walked far. ``ask`` must have changed nothing when it raises
         ColdReadError.
         """
-        only_warm = self._handles.only_warm
-        last: tuple[str, int] | None = None
-        reads = searches = 0
-        may_wait = False
-        while True:
-            try:
-                with only_warm.waiting() if may_wait else only_warm:
-                    return ask()
-            except TurnWantedError:
-                await self.turn()
-            except ColdReadError as cold:
-                if (cold.path, cold.position) == last or reads == COLD_READS_MAX:
-                    may_wait = True  # this system cannot tell what is in memory, or has none to spare
-                    continue
-                last = (cold.path, cold.position)
-                reads += 1
-                self._metrics.cold_reads += 1
-                await self._read_in(cold)
-            except RecordsWantedError as wanted:
-                searches += 1
-                await self._find_record(wanted, searches)
+        return await self.in_turns(_asking(ask))
 
     async def _find_record(self, wanted: RecordsWantedError, searches: int) -> None:
         """Have a process go through the records of a batch that a look-up by timestamp led to.
@@ -146,3 +126,14 @@ class ColdReads:
                 partition_log.segments.note_sizes(sizes)
                 if len(sizes) < len(paths):
                     return  # likewise
+
+
+def _asking(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:
+    """What ``ask`` returns, asked again after each thing that it stopped for."""
+    while True:
+        try:
+            return ask()
+        except TurnWantedError:
+            yield None
+        except (ColdReadError, RecordsWantedError) as wanted:
+            yield wanted
