@@ -26,7 +26,7 @@ class PendingDeletion:
 
     what: str  # for the log
     remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
-    partition: "Partition | None"  # whose directory it is in; None for a whole directory that is no partition any more
+    partition: Partition | None  # whose directory it is in; None for a whole directory that is no partition any more
     segments: tuple[ExpiredSegment, ...] = ()
     is_logged: bool = True  # False: an empty directory whose content was logged before
 
@@ -69,7 +69,7 @@ class PendingDeletions:
         if self._waiting[0][0] <= trio.current_time() and self._nothing_due.is_set():
             self._nothing_due = trio.Event()
 
-    def waiting_in(self, partition: "Partition") -> list[tuple[float, PendingDeletion]]:
+    def waiting_in(self, partition: Partition) -> list[tuple[float, PendingDeletion]]:
         """What waits in a partition's directory, and the time of the loop when it goes."""
         return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 

@@ -6,15 +6,13 @@ restarts. Only what is raised outside the boundary ends the broker.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
+from seglog_broker.partitions.partition import Partition
 from seglog_broker.storage.io.os_errors import why
 from seglog_protocol.errors import StorageError
-
-if TYPE_CHECKING:
-    from seglog_broker.partitions.partition import Partition
 
 log = structlog.get_logger()
 
@@ -29,7 +27,7 @@ class TaskBoundary:
         self.task = task
         self._given_up: set[Partition] = set()
 
-    async def run(self, partition: "Partition", work: Callable[["Partition"], Awaitable[object]]) -> bool:
+    async def run(self, partition: Partition, work: Callable[[Partition], Awaitable[object]]) -> bool:
         """Do ``work`` on ``partition`` unless there is no sense in it any more; say whether it succeeded."""
         if partition in self._given_up or partition.is_deleted:
             return False
@@ -48,7 +46,7 @@ class TaskBoundary:
             return True
         return False
 
-    def note_failure(self, partition: "Partition", error: OSError | StorageError) -> None:
+    def note_failure(self, partition: Partition, error: OSError | StorageError) -> None:
         """Mark a partition whose disk failed the task; logged when it is news."""
         reason = why(error)
         if partition.is_deleted or partition.problems.get(self.task) == reason:

@@ -34,7 +34,7 @@ async def run_checkpoints(broker: Services) -> None:
     boundary = TaskBoundary("checkpoint")
     lacked_room = False
 
-    async def work(partition: "Partition") -> None:
+    async def work(partition: Partition) -> None:
         nonlocal lacked_room
         try:
             await partition.save_state()

@@ -132,7 +132,7 @@ class Rounds:
             self._by_age_from = trio.current_time() + interval
         return trio.current_time() >= self._by_age_from
 
-    async def _choose(self) -> "Partition | None":
+    async def _choose(self) -> Partition | None:
         for partition in [partition for partition in self._failures if partition.is_deleted]:
             del self._failures[partition]
         worth_it: list[tuple[float, Partition]] = []
@@ -151,7 +151,7 @@ class Rounds:
         # While others were looked at, another cleaner may have begun with the first ones.
         return next((partition for _, partition in worth_it if partition.can_be_cleaned), None)
 
-    async def _clean(self, partition: "Partition") -> None:
+    async def _clean(self, partition: Partition) -> None:
         broker, partition_log = self._broker, partition.log
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
@@ -188,14 +188,14 @@ class Rounds:
             await broker.checkpoints.write()
 
     @staticmethod
-    def _is_wanted(partition: "Partition") -> bool:
+    def _is_wanted(partition: Partition) -> bool:
         if partition.log.state.read_only is None and "compact" in partition.log.config.cleanup_policy:
             return True
         reason = "the policy changed" if partition.log.state.read_only is None else "the partition is read-only"
         log.info("compaction_discarded", topic=partition.topic, partition=partition.number, reason=reason)
         return False
 
-    async def _swap(self, partition: "Partition", group: CleanedGroup) -> None:
+    async def _swap(self, partition: Partition, group: CleanedGroup) -> None:
         """Put one group in its place. Not cancelled before the log and its files agree."""
         broker = self._broker
         swap = SegmentSwap(broker.fs, partition.log.directory, group.sources)
@@ -214,7 +214,7 @@ class Rounds:
                 await partition.save_state()  # it names bytes of files that have changed
         await trio.lowlevel.checkpoint()
 
-    async def _settle(self, partition: "Partition", swap: SegmentSwap, deleted: DeletedSegments) -> None:
+    async def _settle(self, partition: Partition, swap: SegmentSwap, deleted: DeletedSegments) -> None:
         def remove() -> int:
             swap.settle()  # again, if it failed the first time
             return deleted.remove()
@@ -228,7 +228,7 @@ class Rounds:
             delay = partition.log.config.file_delete_delay_ms / 1000
             self._broker.deletions.add(PendingDeletion(what, removal, partition), delay)
 
-    async def _discard(self, partition: "Partition") -> None:
+    async def _discard(self, partition: Partition) -> None:
         if partition.is_deleted or partition in self._half_done:
             return
         try:
@@ -236,7 +236,7 @@ class Rounds:
         except OSError as error:
             log.warning("compaction_left_files", directory=partition.log.directory, reason=why(error))
 
-    def _note_outcome(self, partition: "Partition", *, succeeded: bool) -> None:
+    def _note_outcome(self, partition: Partition, *, succeeded: bool) -> None:
         partition.log.note_cleaner_error(None if succeeded else partition.problems.get("compaction"))
         if succeeded:
             self._failures.pop(partition, None)
@@ -246,7 +246,7 @@ class Rounds:
         self._failures[partition] = failures, trio.current_time() + pause
 
     @staticmethod
-    def _tell(partition: "Partition", result: CleaningResult) -> None:
+    def _tell(partition: Partition, result: CleaningResult) -> None:
         facts = {"topic": partition.topic, "partition": partition.number}
         log.info(
             "partition_compacted",

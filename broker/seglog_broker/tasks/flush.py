@@ -57,5 +57,5 @@ async def run_flushes(broker: Services) -> None:
             await broker.flush_wanted.wait()
 
 
-async def _flush(partition: "Partition") -> None:
+async def _flush(partition: Partition) -> None:
     await partition.wait_durable(partition.log.log_end_offset)

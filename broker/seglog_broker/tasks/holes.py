@@ -51,7 +51,7 @@ async def run_holes(broker: Services) -> None:
         await trio.sleep(_RECOVERY_SECONDS)
 
 
-async def _search(broker: Services, partition: "Partition") -> None:
+async def _search(broker: Services, partition: Partition) -> None:
     bases = list(partition.log.segments.bases)
     pairs = list(pairwise(bases))
     found = False
@@ -65,7 +65,7 @@ async def _search(broker: Services, partition: "Partition") -> None:
         await partition.save_state()
 
 
-def _note(partition: "Partition", hole: SegmentHole) -> bool:
+def _note(partition: Partition, hole: SegmentHole) -> bool:
     """Serve around a hole and name it; False where it is none, or known."""
     state, bases = partition.log.state, partition.log.segments.bases
     start = max(hole.start, state.compacted_before, partition.log.log_start_offset)

@@ -39,7 +39,7 @@ async def run_resting(broker: Services) -> None:
             await boundary.run(partition, rest)
 
 
-async def rest(partition: "Partition") -> None:
+async def rest(partition: Partition) -> None:
     """Bring what was appended to the disk, and give the writer's descriptor back."""
     await trio.lowlevel.checkpoint()
     await partition.wait_durable(partition.log.log_end_offset)

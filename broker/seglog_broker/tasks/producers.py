@@ -37,7 +37,7 @@ async def run_producer_expiry(broker: Services) -> None:
     boundary = TaskBoundary("producers")
     watch = ClockWatch(broker.clock)
 
-    async def expire(partition: "Partition") -> None:
+    async def expire(partition: Partition) -> None:
         expired = partition.log.producers.expire(broker.clock.now_ms())
         if expired:
             log.info("producers_expired", topic=partition.topic, partition=partition.number, producers=expired)

@@ -115,7 +115,7 @@ async def _recover_many(broker: Services) -> None:
                 await broker.checkpoints.write()
 
 
-async def _outcome_of(broker: Services, recoverer: Workers, recovery: "Recovery") -> RecoveryOutcome | None:
+async def _outcome_of(broker: Services, recoverer: Workers, recovery: Recovery) -> RecoveryOutcome | None:
     """None when it is not done; then it is tried again, or has been given up."""
     recovery.told_at = trio.current_time()
 
@@ -151,7 +151,7 @@ async def _outcome_of(broker: Services, recoverer: Workers, recovery: "Recovery"
     return None
 
 
-async def _postpone(broker: Services, recovery: "Recovery", reason: str) -> None:
+async def _postpone(broker: Services, recovery: Recovery, reason: str) -> None:
     """Serve what can be read, until there is room for the recovery of a partition."""
     is_news = recovery.lacked_room is None
     space = broker.directory.space
@@ -200,7 +200,7 @@ async def _watch_room(broker: Services) -> None:
             recoveries.resume()
 
 
-async def _serve(broker: Services, recovery: "Recovery", outcome: RecoveryOutcome) -> None:
+async def _serve(broker: Services, recovery: Recovery, outcome: RecoveryOutcome) -> None:
     try:
         partition_log = broker.directory.finish_recovery(recovery.key, outcome)
     except (OSError, SeglogError) as error:
@@ -216,7 +216,7 @@ async def _serve(broker: Services, recovery: "Recovery", outcome: RecoveryOutcom
     broker.views.end([recovery.key])
 
 
-def _give_up(broker: Services, recovery: "Recovery", reason: str) -> None:
+def _give_up(broker: Services, recovery: Recovery, reason: str) -> None:
     reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, `seglogd check` tells more"
     broker.directory.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)

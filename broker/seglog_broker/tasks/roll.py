@@ -52,7 +52,7 @@ async def run_rolls(broker: Services) -> None:
         await trio.sleep(ROLL_CHECK_SECONDS)
 
 
-async def roll_if_idle(partition: "Partition") -> None:
+async def roll_if_idle(partition: Partition) -> None:
     """Close the active segment if it is due."""
     await trio.lowlevel.checkpoint()
     if not partition.is_deleted and partition.log.roll_if_idle():

@@ -100,7 +100,7 @@ class _PartitionScrub:
         self._broker = broker
         self._scrubber = scrubber
 
-    async def run(self, partition: "Partition") -> None:
+    async def run(self, partition: Partition) -> None:
         """Every segment that is closed now and stays in the log until its turn comes."""
         bases = partition.log.segments.bases[:-1]
         left = set(bases)
@@ -112,7 +112,7 @@ class _PartitionScrub:
             if segment is not None and _next_base(partition, segment) is not None:
                 await self._scrub(partition, segment)
 
-    async def _scrub(self, partition: "Partition", segment: Segment) -> None:
+    async def _scrub(self, partition: Partition, segment: Segment) -> None:
         try:
             verdict = await self._scrubber.run(SCRUB, self._job(partition, segment))
         except WorkerError as error:
@@ -132,7 +132,7 @@ class _PartitionScrub:
         if verdict.damaged:
             await partition.save_state()
 
-    def _job(self, partition: "Partition", segment: Segment) -> ScrubJob:
+    def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
         config, next_base = partition.log.config, _next_base(partition, segment)
         assert next_base is not None, "the segment is in the log, and closed"
         known = self._broker.directory.registry.topics.get(partition.topic)
@@ -146,7 +146,7 @@ class _PartitionScrub:
             bytes_per_second=self._broker.config.seglog_scrub_bytes_per_second,
         )
 
-    def _apply(self, partition: "Partition", segment: Segment, verdict: ScrubVerdict) -> None:
+    def _apply(self, partition: Partition, segment: Segment, verdict: ScrubVerdict) -> None:
         """Draw the consequences. OSError, StorageError: some of them are left to the next pass."""
         facts = {"topic": partition.topic, "partition": partition.number, "segment": segment.base_offset}
         for damage in partition.log.note_damage(verdict.damaged):
@@ -174,14 +174,14 @@ class _PartitionScrub:
         if verdict.remade:
             partition.log.replace_indexes(segment, verdict.remade)
 
-    def _tell(self, partition: "Partition", segment: Segment, what: str) -> None:
+    def _tell(self, partition: Partition, segment: Segment, what: str) -> None:
         if partition.findings.get(segment.base_offset) != what:
             self._broker.metrics.scrub_findings += 1
             partition.findings[segment.base_offset] = what
             log.error("scrub_finding", topic=partition.topic, partition=partition.number, what=what)
 
 
-def _next_base(partition: "Partition", segment: Segment) -> int | None:
+def _next_base(partition: Partition, segment: Segment) -> int | None:
     """Where the segment behind a closed one begins; None: it is none of the closed segments of the log any more."""
     segments = partition.log.segments
     behind = bisect_right(segments.bases, segment.base_offset)
@@ -189,7 +189,7 @@ def _next_base(partition: "Partition", segment: Segment) -> int | None:
     return segments.bases[behind] if is_there else None
 
 
-def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdict) -> str | None:
+def _what_is_wrong(partition: Partition, segment: Segment, verdict: ScrubVerdict) -> str | None:
     """What cannot be served around: the end of a sentence, None when there is nothing."""
     said, measured = verdict.said, verdict.measured
     if segment.size != measured.size:
@@ -206,7 +206,7 @@ def _what_is_wrong(partition: "Partition", segment: Segment, verdict: ScrubVerdi
     return None
 
 
-def _is_explained(partition: "Partition", hole: "DamagedRange") -> bool:
+def _is_explained(partition: Partition, hole: DamagedRange) -> bool:
     """Whether compaction took the offsets, or may have, or they are known to be missing."""
     state = partition.log.state
     return (
