@@ -150,7 +150,7 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
     assert [segment.base_offset for segment in log.segments] == [0, 6, 12]
     if truncated:
         log.truncate_before(START)
-    for path, content in broker.directory.checkpoints():
+    for path, content in broker.directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
     kept = {offset: record for offset, record in records.items() if offset >= log.log_start_offset}
     known = producer_id, log.leader_epoch, last_batch

@@ -129,7 +129,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
             partition = self._served.get((topic.name, number))
             if partition is not None:
                 return partition.log.config
-        return self._directory.config_of(topic)
+        return self._directory.partitions.config_of(topic)
 
     def is_recreated(self, topic_ids: Mapping[str, str] | None, name: str) -> bool:
         """Whether the topic of that name is not the one a request means, but was made after that was deleted."""

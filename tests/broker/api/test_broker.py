@@ -661,7 +661,7 @@ async def test_equal_fetches_at_the_end_share_an_answer_until_something_changes(
     [acked] = await append(broker, batch(b"other"), ack="disk", partition=1)
     assert acked.error is None
     assert answer()[0] is before, "another partition is no news here"
-    broker.partitions["t", 0].log.flush()
+    broker.partitions["t", 0].log.flusher.flush()
     after, _ = answer()
     assert after is not before, "it tells what is durable"
 

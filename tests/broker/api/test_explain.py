@@ -326,7 +326,7 @@ async def test_problems_of_the_partition_stand_beside_its_segments() -> None:
     scene.broker.partitions["t", 0].problems["retention"] = "the disk is full"
     reply, _ = await scene.explain()
     assert reply.problems == ["t-0: retention is held up: the disk is full"]
-    scene.log.mark_read_only("an fsync failed: EIO")
+    scene.log.state_file.mark_read_only("an fsync failed: EIO")
     reply, _ = await scene.explain()
     assert reply.problems[0] == "t-0 is read-only because an fsync failed: EIO"
     assert reply.problems == scene.broker.hello().problems

@@ -18,9 +18,9 @@ from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
-from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import RetentionJudge
+from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -216,7 +216,7 @@ async def test_retention_looks_at_many_logs_in_turns(
     broker = await open_broker()
     await broker.create_topic(CreateTopicRequest("wide", 500))
     counter = Counter(broker, monkeypatch)
-    counter.count(PartitionLog, "judge_segments")
+    counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all == 502
@@ -224,7 +224,7 @@ async def test_retention_looks_at_many_logs_in_turns(
         item = AppendPartition("wide", number, len(BATCH))
         await broker.append(AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
     dropping = Counter(broker, monkeypatch)
-    dropping.count(PartitionLog, "drop_oldest")
+    dropping.count(LogTruncation, "drop_oldest")
     await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert dropping.most <= 2
     assert dropping.all == 100
@@ -282,11 +282,11 @@ async def test_what_compaction_could_do_is_found_out_in_turns(
     if by == "explain":
         await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
-        await counter.during(lambda: broker.reads.retry_after_cold_read(log.find_cleanable))
+        await counter.during(lambda: broker.reads.retry_after_cold_read(log.cleaning.find_cleanable))
     assert counter.most <= 2 * LOOKS_A_TURN
     assert counter.all >= 999
-    assert log.find_cleanable() == await broker.reads.retry_after_cold_read(log.find_cleanable)
-    assert log.find_cleanable().until_offset == 999
+    assert log.cleaning.find_cleanable() == await broker.reads.retry_after_cold_read(log.cleaning.find_cleanable)
+    assert log.cleaning.find_cleanable().until_offset == 999
     broker.close()
 
 

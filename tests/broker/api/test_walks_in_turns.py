@@ -54,7 +54,7 @@ async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Calla
         data = bytearray(encode_batch([(timestamp(number), b"", b"", ())]) if timestamp(number) != TIME else one)
         await broker.append(AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
     if closed:
-        log._roller.roll(log.log_end_offset, RollReason.SIZE)
+        log.roller.roll(log.log_end_offset, RollReason.SIZE)
     assert not broker.close()
     return broker
 

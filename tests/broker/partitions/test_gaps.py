@@ -41,7 +41,7 @@ async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, 
 
 def end_with_an_empty_segment(log: PartitionLog, base: int) -> None:
     """As a roll leaves it, whose own base may lie far above the last record that compaction left."""
-    log._roller.roll(base, RollReason.SIZE)
+    log.roller.roll(base, RollReason.SIZE)
     log._offsets.end = base
 
 

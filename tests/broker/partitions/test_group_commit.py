@@ -345,7 +345,7 @@ async def test_too_few_descriptors_while_a_file_is_synced_are_a_failed_fsync_lik
 async def test_a_read_only_partition_takes_no_part_in_a_round_and_holds_up_nobody() -> None:
     async with Running() as running:
         pending = running.append(0, 1)
-        running.broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        running.broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
         reply = await pending.wait()
         assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
         assert reply.partitions[1].error is None

@@ -70,7 +70,7 @@ async def test_a_mark_that_comes_while_a_state_is_saved_follows_at_once(
         offload.hold()
         await trio.sleep(2)
         assert offload.held == 1
-        broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
         assert remembered(broker) == PartitionState()
         offload.let_go()
         await trio.sleep(1)

@@ -190,7 +190,7 @@ async def test_the_partition_with_the_largest_dirty_share_comes_first_and_one_be
         offload.jobs.clear()
         for partition, segments in enumerate((3, 1, 9)):
             fill(broker, segments, partition=partition)
-        ratios = [broker.partitions["t", number].log.find_cleanable().dirty_ratio for number in range(3)]
+        ratios = [broker.partitions["t", number].log.cleaning.find_cleanable().dirty_ratio for number in range(3)]
         assert ratios[2] > ratios[0] > 0.3 > ratios[1] > 0
         await trio.sleep(5)
         assert [job.directory for job in offload.jobs] == ["/data/t-2", "/data/t-0"]
@@ -641,7 +641,7 @@ async def test_who_shortens_the_log_while_a_round_begins_is_waited_for(
             await trio.sleep(3)
             assert partition.is_being_cleaned
             assert offload.jobs == [], "what it is to do is not known yet"
-            doomed = partition.log.drop_oldest(2)
+            doomed = partition.log.truncation.drop_oldest(2)
             doomed.set_aside()
             doomed.remove()
         await trio.sleep(3)
@@ -650,7 +650,7 @@ async def test_who_shortens_the_log_while_a_round_begins_is_waited_for(
         async with partition.maintenance:
             fill(broker, 5)
             await trio.sleep(3)
-            doomed = partition.log.drop_oldest(len(partition.log.segments) - 1)
+            doomed = partition.log.truncation.drop_oldest(len(partition.log.segments) - 1)
             doomed.set_aside()
             doomed.remove()
         await trio.sleep(30)
@@ -899,14 +899,14 @@ async def test_what_compaction_did_is_remembered_over_restarts(
         assert state.last_run_ms is not None
         assert 0 < state.bytes_after < state.bytes_before
         assert state.last_error is None
-        assert log.first_dirty_offset == log.active.base_offset
+        assert log.cleaning.first_dirty_offset == log.active.base_offset
         assert log.state.compacted_before == log.active.base_offset
         crashed = fs.found_after(POWER_LOSS)
     for found in (fs, crashed):
         async with living(found, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
             again = broker.partitions["t", 0].log
             assert again.state.cleaner == state
-            assert again.first_dirty_offset == log.first_dirty_offset
+            assert again.cleaning.first_dirty_offset == log.cleaning.first_dirty_offset
             await trio.sleep(100)
             assert len(offload.jobs) == 1, "nothing is done again"
 

@@ -276,7 +276,7 @@ async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_afte
         with pytest.raises(StorageError, match="could not be deleted"):
             await delete(broker)
         append(broker)
-        broker.partitions["t", 0].log.flush()
+        broker.partitions["t", 0].log.flusher.flush()
         for policy in (PROCESS_KILL, POWER_LOSS):
             async with living(fs.found_after(policy), clock, tasks=ONLY) as after:
                 assert after.partitions["t", 0].log.log_end_offset == 1

@@ -438,7 +438,7 @@ async def test_a_slice_of_an_expired_segment_says_so_and_one_of_a_living_segment
             held = answer.slices
             assert held
             assert not any(piece.is_removed for piece in held)
-            doomed = broker.partitions["t", 0].log.drop_oldest(1)
+            doomed = broker.partitions["t", 0].log.truncation.drop_oldest(1)
             assert held[0].is_removed
             doomed.set_aside()
             assert held[0].file.pread(1, held[0].position)

@@ -44,7 +44,7 @@ async def test_the_broker_stops_and_says_why(autojump_clock: object, clock: Loop
         async with living(fs, clock, tasks=TASKS) as broker:
             await with_topic(broker)
             await trio.sleep(10 * LOOK_SECONDS)
-            assert broker.directory.is_in_place
+            assert broker.directory.lock.is_in_place
             replace(fs)
             await trio.sleep(2 * LOOK_SECONDS)
     assert "was removed or replaced" in str(caught.value.exceptions)

@@ -104,6 +104,6 @@ async def test_a_read_only_partition_is_left_alone(autojump_clock: object) -> No
     async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
         await with_topic(broker, segment_ms=1000)
         append(broker)
-        broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
         await trio.sleep(100)
         assert bases(broker) == [0]

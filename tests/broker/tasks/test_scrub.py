@@ -213,7 +213,7 @@ async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_no
         flip_bit(fs, path(0, ".index"), 3)
         await offload.judged.wait()
         log = broker.partitions["t", 0].log
-        doomed = log.drop_oldest(1)
+        doomed = log.truncation.drop_oldest(1)
         doomed.set_aside()
         offload.may_tell.set()
         await trio.sleep(1)

@@ -89,27 +89,21 @@ def marks_of(config: BrokerConfig, total: int) -> Marks:
 
 
 class FreeSpace:
-    """The free space on the disk of one log directory. Call ``look`` first; the caller decides when to look again."""
+    """The free space on the disk of one log directory. The caller decides when to ``look`` again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
+        """Looks, and gives up the ballast if a start has no other room to write."""
         self.path = directory
         self.level = SpaceLevel.ENOUGH
         self.free = 0  # bytes, at the last look
-        self.marks = Marks(0, 0, 0)
         self.inodes: Inodes | None = None  # at the last look
-        self.ballast = 0  # bytes of the file that is there
-        self._total = 0  # bytes of the disk
         self._fs = fs
         self._config = config
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
         self._room = 0  # bytes to be appended before the next look is due
-
-    def begin(self) -> None:
-        """Find out how it stands, and be ready for what a start writes."""
-        self._total = self._fs.total_bytes(self.path)
-        self.marks = marks_of(self._config, self._total)
-        if self._fs.exists(self._ballast_path):
-            self.ballast = self._fs.stat(self._ballast_path).size
+        self._total = fs.total_bytes(directory)  # bytes of the disk
+        self.marks = marks_of(config, self._total)
+        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0  # bytes of the file
         self.make_ready()
 
     def reconfigure(self, config: BrokerConfig) -> None:

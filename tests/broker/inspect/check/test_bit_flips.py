@@ -183,11 +183,11 @@ def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
         log = logs.logs["commits", 0]
         for count in range(5):
             append(log, 10 * number + count)
-        log.flush()
+        log.flusher.flush()
         if number:
             assert log.truncate_before(2) == 2
             logs.producer_ids.next_block().run()
-            for path, content in logs.checkpoints():
+            for path, content in logs.partitions.encoded_checkpoints():
                 write_file_atomically(fs, path, content)
             if clean:
                 assert logs.close() == []

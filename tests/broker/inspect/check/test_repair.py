@@ -308,7 +308,7 @@ def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not(
 def test_a_checksum_goes_with_its_segment() -> None:
     fs = written(covered=True)
     logs = opened(fs)
-    logs.logs["commits", 0].truncate_to(5)
+    logs.logs["commits", 0].truncation.truncate_to(5)
     logs.close()
     assert not fs.exists(path_of(10, ".checksum"))
     create(fs, path_of(99, ".checksum"))

@@ -15,6 +15,7 @@ from seglog_broker.inspect.dump.facts import (
 )
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
@@ -37,9 +38,8 @@ from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, batch_of_size
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     """An open log directory with a topic of two partitions, ten batches in the first."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "log.index.interval.bytes=150"])
-    logs = LogDirectory(fs, ManualClock(), config, path)
-    logs.open()
-    logs.create_topic("commits", 2, {"retention.ms": "-1"})
+    logs = open_log_directory(fs, ManualClock(), config, path)
+    logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
     for number in range(10):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number)))
         logs.logs["commits", 0].append(view, parse_header(view))
