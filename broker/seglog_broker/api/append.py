@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from seglog_broker.api.bounds import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
+from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal, Round
 from seglog_broker.partitions.partition import Partition

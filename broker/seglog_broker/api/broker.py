@@ -15,7 +15,7 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.lag import tell_lag
-from seglog_broker.api.offsets import OffsetService
+from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
@@ -159,7 +159,7 @@ class Broker:
         self.fetch_now = self._fetches.fetch_now
         self.wait_for = self._fetches.wait_for
         self.fetch = self._fetches.fetch
-        self.offsets = OffsetService(self.partitions, self.reads).offsets
+        self.offsets = ListOffsetsService(self.partitions, self.reads).offsets
         self.topics = topics.describe
         self.create_topic = topics.create
         self.alter_topic = topics.alter

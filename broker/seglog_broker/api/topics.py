@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.bounds import EFFORT_A_TURN
 from seglog_broker.api.index_density import why_index_fills_first
+from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads

@@ -71,7 +71,7 @@ class Partition:
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Have all who wait for records look again."""
+        """Have all fetches that wait for records retried."""
         for waiter in self.waiters:
             waiter.wake()
 

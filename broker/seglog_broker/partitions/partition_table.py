@@ -152,7 +152,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return counts or None
 
     def wake_waiters(self, topic: Topic) -> None:
-        """Have those who wait for records of a topic look again: they may want to know that it has more partitions."""
+        """Have fetches that wait for records of a topic retried: their clients learn that it has more partitions."""
         for number in range(topic.partitions):
             partition = self._served.get((topic.name, number))
             if partition is not None:

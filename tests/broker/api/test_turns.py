@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from seglog_broker.api import topics
-from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.topics import LOGS_A_TURN, TopicService
+from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import partition_logs
