@@ -209,7 +209,7 @@ class AppendService:
             raise InvalidRequestError(
                 f"the batches are announced with {asked} bytes, the payload has {len(payload)}", field="partitions"
             )
-        self._table.renew_suggestions()
+        self._table.suggestions.renew()
         pending = PendingAppend(
             self._reads, self._offload, request.ack, self._table.counts_differing(request.partition_counts)
         )
@@ -230,7 +230,7 @@ class AppendService:
             pending.effort += 1 + item.size // BYTES_AN_EFFORT
             partition: Partition | None = None
             try:
-                if self._table.is_recreated(request.topic_ids, item.topic):
+                if request.topic_ids is not None and self._table.is_recreated(request.topic_ids, item.topic):
                     raise self._table.another_topic(item.topic, item.partition, _PRODUCER_OF_ANOTHER)
                 partition = self._table.partition(item.topic, item.partition)
                 header, now = yield from self._check(partition, batch, pending)

@@ -273,7 +273,7 @@ class Broker:
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
         """The reply, and its payload, to any request but hello, append and fetch."""
-        self.partitions.renew_suggestions()
+        self.partitions.suggestions.renew()
         match request:
             case OffsetsRequest():
                 return await self.offsets(request), b""

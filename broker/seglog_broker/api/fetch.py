@@ -134,7 +134,8 @@ class FetchService:
             partition = self._table.find_readable(item.topic, item.partition)
             if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
                 return False
-        if any(self._table.is_recreated(request.topic_ids, name) for name in request.topic_ids or ()):
+        topic_ids = request.topic_ids or {}
+        if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
             return False
         return self._table.counts_differing(request.partition_counts) is None
 
@@ -153,12 +154,13 @@ class FetchService:
         Stops for others to have their turn (None), and at a read that would wait for the disk: that partition is tried
         again.
         """
-        self._table.renew_suggestions()
+        self._table.suggestions.renew()
         if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
-        made_again = {name for name in request.topic_ids or () if self._table.is_recreated(request.topic_ids, name)}
+        topic_ids = request.topic_ids or {}
+        made_again = {name for name in topic_ids if self._table.is_recreated(topic_ids, name)}
         counts = self._table.counts_differing(request.partition_counts)
         alone = None
         if len(request.partitions) == 1 and not made_again and counts is None:
