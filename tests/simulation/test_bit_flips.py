@@ -120,8 +120,8 @@ def test_an_offset_that_moved_into_room_that_compaction_left_is_found_by_its_che
         moved |= {(number, offset) for offset, _ in wrong}
         job = ScrubJob(logs.DIRECTORY, 0, 5, 0, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
         verdict = scrub_segment(fs, job, Throttle(None, lambda: 0.0, lambda _: None))
-        assert verdict.said is not None
-        assert verdict.measured != verdict.said
+        assert verdict.stored is not None
+        assert verdict.measured != verdict.stored
     assert moved == {(2, 2)}, "the third batch, of offset 3, where offset 2 was"
 
 

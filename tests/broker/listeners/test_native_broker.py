@@ -356,7 +356,7 @@ async def test_a_full_disk_is_why_the_append_is_refused_and_the_next_one_creates
         [result] = (await peer.receive()).header["partitions"]
         assert result["error"]["code"] == "DISK_FULL"
         fs.limit_free_bytes(None)
-        served.broker.directory.space.look()  # as a task of the daemon does every second on a full disk
+        served.broker.directory.space.refresh()  # as a task of the daemon does every second on a full disk
         await peer.send(2, append_of(encoded, "events"), encoded)
         [result] = (await peer.receive()).header["partitions"]
         assert result["base_offset"] == 0

@@ -1,10 +1,10 @@
 """Many fsyncs in one system call: Linux's own queue for them (io_submit(2) with IOCB_CMD_FDSYNC, since 4.18).
 
-Threads could do the same, but each has to take the interpreter lock again after every single fsync, which on a busy
-loop is 5 ms a file. Here one thread gives up the lock once, the kernel's workers sync the files side by side, and each
-file has a result of its own, as from fdatasync(2). docs/decisions/0003 has the measurements.
+Threads could do the same, but each has to take the interpreter lock again after every fsync, which takes 5 ms a file
+when the loop is busy. Here one thread releases the lock once, the kernel's workers sync the files side by side, and
+each file has its own result, as from fdatasync(2). docs/decisions/0003 has the measurements.
 
-Python has no such call, hence ctypes, which is loaded when first needed. Only ``filesystem`` uses this module.
+Python has no such call, so ctypes makes it, imported when first needed. Only ``filesystem`` uses this module.
 """
 
 import errno
@@ -20,10 +20,10 @@ _SYNC_DATA, _SYNC_ALL = 3, 2  # IOCB_CMD_FDSYNC, IOCB_CMD_FSYNC
 _CONTROL: Final = struct.Struct("<QIIHhIQQqQII")  # struct iocb, of 64 bytes
 _EVENT: Final = struct.Struct("<QQqq")  # struct io_event, of 32 bytes
 _NUMBERS: Final = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2), "riscv64": (0, 4, 2)}
-"""Of io_setup, io_getevents and io_submit, by machine; all of them put the low byte first."""
+"""System call numbers of io_setup, io_getevents and io_submit, by machine; all of these are little-endian."""
 
 _idle: Final[list["KernelQueue"]] = []
-"""Idle queues. They are only given back by the end of the process."""
+"""Idle queues. They stay until the process ends."""
 
 
 class KernelQueue:
@@ -40,7 +40,7 @@ class KernelQueue:
             raise OSError(ctypes.get_errno(), "io_setup")
 
     def sync(self, descriptors: Sequence[int], *, data_only: bool) -> list[int | None]:
-        """Sync at most QUEUE_LENGTH files; of each the errno, 0 when it is on the disk, None when nothing was done."""
+        """Sync at most QUEUE_LENGTH files. Returns for each its errno, 0 if it is on the disk, None if not tried."""
         ctypes = self._ctypes
         count = len(descriptors)
         codes: list[int | None] = [None] * count
@@ -53,9 +53,9 @@ class KernelQueue:
             )
         begins = ctypes.addressof(controls)
         pointers = (ctypes.c_void_p * count)(*range(begins, begins + _CONTROL.size * count, _CONTROL.size))
-        # It takes as many as it can, from the first on. Those behind one that it refuses are left for the ordinary way.
+        # The kernel takes as many as it can, from the first on. The caller syncs those after a refused one by fsync(2).
         left = max(0, self._call(self._submit, self._context, ctypes.c_long(count), pointers))
-        codes[:left] = [errno.EIO] * left  # until it is known better: under way, outcome unknown
+        codes[:left] = [errno.EIO] * left  # until their results arrive
         events = ctypes.create_string_buffer(_EVENT.size * count)
         while left:
             got = self._call(
@@ -73,9 +73,10 @@ class KernelQueue:
 
 
 def sync_in_kernel(descriptors: Sequence[int], *, data_only: bool = True) -> list[int | None]:
-    """Sync files side by side; of each the errno, 0 when it is on the disk, None when it has to be done otherwise.
+    """Sync files side by side. Returns for each its errno, 0 if it is on the disk, None if the caller must sync it.
 
-    Without ``data_only`` as fsync(2), which directories need. From any thread; the descriptors stay open meanwhile.
+    ``data_only`` is fdatasync(2), else fsync(2), which directories need. For any thread; the caller keeps the
+    descriptors open meanwhile.
     """
     codes: list[int | None] = []
     while len(codes) < len(descriptors):
@@ -90,7 +91,7 @@ def sync_in_kernel(descriptors: Sequence[int], *, data_only: bool = True) -> lis
 
 
 def _take_queue() -> KernelQueue | None:
-    """A queue, None where there is none to be had: another system, a sandbox that forbids it, too many in use."""
+    """A queue, or None: on another system, in a sandbox that forbids it, or when too many are in use."""
     if _idle:
         return _idle.pop()
     if sys.platform != "linux":

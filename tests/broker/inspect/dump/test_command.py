@@ -34,7 +34,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_directory_in_order_ends_with_0(data: Path) -> None:
     done = run(data, "--verify")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{data}: log directory, seglog format 1\n  stopped in order\n")
+    assert done.stdout.startswith(f"{data}: log directory, seglog format 1\n  stopped cleanly\n")
     assert "commits-0: 1 segment, 1000 B\n" in done.stdout
 
 

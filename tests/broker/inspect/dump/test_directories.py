@@ -147,7 +147,7 @@ def test_what_does_not_belong_together_is_noted() -> None:
     create(fs, "/data/notes.txt")
     found = facts(fs, "/data")
     assert notes(found) == [
-        "topic commits: no directory yet for commits-1: a start makes the missing ones",
+        "topic commits: no directory yet for commits-1: a start creates the missing ones",
         "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory",
         "it names partitions that have no directory: commits-1",
         "it names partitions that have no directory: commits-1",
@@ -184,7 +184,7 @@ def test_a_lost_segment_leaves_a_gap_that_is_noted() -> None:
     disk.fs.unlink(LOG.replace("00.log", "10.log"))
     found = facts(disk.fs, DIRECTORY)
     assert notes(found) == [
-        "offsets 10 to 19 are in no segment: compaction leaves gaps, lost files do too",
+        "offsets 10 to 19 are in no segment: left by compaction, or a file is lost",
         (
             "without their .log, so a start removes them: "
             "00000000000000000010.checksum, 00000000000000000010.index, 00000000000000000010.timeindex"
@@ -205,7 +205,7 @@ def test_a_partition_that_goes_while_one_looks_is_a_note() -> None:
     found: list[Fact] = [next(walk)]
     fs.remove_tree("/data/commits-1")
     found += walk
-    assert "it was there a moment ago and is gone: a broker is at work" in notes(found)
+    assert "it was removed while it was read: a broker is running" in notes(found)
     assert damage(found) == []
 
 
@@ -215,7 +215,7 @@ def test_a_segment_that_goes_while_one_looks_is_a_note() -> None:
     found: list[Fact] = [next(walk)]
     disk.fs.unlink(LOG)
     found += walk
-    assert notes(found)[0] == "it was there a moment ago and is gone: a broker is at work"
+    assert notes(found)[0] == "it was removed while it was read: a broker is running"
     assert len(only(found, SegmentFound)) == 2
 
 

@@ -3,11 +3,11 @@
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_resting
+from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_idle_writers
 from seglog_broker.testing.forgetful import POWER_LOSS
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 
-ONLY = (run_resting,)
+ONLY = (run_idle_writers,)
 
 
 def awake(broker: Broker) -> list[int]:
