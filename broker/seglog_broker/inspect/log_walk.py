@@ -133,13 +133,13 @@ class LogWalk:
         """Invalid bytes with a valid batch after them, so far."""
         at_end = {lost for lost, _ in self.tails}
         return [
-            self._with_reason(lost) for lost in self._verifier.met if lost.reason == "damaged" and lost not in at_end
+            self._with_reason(lost) for lost in self._verifier.losses if lost.reason == "damaged" and lost not in at_end
         ]
 
     @property
     def holes(self) -> list[DamagedRange]:
         """Offsets without a batch that no damage explains, so far and in their order."""
-        between = [lost for lost in self._verifier.met if lost.reason == "missing"]
+        between = [lost for lost in self._verifier.losses if lost.reason == "missing"]
         return sorted([*between, *self._verifier.gaps], key=lambda lost: lost.start_offset)
 
     def segment(self, base_offset: int, following: int | None) -> Iterator[LocatedBatch | InvalidBytes]:
@@ -149,13 +149,13 @@ class LogWalk:
         only if its offsets fit between their neighbours: then the indexes may have entries for that batch.
         """
         log = _LazyLog(self._fs, self._directory, base_offset)
-        seen = len(self._verifier.met)
+        seen = len(self._verifier.losses)
         self.end = max(self.end or 0, base_offset)
         for found in self._verifier.batches(log, following):
-            for lost in self._verifier.met[seen:]:
+            for lost in self._verifier.losses[seen:]:
                 if lost.reason == "damaged" and lost.segment == base_offset:
                     yield self._invalid_bytes_of(log, lost, following, is_tail=False)
-            seen = len(self._verifier.met)
+            seen = len(self._verifier.losses)
             self.end = found.header.next_offset
             yield found
         for tail in self._verifier.tails:
@@ -167,9 +167,9 @@ class LogWalk:
         """Divide ``tails`` into damage, which stays there, and torn tails of a crash, which go to ``torn``."""
         if self.end is None:
             return
-        before = len(self._verifier.met)
+        before = len(self._verifier.losses)
         self._verifier.finish()
-        self.tails = [self._with_reason(lost) for lost in self._verifier.met[before:] if lost.reason == "damaged"]
+        self.tails = [self._with_reason(lost) for lost in self._verifier.losses[before:] if lost.reason == "damaged"]
         self.torn = [self._with_reason(_lost_in(tail)) for tail in self._verifier.torn]
 
     def _with_reason(self, lost: DamagedRange) -> DamagedBytes:

@@ -96,7 +96,7 @@ async def test_an_answer_is_kept_as_long_as_it_is_true() -> None:
 
 
 async def test_where_much_is_to_be_read_it_is_told_only_to_who_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_runs, "BYTES_UNASKED_MAX", 2_000)
+    monkeypatch.setattr(dry_runs, "BYTES_READ_MAX", 2_000)
     offload = CountingOffload()
     broker = await _broker(offload)
     reply, segments = await _explain(broker)

@@ -148,7 +148,7 @@ async def test_a_segment_behind_a_younger_one_says_which_it_waits_for() -> None:
     assert old.deletable_ms == NOW + 9 * MINUTE
     assert old.why == (
         "its newest record is 20 min old, longer than retention.ms = 600000 (10 min); "
-        "it must wait for segment 0, a log goes from its oldest end only"
+        "it must wait for segment 0: segments are deleted from the oldest on"
     )
 
 
@@ -204,7 +204,7 @@ async def test_what_lies_below_the_log_start_goes_whatever_the_policy_is() -> No
     assert (kept.rule, kept.kept, kept.deletable_ms, kept.leaves_from_ms, kept.gone_by_ms) == (
         *(None, "policy", None, None, None),
     )
-    assert kept.why == "cleanup.policy is empty: none goes"
+    assert kept.why == "cleanup.policy is empty: no deletion"
 
 
 async def test_without_a_limit_nothing_goes_and_it_says_why() -> None:
@@ -214,9 +214,7 @@ async def test_without_a_limit_nothing_goes_and_it_says_why() -> None:
     scene.append(NOW)
     [active] = await scene.segments()
     assert (active.kept, active.deletable_ms, active.bytes_to_come) == ("no limit", None, None)
-    assert active.why == (
-        "retention.ms = -1 lets it grow as old as it will; retention.bytes = -1 sets no limit to the log"
-    )
+    assert active.why == ("retention.ms = -1 sets no limit to its age; retention.bytes = -1 sets no limit to the log")
 
 
 async def test_the_size_rule_tells_how_many_bytes_must_come() -> None:

@@ -185,5 +185,5 @@ async def test_a_disk_that_fails_one_partition_fails_no_other(monkeypatch: pytes
     reply, _ = await scene.broker.answer(LagRequest([LagPartition("t", 0, 0), LagPartition("t", 1, 0)]))
     assert isinstance(reply, LagReply)
     assert isinstance(reply.partitions[0].error, StorageError)
-    assert "could not be looked into" in reply.partitions[0].error.message
+    assert "could not be read" in reply.partitions[0].error.message
     assert reply.partitions[1].error is None

@@ -7,7 +7,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions.gaps import GAPS_TOLD_MAX
+from seglog_broker.partitions.gaps import GAPS_MAX
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -143,6 +143,6 @@ async def test_more_gaps_than_fit_an_answer_are_left_out_and_none_of_them_is_cal
     broker, log = await with_batches(0, 1000, compacted_before=1000)
     log.state.damaged += [DamagedRange(n, n + 1, 0, 0, 0, reason="missing") for n in range(2, 900, 3)]
     result = await fetch(broker, 0)
-    assert result.gaps == [Gap(n, n + 1, "missing") for n in range(2, 2 + 3 * GAPS_TOLD_MAX, 3)]
-    assert result.compacted_before == 2 + 3 * GAPS_TOLD_MAX
+    assert result.gaps == [Gap(n, n + 1, "missing") for n in range(2, 2 + 3 * GAPS_MAX, 3)]
+    assert result.compacted_before == 2 + 3 * GAPS_MAX
     broker.close()
