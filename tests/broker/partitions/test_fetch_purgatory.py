@@ -32,7 +32,7 @@ def seated(
     return waiter
 
 
-async def test_each_looks_at_its_own_deadline(autojump_clock: MockClock) -> None:
+async def test_each_parked_fetch_is_answered_at_its_own_deadline(autojump_clock: MockClock) -> None:
     looked: list[tuple[float, float]] = []
     async with a_room() as room:
         for seconds in (3.0, 1.0, 2.0, 2.0, 30.0):
@@ -44,7 +44,7 @@ async def test_each_looks_at_its_own_deadline(autojump_clock: MockClock) -> None
 
 
 @pytest.mark.parametrize("act", [Waiter.wake, Waiter.end])
-async def test_one_who_is_woken_or_ended_looks_once_and_is_found_nowhere_any_more(
+async def test_a_woken_or_ended_fetch_is_answered_once_and_no_longer_parked(
     act: Callable[[Waiter], None], autojump_clock: MockClock
 ) -> None:
     looked: list[Waiter] = []
@@ -63,7 +63,7 @@ async def test_one_who_is_woken_or_ended_looks_once_and_is_found_nowhere_any_mor
     assert looked == [waiter]
 
 
-async def test_one_who_left_does_not_look() -> None:
+async def test_a_fetch_that_was_removed_is_not_answered() -> None:
     looked: list[Waiter] = []
     async with a_room() as room:
         waiter = seated(room, looked.append)
@@ -73,7 +73,9 @@ async def test_one_who_left_does_not_look() -> None:
     assert looked == []
 
 
-async def test_many_look_in_turns_so_that_others_are_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_woken_fetches_are_answered_in_turns_so_that_other_tasks_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(waiting, "ANSWERS_A_TURN", 2)
     log: list[str] = []
 
@@ -102,7 +104,7 @@ async def test_deadlines_are_kept_while_others_are_served_without_end() -> None:
         await over.wait()
 
 
-async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deadlines_of_answered_fetches_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ENTRIES_MIN", 10)
     async with a_room() as room:
         stays = seated(room, lambda _: None, 100)
@@ -112,7 +114,7 @@ async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytes
         assert stays in [entry[2] for entry in room._entries]
 
 
-async def test_whoever_sits_in_a_room_that_closes_looks_and_finds_it_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetches_parked_in_a_purgatory_that_closes_find_it_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ANSWERS_A_TURN", 1)
     looked: list[tuple[Waiter, bool]] = []
     room = FetchPurgatory()
@@ -125,7 +127,7 @@ async def test_whoever_sits_in_a_room_that_closes_looks_and_finds_it_closed(monk
     assert looked == [(waiter, False) for waiter in others]
 
 
-async def test_a_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
+async def test_a_parked_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
     for act in (Waiter.wake, Waiter.end):
         waiter = Waiter()
         async with trio.open_nursery() as nursery:

@@ -77,7 +77,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
 
 
-async def test_nothing_is_missing_where_nothing_is_gone() -> None:
+async def test_no_hole_is_reported_in_a_complete_log() -> None:
     before = await _written()
     assert isinstance(before.fs, ForgetfulFileSystem)
     broker = _open(before.fs)
@@ -86,7 +86,7 @@ async def test_nothing_is_missing_where_nothing_is_gone() -> None:
     assert broker.partitions["t", 0].log.state.damaged == []
 
 
-async def test_where_compaction_was_at_work_no_hole_is_told() -> None:
+async def test_in_a_compacted_log_no_hole_is_reported() -> None:
     before = await _written(43)
     fs = _unlink(before, 10)
     write_file_atomically(fs, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 20\n")

@@ -40,7 +40,7 @@ def imported_inside_functions(file: Path) -> set[str]:
     return found
 
 
-def test_everything_that_is_imported_inside_a_function_is_imported_behind_the_start() -> None:
+def test_every_module_imported_inside_a_function_is_imported_after_the_start() -> None:
     """An import that comes when no descriptor is left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()
     assert len(files) > 50
@@ -56,7 +56,7 @@ def test_everything_that_is_imported_inside_a_function_is_imported_behind_the_st
             assert not missing, f"{place} imports {missing}: add it to tasks/imports.py"
 
 
-def test_with_them_loaded_the_daemon_works_without_another_import() -> None:
+def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> None:
     """Checked where it counts: when the process cannot open one more file."""
     code = (
         "import os, resource, sys\n"
