@@ -8,7 +8,7 @@ from seglog_broker.config import BrokerConfig, TopicConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.check.findings import Finding, Severity
 from seglog_broker.inspect.check.partition import check_partition
-from seglog_broker.inspect.check.plan import Circumstances
+from seglog_broker.inspect.check.plan import PartitionContext
 from seglog_broker.storage.io.filesystem import FileSystem, PosixFileSystem
 
 
@@ -29,11 +29,11 @@ def assert_left_sound(directory: Path, arguments: Sequence[str] = ()) -> None:
 
 def assert_log_sound(fs: FileSystem, directory: str, config: TopicConfig, *, log_start: int, log_end: int) -> None:
     """Check one partition whose log was closed."""
-    known = Circumstances(
+    context = PartitionContext(
         recovery_point=log_end,
         log_start=log_start,
         index_interval=config.index_interval_bytes,
         index_bytes_max=config.segment_index_bytes,
     )
-    faults = check_partition(fs, directory, known).faults
+    faults = check_partition(fs, directory, context).faults
     assert faults == [], f"{directory} was closed in order, and a check finds {faults}"

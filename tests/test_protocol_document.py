@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.api.explain import SEGMENTS_TOLD_MAX
+from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
@@ -204,7 +204,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "what the broker still reads and discards after its last frame": f"{graceful_close.CLOSE_SECONDS_MAX} s",
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual
-    assert DESCRIBED_MAX == SEGMENTS_TOLD_MAX
+    assert DESCRIBED_MAX == SEGMENTS_SHOWN_MAX
     assert config.socket_request_max_bytes == frames.FRAME_BYTES_MAX
     assert f"port {messages.NATIVE_PORT}" in PAGE
 

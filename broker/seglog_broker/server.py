@@ -25,11 +25,11 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
-from seglog_broker.tasks.directory_watch import run_presence
+from seglog_broker.tasks.directory_watch import run_directory_watch
 from seglog_broker.tasks.flush import run_flushes
 from seglog_broker.tasks.free_space import run_free_space
-from seglog_broker.tasks.holes import run_holes
-from seglog_broker.tasks.idle_writers import run_resting
+from seglog_broker.tasks.holes import run_hole_search
+from seglog_broker.tasks.idle_writers import run_idle_writers
 from seglog_broker.tasks.imports import run_imports
 from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_broker.tasks.recovery import run_recovery
@@ -41,7 +41,7 @@ from seglog_broker.version import VERSION
 TASKS: Final = (
     run_imports,
     run_recovery,
-    run_holes,
+    run_hole_search,
     run_checkpoints,
     run_rolls,
     run_retention,
@@ -49,8 +49,8 @@ TASKS: Final = (
     run_deletions,
     run_flushes,
     run_free_space,
-    run_presence,
-    run_resting,
+    run_directory_watch,
+    run_idle_writers,
     run_scrubs,
     run_producer_expiry,
 )

@@ -59,7 +59,7 @@ PARTITION_COUNTS_VERSION: Final = 3
 """First version of ``fetch`` with ``partition_counts``."""
 DURABLE_PAUSE_SECONDS: Final = 0.05
 """Polling interval for records that are written but not yet durable, since a fetch cannot wait for durability."""
-GO_ON: Final = "; to go on behind them, seek to "
+GO_ON: Final = "; to continue after them, seek to "
 """End of the message about damage, before the offset. The command line removes it, because it continues by itself."""
 
 

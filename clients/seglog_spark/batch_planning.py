@@ -18,7 +18,7 @@ def plan_batch(log: Log, options: ReadOptions, wanted: Wanted) -> list[OffsetRan
     for partition in sorted(ends):
         start, stop = starts[partition], stops[partition]
         if start > stop:
-            raise OptionError(f"the read of {partition} begins at {start}, behind its end {stop}")
+            raise OptionError(f"the read of {partition} begins at {start}, after its end {stop}")
         found = pinned(partition, start, stop, ends[partition], fail_on_data_loss=options.fail_on_data_loss)
         ranges += wanted.cut(found)
     extents = log.extents({r.topic_partition: ends[r.topic_partition] for r in ranges})

@@ -32,7 +32,7 @@ def check_columns(columns: Sequence[tuple[str, str, bool]], *, include_headers: 
         if name not in COLUMNS:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
         if kind != COLUMNS[name]:
-            raise ValueError(f"the column {name} is {COLUMNS[name]}, not {kind}; cast it behind the read")
+            raise ValueError(f"the column {name} is {COLUMNS[name]}, not {kind}; cast it after the read")
         if not nullable:
             raise ValueError(f"the column {name} cannot be NOT NULL: Spark takes columns of a source as nullable")
         if name == "headers" and not include_headers:

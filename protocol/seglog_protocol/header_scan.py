@@ -28,7 +28,7 @@ class LocatedBatch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position behind the batch."""
+        """The position after the batch."""
         return self.position + self.header.size
 
 

@@ -174,9 +174,7 @@ def test_a_second_signal_ends_it_there_and_then(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["seglog_broker.config", "trio", "structlog", "seglog_broker.server", "msgpack"])
-def test_a_signal_that_comes_while_it_is_still_being_imported_ends_it_without_a_word(
-    module: str, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_signal_during_the_imports_ends_it_silently(module: str, number: signal.Signals, tmp_path: Path) -> None:
     environment = signalled_at_import(tmp_path, module, number)
     arguments = ("--data", str(tmp_path / "data"), "--listen", ANY_PORT)
     done = subprocess.run(command(*arguments), env=environment, capture_output=True, text=True, timeout=60, check=False)

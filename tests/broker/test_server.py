@@ -145,7 +145,7 @@ async def test_a_stop_that_is_wanted_while_partitions_are_loaded_ends_that_in_go
 
 
 @pytest.mark.trio
-async def test_loading_tells_how_far_it_is_every_few_seconds(mock_clock: MockClock) -> None:
+async def test_loading_logs_its_progress_every_few_seconds(mock_clock: MockClock) -> None:
     progress = LoadProgress("data", ServiceManager(), lambda: False)
     with capture_logs() as logged:
         for done in range(20):

@@ -52,13 +52,13 @@ def test_output_that_cannot_be_printed_is_one_sentence_and_code_1(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_reader_that_has_enough_is_no_failure_and_no_noise(command: str, directory: Path) -> None:
+def test_a_reader_that_closes_the_pipe_early_is_no_error(command: str, directory: Path) -> None:
     arguments = command if command.startswith("-") else f"{command} {directory}"
     _, lines = printed(arguments, "| true")
     assert lines == (["seglogd: The configuration can be used."] if command == "--check-config" else [])
 
 
-def test_mistakes_are_told_whatever_becomes_of_the_table() -> None:
+def test_errors_are_printed_even_if_the_table_cannot_be() -> None:
     for redirection in ("| true", ">&-", ">/dev/full"):
         code, lines = printed("--check-config --set num.partitions=0", redirection)
         assert code == 2

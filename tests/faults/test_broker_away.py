@@ -72,7 +72,7 @@ def test_a_port_that_takes_connections_and_says_nothing() -> None:
     assert last.startswith(f"seglog: what listens at {server} does not answer")
 
 
-def test_a_broker_killed_amid_a_produce_and_gone_for_good(tmp_path: Path) -> None:
+def test_a_broker_killed_during_a_produce_that_does_not_come_back(tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as broker:
         assert seglog(broker.address, "topic", "create", "t").returncode == 0
         with command(broker.address, "produce", "t", "--delivery-timeout", "3") as producing:
@@ -106,7 +106,7 @@ def test_a_follower_says_when_the_broker_is_back(tmp_path: Path) -> None:
             assert line_of(following.stdout) == "y"
 
 
-def test_a_broker_that_is_frozen_amid_a_produce(tmp_path: Path) -> None:
+def test_a_broker_that_is_frozen_during_a_produce(tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as broker:
         assert seglog(broker.address, "topic", "create", "t").returncode == 0
         with command(broker.address, "produce", "t", "--delivery-timeout", "5") as producing:

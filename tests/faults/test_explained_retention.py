@@ -66,7 +66,7 @@ def check_told(segment: ExplainedSegment, happened: Happened) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_daemon_does_what_it_told_beforehand(tmp_path: Path) -> None:
+def test_the_real_daemon_deletes_as_it_predicted(tmp_path: Path) -> None:
     told: list[ExplainedSegment] = []
     with daemon(tmp_path / "data", *_FLAGS) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, _TOPIC)

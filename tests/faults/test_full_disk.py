@@ -158,7 +158,7 @@ _WAYS_TO_MAKE_ROOM: dict[str, Callable[[seglog.Client], object]] = {
 
 
 @pytest.mark.parametrize("way", _WAYS_TO_MAKE_ROOM)
-def test_what_makes_room_takes_the_ballasts_when_nobody_has_seen_yet_that_the_disk_is_full(
+def test_work_that_frees_space_uses_the_ballast_before_the_full_disk_was_noticed(
     small_disk: tuple[Path, Sequence[str]], way: str
 ) -> None:
     mount_point, under = small_disk
@@ -234,7 +234,7 @@ _PLENTY = 10 << 20
 
 
 @pytest.mark.parametrize(("way", "killed"), [("truncate", False), ("delete", False), ("delete", True)])
-def test_what_frees_room_needs_none_itself(small_disk: tuple[Path, Sequence[str]], way: str, killed: bool) -> None:
+def test_deleting_needs_no_free_space(small_disk: tuple[Path, Sequence[str]], way: str, killed: bool) -> None:
     """At exactly 0 bytes, without a ballast: in the living broker, and after a kill and a start that finds no room."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", *_UNMARKED, under=under) as running, seglog.connect(running.address) as client:

@@ -45,7 +45,7 @@ def read(running: Daemon, **options: object) -> tuple[list[int], list[tuple[int,
     return values, [(gap.start, gap.end, gap.reason) for gap in told]
 
 
-def test_a_reader_that_truncation_overtakes_is_told_what_it_missed(tmp_path: Path) -> None:
+def test_a_reader_that_truncation_overtakes_gets_the_gap(tmp_path: Path) -> None:
     with daemon(tmp_path / "data") as running:
         fill(running, 20)
         with (
@@ -74,7 +74,7 @@ def test_a_reader_that_truncation_overtakes_is_told_what_it_missed(tmp_path: Pat
         assert b"were deleted" in refused.stderr
 
 
-def test_the_trio_consumer_is_told_too(tmp_path: Path) -> None:
+def test_the_trio_consumer_gets_the_gap_too(tmp_path: Path) -> None:
     async def overtaken(address: str) -> tuple[list[int], list[seglog.ConsumerGap]]:
         told: list[seglog.ConsumerGap] = []
         values: list[int] = []

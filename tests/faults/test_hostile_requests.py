@@ -165,7 +165,7 @@ def judge(running: Daemon, found: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_few_thousand_hostile_requests_disturb_nobody(tmp_path: Path) -> None:
+def test_a_few_thousand_hostile_requests_affect_no_other_client(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *SETTINGS) as running:
         judge(running, beset(running, mutated=4_000, hostile=300, seed=1))
 
@@ -173,7 +173,7 @@ def test_a_few_thousand_hostile_requests_disturb_nobody(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(14_400)
-def test_hostile_requests_in_great_number_disturb_nobody(tmp_path: Path) -> None:
+def test_very_many_hostile_requests_affect_no_other_client(tmp_path: Path) -> None:
     """SEGLOG_SOAK_MUTATED and SEGLOG_SOAK_HOSTILE say how many; otherwise the minutes of the soak do."""
     mutated = int(os.environ.get("SEGLOG_SOAK_MUTATED") or soak_scaled(120_000))
     hostile = int(os.environ.get("SEGLOG_SOAK_HOSTILE") or soak_scaled(12_000))

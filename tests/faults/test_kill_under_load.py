@@ -210,7 +210,7 @@ def _kill_and_look(running: Daemon, load: Load, copy: Path, aside: ThreadPoolExe
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_two_hundred_kills_under_load_lose_nothing_double_nothing_and_leave_nothing_half_done(tmp_path: Path) -> None:
+def test_two_hundred_kills_under_load_lose_and_duplicate_nothing_and_leave_no_unfinished_files(tmp_path: Path) -> None:
     seed = soak_seed()
     print(f"seed {seed}")
     dice = random.Random(seed)

@@ -59,7 +59,7 @@ def test_a_pipe_that_is_not_read_delays_neither_requests_nor_the_stop_and_no_lin
 
 
 @pytest.mark.slow
-def test_when_more_waits_than_is_kept_lines_are_lost_and_the_gap_is_told_in_its_place(tmp_path: Path) -> None:
+def test_when_the_queue_is_full_lines_are_lost_and_the_gap_is_marked_in_place(tmp_path: Path) -> None:
     process = start_daemon(tmp_path / "data", subprocess.PIPE)
     assert process.stderr is not None
     with ended(process):
@@ -132,7 +132,7 @@ def test_a_traceback_comes_out_whole_before_the_process_ends(tmp_path: Path) -> 
     assert done.stderr.rstrip().endswith("ZeroDivisionError: the very reason")
 
 
-def test_what_python_itself_says_goes_the_same_way(tmp_path: Path) -> None:
+def test_messages_of_python_itself_go_through_the_queue(tmp_path: Path) -> None:
     """A warning, or an exception of a thread, to a pipe that is not read would have stopped the broker all the same."""
     code = (
         "import os, sys, threading, trio, warnings\n"
@@ -159,7 +159,7 @@ def test_what_python_itself_says_goes_the_same_way(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in said
 
 
-def test_a_failed_start_whose_sentence_is_not_read_ends_all_the_same(tmp_path: Path) -> None:
+def test_a_failed_start_whose_error_is_not_read_still_ends(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file", encoding="utf-8")
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -183,13 +183,13 @@ def run(path: Path, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_thousand_topics_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_a_thousand_topics_delay_no_request(tmp_path: Path) -> None:
     run(tmp_path / "data", 1_000)
 
 
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(3600)
-def test_ten_thousand_topics_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_ten_thousand_topics_delay_no_request(tmp_path: Path) -> None:
     """SEGLOG_SOAK_TOPICS says how many."""
     run(tmp_path / "data", int(os.environ.get("SEGLOG_SOAK_TOPICS") or 10_000))

@@ -95,7 +95,7 @@ def test_the_command_line_that_follows_prints_them(running: Daemon) -> None:
 
 
 @pytest.mark.parametrize("follow", [True, False])
-def test_who_starts_from_kept_positions_reads_what_they_do_not_name_from_the_earliest(
+def test_a_read_from_saved_positions_reads_new_partitions_from_the_earliest_record(
     running: Daemon, follow: bool
 ) -> None:
     send(running, b"0", 0)

@@ -210,7 +210,7 @@ def test_what_was_acked_survives_kill_9_during_a_produce(tmp_path: Path, ack: Ac
         assert found[receipt.partition, receipt.offset] == line
 
 
-def test_a_produce_that_is_interrupted_says_what_arrived(loaded: Loaded) -> None:
+def test_an_interrupted_produce_reports_what_arrived(loaded: Loaded) -> None:
     process = subprocess.Popen(
         seglog_command(loaded.daemon.address, *_PRODUCE),
         stdin=subprocess.PIPE,

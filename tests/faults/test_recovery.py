@@ -94,7 +94,7 @@ def _values(client: seglog.Client, topic: str) -> list[bytes]:
         return [(record.value or b"").removesuffix(_VALUE) for record in consumer]
 
 
-def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> None:
+def test_other_partitions_are_served_meanwhile_and_clients_wait_for_the_recovery(killed: Daemon) -> None:
     held = _HeldUp(killed)
     with seglog.connect(killed.address) as client:
         told = seglog_json(killed.address, "ping")["recovery"]
@@ -124,7 +124,7 @@ def test_others_are_served_meanwhile_and_clients_wait_it_out(killed: Daemon) -> 
     assert '"event": "recovery_finished"' in killed.log_text()
 
 
-async def test_clients_on_trio_wait_it_out_too(killed: Daemon) -> None:
+async def test_clients_on_trio_wait_for_the_recovery_too(killed: Daemon) -> None:
     held = _HeldUp(killed)
     read: list[int] = []
 
@@ -174,7 +174,7 @@ def test_a_partition_that_costs_two_workers_is_offline_and_the_daemon_lives(kill
             assert len(_values(again, "big")) == _RECORDS
 
 
-def test_a_daemon_killed_amid_a_recovery_takes_its_workers_along_and_starts_again(killed: Daemon) -> None:
+def test_a_daemon_killed_during_a_recovery_ends_its_workers_and_starts_again(killed: Daemon) -> None:
     held = _HeldUp(killed)
     (worker,) = _workers(killed)
     killed.kill()
@@ -187,7 +187,7 @@ def test_a_daemon_killed_amid_a_recovery_takes_its_workers_along_and_starts_agai
             assert producer.send(b"more").result(timeout=_PATIENCE_SECONDS).offset == _RECORDS
 
 
-def test_a_topic_is_deleted_and_a_daemon_stopped_amid_a_recovery(killed: Daemon) -> None:
+def test_a_topic_is_deleted_and_a_daemon_stopped_during_a_recovery(killed: Daemon) -> None:
     _HeldUp(killed)
     with seglog.connect(killed.address) as client:
         client.delete_topic("big")
@@ -196,7 +196,7 @@ def test_a_topic_is_deleted_and_a_daemon_stopped_amid_a_recovery(killed: Daemon)
     assert killed.stop() == 0
 
 
-def test_a_daemon_that_is_stopped_amid_a_recovery_goes_on_with_it_next_time(killed: Daemon) -> None:
+def test_a_daemon_stopped_during_a_recovery_continues_it_at_the_next_start(killed: Daemon) -> None:
     held = _HeldUp(killed)
     assert killed.stop() == 3, "the next start has to recover"
     held.clear()

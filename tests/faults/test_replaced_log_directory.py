@@ -42,7 +42,7 @@ NEW = [b"new 0", b"new 1", b"new 2"]
 
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_a_producer_that_lives_on_fails_what_it_has_and_takes_nothing_more(
+def test_a_producer_whose_topic_is_replaced_fails_its_records_and_accepts_no_more(
     running: Daemon, linger_ms: float, *, idempotent: bool
 ) -> None:
     with seglog.connect(running.address) as client:
@@ -62,7 +62,7 @@ def test_a_producer_that_lives_on_fails_what_it_has_and_takes_nothing_more(
         assert values(client) == [*NEW, b"one more"]
 
 
-def test_a_consumer_that_lives_on_says_so_each_time_it_is_asked(running: Daemon) -> None:
+def test_a_consumer_whose_log_directory_is_replaced_raises_each_time(running: Daemon) -> None:
     with seglog.connect(running.address) as client:
         with client.producer("t") as producer:
             producer.send(b"old")

@@ -44,7 +44,7 @@ def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
             producer.flush()
 
 
-def test_segments_leave_the_log_then_their_names_then_the_disk_and_readers_are_told(tmp_path: Path) -> None:
+def test_segments_leave_the_log_then_their_names_then_the_disk_and_readers_get_the_gap(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *_SHORT) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config={"segment.bytes": 1024, "retention.ms": -1, "file.delete.delay.ms": 1500})
         fill(client, 50)

@@ -75,7 +75,7 @@ def test_every_closed_segment_is_covered_after_a_stop_and_after_a_kill(tmp_path:
         running.start()
 
 
-def test_what_turns_rotten_is_named_before_anybody_reads_it_and_the_rest_is_served(tmp_path: Path) -> None:
+def test_damage_is_reported_before_a_reader_finds_it_and_the_rest_is_served(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *_OFTEN) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config=_TOPICS["t"])
         fill(client, 40)
@@ -102,7 +102,7 @@ def test_what_turns_rotten_is_named_before_anybody_reads_it_and_the_rest_is_serv
         assert len(index.read_bytes()) == len(right)
 
 
-def test_the_scrubber_stands_back_and_goes_with_its_broker(tmp_path: Path) -> None:
+def test_the_scrubber_has_low_priority_and_ends_with_its_broker(tmp_path: Path) -> None:
     with daemon(tmp_path / "data", *_OFTEN) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config=_TOPICS["t"])
         fill(client, 40)

@@ -51,7 +51,7 @@ def test_a_terminal_that_is_closed_stops_the_broker_in_good_order(with_file: boo
     assert (tmp_path / "data" / CLEAN).exists()
 
 
-def test_a_start_that_has_many_partitions_to_make_hears_of_a_stop(tmp_path: Path) -> None:
+def test_a_start_that_creates_many_partitions_can_be_stopped(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     registry = TopicRegistry(PosixFileSystem(), str(data / "seglog-topics.json"))
@@ -72,7 +72,7 @@ def test_a_start_that_has_many_partitions_to_make_hears_of_a_stop(tmp_path: Path
     assert (data / CLEAN).exists()
 
 
-def test_so_does_one_below_a_shell_although_both_system_and_shell_may_signal(tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed_stops_a_broker_below_a_shell_too(tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = start_daemon(tmp_path / "data", subprocess.PIPE, under=BELOW_A_SHELL, stdin=inner)
     os.close(inner)
@@ -210,7 +210,9 @@ def test_the_level_of_the_log_changes_with_a_reload(manager: ServiceManager, tmp
         assert process.wait(60) == 0
 
 
-def test_a_service_manager_is_told_when_it_serves_reloads_and_stops(manager: ServiceManager, tmp_path: Path) -> None:
+def test_a_service_manager_gets_messages_when_it_serves_reloads_and_stops(
+    manager: ServiceManager, tmp_path: Path
+) -> None:
     file = tmp_path / "seglogd.toml"
     file.write_text("")
     process = start_daemon(

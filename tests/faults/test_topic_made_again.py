@@ -59,7 +59,7 @@ def read(running: Daemon, **options: object) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("options", [{}, {"partitions": [0]}, {"start": {0: 0}}, {"start": {0: 0}, "follow": True}])
-def test_a_consumer_in_the_midst_of_it_hands_out_nothing_of_the_new_topic(
+def test_a_consumer_in_the_middle_of_the_old_topic_returns_no_record_of_the_new_one(
     running: Daemon, options: dict[str, object]
 ) -> None:
     with (
@@ -81,7 +81,7 @@ def test_a_consumer_in_the_midst_of_it_hands_out_nothing_of_the_new_topic(
     assert read(running) == NEW
 
 
-def test_a_consumer_that_waits_hears_of_the_deletion_and_then_of_the_new_topic(running: Daemon) -> None:
+def test_a_waiting_consumer_gets_an_error_for_the_deletion_or_the_new_topic(running: Daemon) -> None:
     with seglog.connect(running.address) as client, client.consumer("t", start=0, follow=True) as consumer:
         records = iter(consumer)
         assert [next(records).value for _ in OLD] == OLD
@@ -104,12 +104,12 @@ def test_a_consumer_that_was_cut_off_meanwhile_says_so_when_it_is_back(running: 
             next(iter(consumer))
 
 
-def test_positions_that_were_kept_elsewhere_are_those_of_the_topic_that_is_there(running: Daemon) -> None:
+def test_saved_positions_are_used_for_the_topic_that_exists_now(running: Daemon) -> None:
     make_again(running, NEW)
     assert read(running, start={0: 2}) == NEW[2:]
 
 
-async def test_both_happens_on_trio_too(running: Daemon) -> None:
+async def test_both_cases_are_the_same_on_trio(running: Daemon) -> None:
     async with seglog.trio.connect(running.address) as client:
         async with (
             client.consumer("t", start=0, partition_bytes=1) as reading,
@@ -131,7 +131,7 @@ async def test_both_happens_on_trio_too(running: Daemon) -> None:
             assert [record.value async for record in anew] == NEW
 
 
-def test_the_command_line_that_follows_ends_with_the_sentence(running: Daemon) -> None:
+def test_a_following_command_line_ends_with_the_error(running: Daemon) -> None:
     # More than a pipe and two answers hold: when the first line is here, the command is far from the end.
     old, new = ([b"%s %d " % (word, number) + b"x" * 100_000 for number in range(50)] for word in (b"old", b"new"))
     make_again(running, old)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from seglog_broker.partitions.gaps import gaps_to_tell
+from seglog_broker.partitions.gaps import gaps_of_read
 from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_protocol.messages import Gap
@@ -188,7 +188,7 @@ def test_a_segment_that_is_gone_leaves_a_gap_which_reads_step_over_and_name(name
         assert found is not None
         found.release()
         assert found.start_offset == 174
-        assert gaps_to_tell(log, 126, found, min_one=True) == ([Gap(126, 174, "missing")], None)
+        assert gaps_of_read(log, 126, found, min_one=True) == ([Gap(126, 174, "missing")], None)
 
 
 # --- Leader epochs ----------------------------------------------------------------------------------------------------

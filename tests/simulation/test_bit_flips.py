@@ -85,7 +85,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Found, set[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".checksum", ".snapshot"])
-async def test_no_bit_of_a_closed_segment_makes_a_consumer_get_what_is_wrong(suffix: str) -> None:
+async def test_no_flipped_bit_of_a_closed_segment_gives_a_consumer_wrong_records(suffix: str) -> None:
     files, records = await _written()
     path = f"{DIRECTORY}/{CLOSED:020d}{suffix}"
     wrong = set[tuple[int, int]]()
@@ -105,7 +105,7 @@ async def test_no_bit_of_a_closed_segment_makes_a_consumer_get_what_is_wrong(suf
     assert not wrong
 
 
-def test_an_offset_that_moved_into_room_that_compaction_left_is_found_by_its_checksum() -> None:
+def test_an_offset_that_moved_into_a_gap_of_compaction_is_found_by_the_checksum_file() -> None:
     """Readers have nothing to hold it against: holes are normal there. All other places they tell by neighbours."""
     disk = _compacted()
     right = {(record.offset, record.timestamp) for record in read_around(disk.log)}
@@ -120,8 +120,8 @@ def test_an_offset_that_moved_into_room_that_compaction_left_is_found_by_its_che
         moved |= {(number, offset) for offset, _ in wrong}
         job = ScrubJob(logs.DIRECTORY, 0, 5, 0, 10_485_760, is_adopted=False, bytes_per_second=1 << 30)
         verdict = scrub_segment(fs, job, Throttle(None, lambda: 0.0, lambda _: None))
-        assert verdict.said is not None
-        assert verdict.measured != verdict.said
+        assert verdict.stored is not None
+        assert verdict.measured != verdict.stored
     assert moved == {(2, 2)}, "the third batch, of offset 3, where offset 2 was"
 
 

@@ -142,7 +142,7 @@ def _flips(position: int) -> Iterator[tuple[int, int]]:
         pytest.param(9, marks=pytest.mark.slow),
     ],
 )
-async def test_of_every_bit_of_a_batch_readers_lose_that_batch_and_no_other(number: int) -> None:
+async def test_with_any_flipped_bit_of_a_batch_readers_lose_that_batch_and_no_other(number: int) -> None:
     """Within a segment, at its end, and in the one that is appended to; flipped under a broker that serves it."""
     written = await _written()
     path, position, first, behind = written.places[number]
@@ -160,7 +160,7 @@ async def test_of_every_bit_of_a_batch_readers_lose_that_batch_and_no_other(numb
     assert count == (HEADER_SIZE - 4) * 8 + 1
 
 
-async def test_an_offset_that_has_changed_is_noticed_wherever_a_reader_begins() -> None:
+async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
     """Also right there: the batch then begins where it was asked for. Each reader is the first to come by."""
     written = await _written()
     end = len(written.records)
@@ -187,7 +187,7 @@ async def test_an_offset_that_has_changed_is_noticed_wherever_a_reader_begins() 
 
 
 @pytest.mark.slow
-async def test_whatever_offset_is_asked_for_beside_damage_the_error_says_where_to_go_on() -> None:
+async def test_a_fetch_at_any_offset_near_damage_gets_an_error_with_the_offset_to_continue_at() -> None:
     written = await _written()
     end = len(written.records)
     for number in (3, 9):
@@ -237,7 +237,7 @@ def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) ->
 
 
 @pytest.mark.slow
-async def test_of_any_damaged_bytes_readers_get_all_that_is_untouched_and_are_told_the_rest() -> None:
+async def test_with_any_damaged_bytes_readers_get_all_undamaged_records_and_errors_for_the_others() -> None:
     written = await _written()
     seed = int(os.environ.get("SEGLOG_DAMAGE_SEED", "0"))
     for round_ in range(int(os.environ.get("SEGLOG_DAMAGE_ROUNDS") or soak_scaled(100))):

@@ -382,7 +382,7 @@ def _table(counts: Counter[tuple[str, str]]) -> str:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-async def test_every_bit_of_a_log_directory_is_right_or_named(clean: bool) -> None:
+async def test_every_flipped_bit_of_a_log_directory_is_harmless_or_reported(clean: bool) -> None:
     counts, failures = await _run(await _written(clean=clean), every=_EVERY, seed=_SEED)
     print(
         f"\n{sum(n for (_, kind), n in counts.items() if 'not named' not in kind)} flips, every {_EVERY}, seed {_SEED}."
@@ -393,7 +393,7 @@ async def test_every_bit_of_a_log_directory_is_right_or_named(clean: bool) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-async def test_a_sample_of_the_bits_of_a_log_directory_is_right_or_named(clean: bool) -> None:
+async def test_a_sample_of_flipped_bits_of_a_log_directory_is_harmless_or_reported(clean: bool) -> None:
     _, failures = await _run(await _written(clean=clean), every=101, seed=0)
     assert not failures, "\n".join(failures[:50])
 

@@ -40,7 +40,7 @@ def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
     ],
 )
 @pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
-def test_whatever_a_crash_left_is_recovered_behind_the_start_as_well(
+def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
     kind: type[Scenario], policy: CrashPolicy, kept: bool
 ) -> None:
     fs = ForgetfulFileSystem()
@@ -112,7 +112,7 @@ def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(after: int, 
     directory.abandon()
 
 
-def test_what_is_acked_at_disk_after_a_recovery_stands_on_what_the_recovery_kept() -> None:
+def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
     fs, promises = _left_by(Scenario, 190)
     directory = _opened_behind(fs)
     ends = {}

@@ -14,7 +14,7 @@ from seglog_broker.api.append import AppendService
 from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
-from seglog_broker.api.lag import tell_lag
+from seglog_broker.api.lag import measure_lag
 from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
@@ -264,7 +264,7 @@ class Broker:
             uptime_ms=max(0, self.clock.now_ms() - self._started_ms),
             partitions=len(self.partitions) + len(offline) + len(self.recoveries),
             auto_create_topics=self.config.auto_create_topics_enable,
-            problems=_told(problems),
+            problems=_limited(problems),
             recovery=self.recoveries.progress(self.views),
             log_dir=str(Path(self.directory.path).absolute()),
             offline=len(offline),
@@ -292,7 +292,7 @@ class Broker:
             case ExplainSegmentsRequest():
                 return await self.explain_segments(request)
             case LagRequest():
-                return await tell_lag(self._explain, self.partitions, request), b""
+                return await measure_lag(self._explain, self.partitions, request), b""
             case MetricsRequest():
                 return self.read_metrics(), b""
             case InitProducerRequest():
@@ -341,9 +341,9 @@ class Broker:
         return max(0, min(moments) - self.clock.now_ms()) / 1000 if moments else -1
 
 
-def _told(problems: Sequence[str]) -> list[str]:
+def _limited(problems: Sequence[str]) -> list[str]:
     """As many of them, and of each as much, as a greeting has room for."""
-    told = [problem[:PROBLEM_CHARACTERS_MAX] for problem in problems[:PROBLEMS_MAX]]
+    limited = [problem[:PROBLEM_CHARACTERS_MAX] for problem in problems[:PROBLEMS_MAX]]
     if len(problems) > PROBLEMS_MAX:
-        told.append(f"and {len(problems) - PROBLEMS_MAX:,} more problems, which the broker's log names")
-    return told
+        limited.append(f"and {len(problems) - PROBLEMS_MAX:,} more problems, which the broker's log names")
+    return limited

@@ -1,7 +1,7 @@
-"""What compaction would drop, told by the cleaner itself: a round that goes through everything and writes nothing.
+"""Previews of compaction: a dry run of the cleaner, which reads the segments and writes nothing.
 
-One at a time in the whole broker, and the last outcome of each partition is kept while it is true, because pages of one
-listing, and people who ask again and again, want the same.
+The broker makes one at a time. The last result of each partition is kept while it is true, because the pages of one
+listing, and repeated requests, need the same one.
 """
 
 from bisect import bisect_left
@@ -22,26 +22,26 @@ from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.workers.messages import WorkerError
 from seglog_protocol.errors import StorageError
 
-BYTES_UNASKED_MAX: Final = 64 * 1024 * 1024
-"""Read for an answer that did not insist on being told."""
+BYTES_READ_MAX: Final = 64 * 1024 * 1024
+"""The most bytes that a dry run reads, unless the request insists on it."""
 
 
 class DryRun(NamedTuple):
-    """By base offset what would go of each segment; or why that is not told."""
+    """Base offset of each segment -> what would be dropped of it; or else ``why_missing``, a reason."""
 
     losses: Mapping[int, SegmentLoss]
-    why_untold: str | None = None
+    why_missing: str | None = None
 
 
-class _Remembered(NamedTuple):
-    """The last dry run of a partition, and the job that it was for."""
+class _LastRun(NamedTuple):
+    """The last dry run of a partition, and its job."""
 
     job: CleaningJob
-    found: DryRun
+    result: DryRun
 
 
 class CompactionPreviews:
-    """Dry runs of compaction, one at a time; they keep to the rate of compaction, ``pace``."""
+    """Makes dry runs of compaction, one at a time, at the rate of compaction (``pace``)."""
 
     def __init__(self, config: LiveConfig, fs: FileSystem, offload: Offload, reads: ColdReads, pace: Pace) -> None:
         self._config = config
@@ -50,45 +50,45 @@ class CompactionPreviews:
         self._reads = reads
         self._pace = pace
         self._lock = trio.Lock()
-        self._remembered: WeakKeyDictionary[Partition, _Remembered] = WeakKeyDictionary()
+        self._last_runs: WeakKeyDictionary[Partition, _LastRun] = WeakKeyDictionary()
 
     async def preview(self, partition: Partition, *, insist: bool) -> DryRun:
-        """What a round of compaction would take away from each segment now; ``insist`` however much is to be read.
+        """What a round of compaction would drop from each segment now; with ``insist`` however many bytes it reads.
 
-        Raises StorageError when the cleaner could not tell.
+        Raises StorageError when the cleaner failed.
         """
         log = partition.log
         cleanable = await self._reads.retry_after_cold_read(log.cleaning.find_cleanable)
         if partition.is_being_cleaned:
-            return DryRun({}, "what it would drop is not told while it is at work")
+            return DryRun({}, "what it would drop is not known while it is running")
         below = bisect_left(log.segments.bases, cleanable.until_offset)
         size = log.segments.size_between(0, below)
         if not below:
             return DryRun({})
         job = log.cleaning.plan_cleaning(cleanable, self._config.current, dry_run=True)
-        known = self._known(partition, job)
+        known = self._kept_result(partition, job)
         if known is not None:
             return known
-        if size > BYTES_UNASKED_MAX and not insist:
-            return DryRun({}, f"to tell what it would drop, {size:,} bytes must be read: ask for drops")
+        if size > BYTES_READ_MAX and not insist:
+            return DryRun({}, f"{size:,} bytes must be read to find what it would drop: request it with drops")
         async with self._lock:
-            known = self._known(partition, job)  # the request before may have asked the same
+            known = self._kept_result(partition, job)  # the previous request may have been the same
             if known is not None:
                 return known
             began = trio.current_time()
             try:
                 result = await self._offload.clean(self._fs, job)
             except WorkerError as error:
-                raise StorageError(f"the cleaner could not tell what compaction would drop: {error}") from error
+                raise StorageError(f"the cleaner could not find what compaction would drop: {error}") from error
             self._pace.note(result.bytes_read, began, self._config.current.log_cleaner_io_max_bytes_per_second)
-            found = DryRun({loss.base_offset: loss for loss in result.losses})
-            self._remembered[partition] = _Remembered(job, found)
-        return found
+            preview = DryRun({loss.base_offset: loss for loss in result.losses})
+            self._last_runs[partition] = _LastRun(job, preview)
+        return preview
 
-    def _known(self, partition: Partition, job: CleaningJob) -> DryRun | None:
-        """What the last dry run found, if the same segments would be gone through by the same rules.
+    def _kept_result(self, partition: Partition, job: CleaningJob) -> DryRun | None:
+        """The result of the last dry run, if it was for the same segments and rules; else None.
 
-        Only a tombstone's end may have come meanwhile.
+        It may be outdated only in that a delete horizon has passed since.
         """
-        known = self._remembered.get(partition)
-        return known.found if known is not None and known.job == replace(job, now_ms=known.job.now_ms) else None
+        last = self._last_runs.get(partition)
+        return last.result if last is not None and last.job == replace(job, now_ms=last.job.now_ms) else None

@@ -1,12 +1,12 @@
-"""Telling why: why a seek went where it went, why a segment is still here and when it goes.
+"""Explanations: how a seek finds its batch, why a segment is kept, and when it will be deleted.
 
-Nothing is worked out a second time here. A seek is told by the trace that the read path keeps of itself, retention by
-the verdicts that its task acts on (``storage.retention``) and the schedule it keeps (``tasks.retention``): this module
-puts their figures into sentences and replies.
+Nothing is computed a second time. A seek is explained by the trace that the read path records, retention by the
+verdicts that its task acts on (``storage.log.retention``) and by its schedule (``partitions.retention_schedule``). This
+module turns them into sentences and replies.
 
-What is told of the future holds as things stand: unless the topic's configuration changes, records are deleted by
-hand, or the broker is restarted. Appends put off the moment of the active segment, and may bring the bytes that the
-size rule waits for; how many these are is told beside the moments, which are those of the time rule.
+Predictions hold if nothing changes: unless the topic's configuration is altered, records are deleted by hand, or the
+broker is restarted. Appends postpone the expiry of the active segment, and may add the bytes that the size rule waits
+for. The predicted times are those of the time rule; the missing bytes are reported beside them.
 """
 
 from bisect import bisect_right
@@ -51,21 +51,21 @@ _TOPIC_KEYS: Final = (
 )
 _CHECK_KEY: Final = "log.retention.check.interval.ms"
 
-SEGMENTS_TOLD_MAX: Final = 500
-"""Segments that one reply tells of, whatever was asked for; there is more for who asks on."""
+SEGMENTS_SHOWN_MAX: Final = 500
+"""The most segments in one reply. A client gets further ones with further requests."""
 
 SEGMENTS_A_TURN: Final = 100
-"""Looked into, judged or told of before others get their turn."""
+"""Segments that are loaded, judged or explained before other tasks run."""
 
 _TRIES_IN_TURNS: Final = 5
-"""While segments leave the log the others are judged once more; after so many times all at once."""
+"""If a segment leaves the log meanwhile, all are judged again; after so many tries without letting other tasks run."""
 
 
 # --- Seeks ------------------------------------------------------------------------------------------------------------
 
 
 def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) -> ExplainReply:
-    """Seek as a fetch does, and tell how it went, with files named below ``log_dir``.
+    """Seek as a fetch does, and describe the seek; paths in the reply are relative to ``log_dir``.
 
     Raises InvalidRequestError, and what a fetch raises.
     """
@@ -114,7 +114,7 @@ def explain_seek(partition: Partition, request: ExplainRequest, log_dir: str) ->
 
 
 class ExplainContext(NamedTuple):
-    """What explanations of segments are made from, besides the partition."""
+    """What explanations of segments use, besides the partition."""
 
     config: LiveConfig
     clock: Clock
@@ -130,28 +130,29 @@ class ExplainContext(NamedTuple):
 async def explain_segments(
     context: ExplainContext, partition: Partition, request: ExplainSegmentsRequest
 ) -> tuple[ExplainSegmentsReply, bytes]:
-    """The partition, and a page of its segments as the payload: those on their way off the disk, then the log's own.
+    """The reply about the partition, and as its payload a page of segments: those that left the log, then the others.
 
-    Raises OSError and StorageError where a segment cannot be looked into, UnknownTopicError if the topic is deleted.
+    Raises OSError and StorageError if a segment cannot be read, UnknownTopicError if the topic is deleted.
     """
     after = -1 if request.after is None else request.after
-    limit = min(request.limit, SEGMENTS_TOLD_MAX)
+    limit = min(request.limit, SEGMENTS_SHOWN_MAX)
     log = partition.log
     bases = list(log.segments.bases)
-    first_told = bisect_right(bases, after)
+    first_shown = bisect_right(bases, after)
     first_timestamps: dict[int, int | None] = {}
-    for number, base_offset in enumerate(bases[: first_told + limit]):
+    for number, base_offset in enumerate(bases[: first_shown + limit]):
         if number % SEGMENTS_A_TURN == 0:
             await context.reads.turn()
         segment = log.segments.at(base_offset)
         if segment is None:
-            continue  # it is gone meanwhile
+            continue  # deleted meanwhile
         try:
-            first = await context.reads.retry_after_cold_read(partial(look_into, segment, is_told=number >= first_told))
+            load = partial(load_segment_facts, segment, is_shown=number >= first_shown)
+            first = await context.reads.retry_after_cold_read(load)
         except OSError:
             if segment in log.segments and not partition.is_deleted:
                 raise
-            continue  # it is gone meanwhile
+            continue  # deleted meanwhile
         first_timestamps[base_offset] = first
     if partition.is_deleted:
         raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
@@ -160,54 +161,55 @@ async def explain_segments(
     if "compact" in log.config.cleanup_policy:
         await context.reads.turn()
         drops = await context.previews.preview(partition, insist=bool(request.drops))
-        await (
-            context.reads.turn()
-        )  # to find out what could be compacted takes some time, and is done again for the reply
+        await context.reads.turn()  # finding what can be compacted takes some time, and is done again for the reply
 
-    async def tell(*, in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
-        telling = await context.reads.retry_after_cold_read(
-            lambda: _Telling(context, partition, drops, in_turns=in_turns)
+    async def explain(*, in_turns: bool) -> tuple[ExplainSegmentsReply, bytes]:
+        report = await context.reads.retry_after_cold_read(
+            lambda: _SegmentReport(context, partition, drops, in_turns=in_turns)
         )
-        return await telling.page(after, limit, first_timestamps)
+        return await report.page(after, limit, first_timestamps)
 
-    return await _while_none_leaves(partition, tell)
-
-
-ToldT_co = TypeVar("ToldT_co", covariant=True)
+    return await _repeat_if_segments_leave(partition, explain)
 
 
-class _Tell(Protocol[ToldT_co]):
-    """Tells of segments, and lets others have their turn meanwhile unless that is not wanted."""
-
-    async def __call__(self, *, in_turns: bool) -> ToldT_co: ...
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
-async def _while_none_leaves(partition: Partition, tell: _Tell[ToldT_co]) -> ToldT_co:
-    """What ``tell`` tells while no segment leaves the log: where one does, all is told once more.
+class _Explain(Protocol[ResultT_co]):
+    """Explains segments; ``in_turns`` lets other tasks run meanwhile."""
 
-    Raises UnknownTopicError if the topic is deleted, and what ``tell`` does.
+    async def __call__(self, *, in_turns: bool) -> ResultT_co: ...
+
+
+async def _repeat_if_segments_leave(partition: Partition, explain: _Explain[ResultT_co]) -> ResultT_co:
+    """The result of a call of ``explain`` during which no segment left the log.
+
+    Raises UnknownTopicError if the topic is deleted, and what ``explain`` raises.
     """
     segments = partition.log.segments
     tries = 0
     while True:
         removals = segments.removals
         tries += 1
-        told: ToldT_co | None = None
+        result: ResultT_co | None = None
         try:
-            told = await tell(in_turns=tries <= _TRIES_IN_TURNS)
+            result = await explain(in_turns=tries <= _TRIES_IN_TURNS)
         except OSError:
             if segments.removals == removals and not partition.is_deleted:
                 raise
         if partition.is_deleted:
             raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-        if told is not None and segments.removals == removals:
-            return told
+        if result is not None and segments.removals == removals:
+            return result
 
 
-def look_into(segment: Segment, *, is_told: bool) -> int | None:
-    """Bring what is to be known of a segment into memory; the largest timestamp of its first batch, None for none."""
+def load_segment_facts(segment: Segment, *, is_shown: bool) -> int | None:
+    """Load the size and the largest timestamp of a segment, which then stay in memory.
+
+    Returns the largest timestamp of its first batch; None if there is none, or the segment is not to be shown.
+    """
     size, largest = segment.size, segment.largest_timestamp
-    if not size or largest == NO_TIMESTAMP or not is_told:
+    if not size or largest == NO_TIMESTAMP or not is_shown:
         return None
     try:
         found = segment.find(segment.base_offset)
@@ -217,26 +219,26 @@ def look_into(segment: Segment, *, is_told: bool) -> int | None:
 
 
 Holders = Mapping[int, ExplainedSegment]
-"""By offset, what is told of the segment that holds it."""
+"""Offset -> explanation of its segment."""
 
 
 async def explain_holders(context: ExplainContext, partition: Partition, offsets: Collection[int]) -> Holders:
-    """What is told of the segments that hold these offsets, but for their first timestamps and compaction.
+    """Explanations of the segments with these offsets, without first timestamps and compaction.
 
-    Offsets that are not in the log are left out. Segments up to the newest of these are judged once, and others get
-    their turn meanwhile. Raises what ``explain_segments`` does.
+    Offsets that are not in the log are left out. Each segment is judged once, and other tasks run meanwhile. Raises
+    what ``explain_segments`` raises.
     """
 
-    async def tell(*, in_turns: bool) -> Holders:
+    async def explain(*, in_turns: bool) -> Holders:
         wanted = _by_segment(partition.log, offsets)
         found = await _explain_some(context, partition, wanted.keys(), in_turns=in_turns)
         return {offset: found[base] for base, some in wanted.items() if base in found for offset in some}
 
-    return await _while_none_leaves(partition, tell)
+    return await _repeat_if_segments_leave(partition, explain)
 
 
 def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[int]]:
-    """These offsets, as far as they are in the log, by the base offset of their segment."""
+    """Base offset of a segment -> those of ``offsets`` that are in it; offsets that are not in the log are left out."""
     found: dict[int, list[int]] = {}
     bases = log.segments.bases
     for offset in offsets:
@@ -249,47 +251,47 @@ def _by_segment(log: PartitionLog, offsets: Collection[int]) -> dict[int, list[i
 async def _explain_some(
     context: ExplainContext, partition: Partition, base_offsets: Collection[int], *, in_turns: bool
 ) -> dict[int, ExplainedSegment]:
-    """What is told of the segments with these base offsets, by base offset; OSError where one cannot be looked into."""
+    """Base offset -> explanation, for these segments. Raises OSError if a segment cannot be read."""
     if not base_offsets:
         return {}
     last = max(base_offsets)
     for number, segment in enumerate(partition.log.segments):
         if segment.base_offset > last:
             break
-        await context.reads.retry_after_cold_read(partial(look_into, segment, is_told=False))
+        await context.reads.retry_after_cold_read(partial(load_segment_facts, segment, is_shown=False))
         if in_turns and number % SEGMENTS_A_TURN == SEGMENTS_A_TURN - 1:
             await context.reads.turn()
     await context.reads.learn_sizes([partition.log])
-    telling = await context.reads.retry_after_cold_read(
-        lambda: _Telling(context, partition, DryRun({}), in_turns=in_turns)
+    report = await context.reads.retry_after_cold_read(
+        lambda: _SegmentReport(context, partition, DryRun({}), in_turns=in_turns)
     )
-    kept = await telling.kept(last, {}, base_offsets.__contains__)
-    return {told.base_offset: told for told in kept}
+    explained = await report.explain_kept(last, {}, base_offsets.__contains__)
+    return {segment.base_offset: segment for segment in explained}
 
 
 class _Interval(NamedTuple):
-    """Between which moments (wall time, ms) something happens; None: as things stand, it does not."""
+    """The earliest and the latest wall time (ms) at which something happens; None if it does not happen."""
 
     from_ms: int | None
     by_ms: int | None
 
     @classmethod
     def between(cls, from_ms: int, by_ms: int) -> "_Interval":
-        """What would happen beyond any date does not: settings may be as large as a number can be."""
+        """The interval; None for times beyond any date, because settings may be as large as an int64."""
         return cls(None, None) if from_ms > INT64_MAX else cls(from_ms, min(by_ms, INT64_MAX))
 
     def later(self, ms: int) -> "_Interval":
-        """As much later."""
+        """The interval, ``ms`` later."""
         if self.from_ms is None or self.by_ms is None:
             return self
         return _Interval.between(self.from_ms + ms, self.by_ms + ms)
 
 
-class _Telling:
-    """What is said of one partition at one moment; to be asked once, before anything else happens.
+class _SegmentReport:
+    """Explains the segments of one partition as of the time of its construction. Use it once, and at once.
 
-    With ``in_turns`` others get their turn while segments are judged. What is told then is worth nothing if one has
-    left the log meanwhile. What is appended meanwhile makes no difference but to the size of the active segment.
+    With ``in_turns`` other tasks run while segments are judged. The result must be dropped if a segment left the log
+    meanwhile. Appends meanwhile change only the size of the active segment.
     """
 
     def __init__(self, context: ExplainContext, partition: Partition, drops: DryRun, *, in_turns: bool) -> None:
@@ -307,17 +309,17 @@ class _Telling:
     async def page(
         self, after: int, limit: int, first_timestamps: dict[int, int | None]
     ) -> tuple[ExplainSegmentsReply, bytes]:
-        """The reply, and as a msgpack list at most ``limit`` segments with base offsets above ``after``."""
+        """The reply, and at most ``limit`` segments with base offsets above ``after``, as a msgpack list."""
         gone = [(due, segment) for due, segment in self._gone() if segment.base_offset > after]
-        told = [self._tell_gone(due, segment) for due, segment in gone[:limit]]
+        explained = [self._explain_gone(due, segment) for due, segment in gone[:limit]]
         bases = self._log.segments.bases
         following = bases[bisect_right(bases, after) :]
         reply = self._reply(more=len(gone) + len(following) > limit)
-        room = limit - len(told)
+        room = limit - len(explained)
         if room and following:
             last = following[min(room, len(following)) - 1]
-            told += await self.kept(last, first_timestamps, lambda base_offset: base_offset > after)
-        return reply, encode_value([segment.to_wire() for segment in told])
+            explained += await self.explain_kept(last, first_timestamps, lambda base_offset: base_offset > after)
+        return reply, encode_value([segment.to_wire() for segment in explained])
 
     def _reply(self, *, more: bool) -> ExplainSegmentsReply:
         log, gone = self._log, [segment for _, segment in self._gone()]
@@ -372,7 +374,7 @@ class _Telling:
             cleaner.bytes_after if has_run else None,
             cleaner.last_error,
             self._why_no_round(found),
-            self._drops.why_untold,
+            self._drops.why_missing,
         )
 
     def _why_no_round(self, found: Cleanable) -> str | None:
@@ -385,12 +387,12 @@ class _Telling:
     # --- Segments that have left the log
 
     def _gone(self) -> list[tuple[float, ExpiredSegment]]:
-        """(time of the loop when it goes, segment), in the order of their offsets."""
+        """(loop time at which its files are removed, segment), in the order of the offsets."""
         waiting = self._context.deletions.waiting_in(self._partition)
         gone = [(due, segment) for due, deletion in waiting for segment in deletion.segments]
         return sorted(gone, key=lambda going: going[1].base_offset)
 
-    def _tell_gone(self, due: float, segment: ExpiredSegment) -> ExplainedSegment:
+    def _explain_gone(self, due: float, segment: ExpiredSegment) -> ExplainedSegment:
         at_ms = self._now_ms + max(0, round((due - trio.current_time()) * 1000))
         return ExplainedSegment(
             segment.base_offset,
@@ -405,32 +407,31 @@ class _Telling:
 
     # --- Segments of the log
 
-    async def kept(
-        self, last: int, first_timestamps: dict[int, int | None], is_told: Callable[[int], bool]
+    async def explain_kept(
+        self, last: int, first_timestamps: dict[int, int | None], is_wanted: Callable[[int], bool]
     ) -> list[ExplainedSegment]:
-        """Those that are to be told of, up to and including the one with base offset ``last``.
+        """Explain the segments whose base offset ``is_wanted``, up to and including the one with ``last``.
 
-        Each before them has to be judged as well: see ``LogRetention.judge_segments``.
+        All segments before them are judged as well, see ``LogRetention.judge_segments``.
         """
         log = self._log
         ends = [*log.segments.bases[1:], log.log_end_offset]
         is_age_known = True
-        told: list[ExplainedSegment] = []
-        for number, ((segment, verdict), end) in enumerate(
-            zip(log.retention.judge_segments(), ends, strict=False), start=1
-        ):
+        explained: list[ExplainedSegment] = []
+        judged = zip(log.retention.judge_segments(), ends, strict=False)
+        for number, ((segment, verdict), end) in enumerate(judged, start=1):
             if segment.base_offset > last:
                 break
             if verdict.age is not None and verdict.age.is_unknown:
-                is_age_known = False  # nor when it goes, and what is behind it goes no sooner
-            if is_told(segment.base_offset):
+                is_age_known = False  # so it is unknown when it, and all later segments, will be deleted
+            if is_wanted(segment.base_offset):
                 known = verdict if is_age_known else verdict._replace(due_ms=None)
-                told.append(self._tell(segment, known, end, first_timestamps.get(segment.base_offset)))
+                explained.append(self._explain(segment, known, end, first_timestamps.get(segment.base_offset)))
             if self._in_turns and number % SEGMENTS_A_TURN == 0:
                 await self._context.reads.turn()
-        return told
+        return explained
 
-    def _tell(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:
+    def _explain(self, segment: Segment, verdict: Verdict, end: int, first_timestamp: int | None) -> ExplainedSegment:
         is_active = segment is self._active
         state = "active" if is_active else "closed"
         if self._partition.is_being_cleaned and self._cleanable and segment.base_offset < self._cleanable.until_offset:
@@ -470,10 +471,10 @@ class _Telling:
         )
 
     def _leaves(self, verdict: Verdict) -> _Interval:
-        """When a check takes the segment out of the log: one that comes after the moment it is due, by then or later.
+        """When a check of retention removes the segment from the log.
 
-        A moment that has passed is found by the next check. One to come is found at most an interval later, whatever
-        the phase of the checks will be by then.
+        If the segment is due already, the next check removes it. Otherwise a check does at most one interval after it
+        is due, whenever the checks will be by then.
         """
         due_ms = verdict.due_ms
         if due_ms is None:
@@ -481,7 +482,7 @@ class _Telling:
         interval = self._schedule.interval_ms
         soonest, latest = (self._now_ms + left for left in self._schedule.ms_to_next)
         if self._cleanable is not None:
-            soonest = self._now_ms  # a round of compaction ends with a look, too
+            soonest = self._now_ms  # a round of compaction ends with a check, too
         if verdict.rule in {None, DeletionRule.TIME} and self._schedule.leap_ms > CLOCK_LEAP_MS_MAX:
             soonest, latest = soonest + interval, latest + interval
         if due_ms < soonest:
@@ -503,7 +504,9 @@ class _Telling:
             return "nothing is in it yet; the next record goes there"
         if "delete" not in config.cleanup_policy:
             policy = ",".join(config.cleanup_policy)
-            return f"cleanup.policy = {policy} deletes no segments" if policy else "cleanup.policy is empty: none goes"
+            return (
+                f"cleanup.policy = {policy} deletes no segments" if policy else "cleanup.policy is empty: no deletion"
+            )
         reasons = []
         if age is not None:
             left = age.since_ms + config.retention_ms - self._now_ms
@@ -513,7 +516,7 @@ class _Telling:
             if verdict.due_ms is not None and verdict.due_ms - age.since_ms > config.retention_ms:
                 reasons.append(_why_later(verdict))
         else:
-            reasons.append("retention.ms = -1 lets it grow as old as it will")
+            reasons.append("retention.ms = -1 sets no limit to its age")
         if verdict.bytes_to_come is not None:
             reasons.append(f"without it the log is smaller than retention.bytes = {config.retention_bytes}")
         elif age is None and config.retention_bytes == KEEP_FOR_EVER:
@@ -523,8 +526,8 @@ class _Telling:
 
 def _why_later(verdict: Verdict) -> str:
     if verdict.behind is None:
-        return "its largest timestamp counts as soon as it does not lie in the future"
-    return f"it must wait for segment {verdict.behind}, a log goes from its oldest end only"
+        return "its largest timestamp counts once it is no longer in the future"
+    return f"it must wait for segment {verdict.behind}: segments are deleted from the oldest on"
 
 
 def _aged(age: Age, now_ms: int) -> str:

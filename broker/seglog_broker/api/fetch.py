@@ -10,7 +10,7 @@ from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
-from seglog_broker.partitions.gaps import gaps_to_tell
+from seglog_broker.partitions.gaps import gaps_of_read
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.runtime.metrics import Metrics
@@ -226,7 +226,7 @@ class FetchService:
             assert item.offset is not None
             offset = item.offset
         found = partition_log.read(offset, bytes_max, min_one=min_one, verify=item.verify is True)
-        gaps, compacted_before = gaps_to_tell(partition_log, offset, found, min_one=min_one)
+        gaps, compacted_before = gaps_of_read(partition_log, offset, found, min_one=min_one)
         result = FetchResult(
             item.topic,
             item.partition,

@@ -8,14 +8,14 @@ from seglog_protocol.records import RECORD_SIZE_MIN
 from seglog_protocol.segment_files import OFFSET_ENTRY, TIME_ENTRY
 
 SMALLEST_BATCH: Final = HEADER_SIZE + RECORD_SIZE_MIN
-"""Bytes of a batch with one empty record: the densest that batches can lie."""
+"""Bytes of a batch with one empty record, the smallest batch."""
 
 
 def why_index_fills_first(config: TopicConfig) -> str | None:
-    """A sentence with the numbers when an index can be full before its segment is, or None.
+    """A sentence with the numbers if an index can be full before its segment is; None if not.
 
-    An entry is due once more than ``index.interval.bytes`` lie behind the last one, and the time index, whose entries
-    are larger and which keeps a slot for closing, is full first.
+    An entry is due when more than ``index.interval.bytes`` were written since the last one. The time index is full
+    first: its entries are larger, and it keeps a slot for closing.
     """
     stride = max(config.index_interval_bytes + 1, SMALLEST_BATCH)
     needed = config.segment_bytes // stride

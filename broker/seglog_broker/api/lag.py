@@ -1,7 +1,6 @@
-"""How far places in partitions are behind their ends, and when retention reaches them.
+"""The lag of readers: the distance of an offset from the log end, and when retention will delete its record.
 
-When a place is lost is what ``explain`` tells of the segment that holds it: the verdicts of the code that deletes, and
-the schedule it keeps. What is told of the future holds as things stand, see there.
+The latter is what ``explain`` says about the segment with that offset, with the same caveats.
 """
 
 from functools import partial
@@ -20,59 +19,59 @@ from seglog_protocol.messages import LagReply, LagRequest, LagResult
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
 LAG_PARTITIONS_MAX: Final = 1_000
-"""Places in one request."""
+"""The most offsets in one request."""
 
 
-async def tell_lag(context: ExplainContext, table: PartitionTable, request: LagRequest) -> LagReply:
-    """One result for each place asked for. A partition is looked at once, and others get their turn meanwhile.
+async def measure_lag(context: ExplainContext, table: PartitionTable, request: LagRequest) -> LagReply:
+    """One result for each offset in the request; those of a partition are computed together, between other tasks.
 
-    InvalidRequestError for more than LAG_PARTITIONS_MAX places.
+    Raises InvalidRequestError for more than LAG_PARTITIONS_MAX offsets.
     """
     if len(request.partitions) > LAG_PARTITIONS_MAX:
         raise InvalidRequestError(f"at most {LAG_PARTITIONS_MAX} partitions in one request", field="partitions")
-    asked: dict[tuple[str, int], set[int]] = {}
+    wanted: dict[tuple[str, int], set[int]] = {}
     for item in request.partitions:
-        asked.setdefault((item.topic, item.partition), set()).add(item.offset)
-    told: dict[tuple[str, int], dict[int, LagResult]] = {}
-    for (topic, number), offsets in asked.items():
+        wanted.setdefault((item.topic, item.partition), set()).add(item.offset)
+    found: dict[tuple[str, int], dict[int, LagResult]] = {}
+    for (topic, number), offsets in wanted.items():
         await trio.lowlevel.checkpoint()
         try:
             partition = table.partition(topic, number)
             try:
-                told[topic, number] = await _tell_places(context, partition, offsets)
+                found[topic, number] = await _measure_partition(context, partition, offsets)
             except SeglogError as error:
                 raise partition.with_partition(error) from error
         except SeglogError as error:
-            told[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=as_result(error)))
-    results = [told[item.topic, item.partition][item.offset] for item in request.partitions]
+            found[topic, number] = dict.fromkeys(offsets, LagResult(topic, number, error=as_result(error)))
+    results = [found[item.topic, item.partition][item.offset] for item in request.partitions]
     return LagReply(results, context.clock.now_ms())
 
 
-async def _tell_places(context: ExplainContext, partition: Partition, offsets: set[int]) -> dict[int, LagResult]:
+async def _measure_partition(context: ExplainContext, partition: Partition, offsets: set[int]) -> dict[int, LagResult]:
     start = partition.log.log_start_offset
     try:
         holders = await explain_holders(context, partition, {max(offset, start) for offset in offsets})
     except OSError as error:
-        raise storage_error(f"its segments could not be looked into: {why(error)}; ask again", error) from error
-    told: dict[int, LagResult] = {}
+        raise storage_error(f"its segments could not be read: {why(error)}; try again", error) from error
+    found: dict[int, LagResult] = {}
     for offset in sorted(offsets):
         await trio.lowlevel.checkpoint()
-        told[offset] = await context.reads.retry_after_cold_read(partial(_tell_place, partition, offset, holders))
-    return told
+        found[offset] = await context.reads.retry_after_cold_read(partial(_measure, partition, offset, holders))
+    return found
 
 
-def _tell_place(partition: Partition, offset: int, holders: Holders) -> LagResult:
+def _measure(partition: Partition, offset: int, holders: Holders) -> LagResult:
     log = partition.log
     start, end = log.log_start_offset, log.log_end_offset
-    place = max(offset, start)  # one below the start has lost what lay there; it can still lose what is first now
-    holder = holders.get(place) if place < end else None
+    next_offset = max(offset, start)  # records below the log start are lost already
+    holder = holders.get(next_offset) if next_offset < end else None
     return LagResult(
         partition.topic,
         partition.number,
         earliest=start,
         latest=end,
         durable=log.durable_end_offset,
-        timestamp=_timestamp_at(log, place) if place < end else None,
+        timestamp=_timestamp_at(log, next_offset) if next_offset < end else None,
         newest_timestamp=_newest_timestamp(log),
         earliest_reason=log.state.log_start_reason,
         segment=None if holder is None else holder.base_offset,
@@ -84,23 +83,23 @@ def _tell_place(partition: Partition, offset: int, holders: Holders) -> LagResul
 
 
 def _timestamp_at(log: PartitionLog, offset: int) -> int | None:
-    """The timestamp (ms) of the first record in the batch that holds or follows ``offset``; None: it has none.
+    """The timestamp (ms) of the first record in the batch with ``offset``, or the next one; None if it has none.
 
-    Records are not opened, so that of the very record may be later. None also where the place cannot be read.
+    Records are not opened, so the timestamp of the record itself may be later. None also if the batch is damaged.
     """
     try:
-        place = log.seek(offset)
+        found = log.seek(offset)
     except CorruptRecordError:
         return None
-    if place is None:
+    if found is None:
         return None
-    header = place[1].header
+    header = found[1].header
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp
     return None if timestamp <= NO_TIMESTAMP else timestamp
 
 
 def _newest_timestamp(log: PartitionLog) -> int | None:
-    """The largest timestamp (ms) of the newest segment that has one, of the last two; None for none."""
+    """The largest timestamp (ms) of the last segment, or of the one before if it has none; None if both have none."""
     for segment in reversed(log.segments[-2:]):
         if segment.largest_timestamp != NO_TIMESTAMP:
             return segment.largest_timestamp

@@ -62,7 +62,7 @@ class TruncateService:
         return TruncateReply(results)
 
     async def _write_moved(self, moved: Sequence[Partition]) -> None:
-        """Return when these new log starts survive a crash. On a full disk what they leave behind makes the room."""
+        """Return when these new log starts survive a crash. On a full disk the removed files make room for it."""
         failure = await self._checkpoints.write_log_starts([p for p in moved if not p.log.start_is_proven])
         if failure is None or is_no_room(failure):
             await self._expiry.remove_now(moved)

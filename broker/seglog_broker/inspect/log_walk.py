@@ -1,20 +1,20 @@
-"""The walk over ``.log`` files that dump, check and scrub have in common: batches, and the bytes that are in none.
+"""The two walks over ``.log`` files of dump, check and scrub: batches, and the bytes that are in no batch.
 
-Everything comes in the order of the file, as ``LocatedBatch`` and ``InvalidBytes``; nothing is changed. They agree on
-what a valid batch is (``BatchVerifier``: plausible, within the file, checksum right), go on with the next valid batch
-behind invalid bytes, and say in the same words why those are invalid. Their rules differ in what they make of offsets,
-which no checksum covers:
+Both yield ``LocatedBatch`` and ``InvalidBytes`` in the order of the file, and change nothing. For both a batch is valid
+if its header is plausible, it lies within the file, and its checksum is right (``BatchVerifier``). After invalid bytes
+both continue at the next valid batch, and both give the same reasons why bytes are invalid. They differ in what they do
+with offsets, which no checksum covers:
 
-- ``walk_file`` (dump) takes one file by itself and shows every valid batch, also one whose offset cannot be right: a
-  dump tells what is there. A lower offset than before does not end the walk. An overview does without checksums.
-- ``LogWalk`` (check, scrub) goes through the segments of a log by the rules of recovery (``LogVerifier``), which are
-  about offsets too: a batch that does not fit between its neighbours is damage, and what ends a segment is judged by
-  what follows in the next. So a check and a start agree on what is damaged.
+- ``walk_file`` (dump) reads one file by itself and yields every valid batch, also one with an impossible offset,
+  because a dump shows what the file contains. A lower offset than before does not end the walk. The overview of a
+  directory uses it without checksums.
+- ``LogWalk`` (check, scrub) reads the segments of a log by the rules of recovery (``LogVerifier``), which are about
+  offsets too: a batch that does not fit between its neighbours is damage, and whether the end of a segment is damage
+  depends on what the next segment has. So a check and a start agree on what is damaged.
 
-Others have headers in common with these (``scan_headers``), and rules of their own for what comes where headers end.
-Seeks believe headers, and step over damage that is known (``Segment``). Compaction reads large pieces as arrays, below
-a rate (``SourceFile``). The client's reader of a directory reads what a broker is writing, and goes on where an index
-entry that is confirmed says.
+Other readers share only ``scan_headers`` with these walks. Seeks trust headers, and skip known damage (``Segment``).
+Compaction reads large pieces as arrays, below a rate (``SourceFile``). The client's reader of a directory reads files
+that a broker is writing, and continues at a confirmed index entry.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _ZERO_CHECK_BYTES: Final = 1024 * 1024
 
 
 class InvalidBytes(NamedTuple):
-    """Bytes [position, end_position) without a valid batch.
+    """Bytes [position, end_position) without a valid batch; ``reason`` is the end of a sentence.
 
     ``header`` is set when they look like exactly one batch with a wrong checksum. ``is_tail``: no valid batch follows.
     """
@@ -49,9 +49,9 @@ class InvalidBytes(NamedTuple):
 
 
 def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -> Iterator[LocatedBatch | InvalidBytes]:
-    """The batches and the invalid bytes that make up the first ``size`` bytes of one segment, whatever its neighbours.
+    """Batches and invalid bytes of the first ``size`` bytes of one segment, without regard to its neighbours.
 
-    Without ``checksums`` only headers are read and checked.
+    Without ``checksums`` only headers are read and checked. Raises OSError.
     """
     verifier = BatchVerifier(file, size)
     lowest, highest = base_offset, min(base_offset + names.RELATIVE_OFFSET_MAX, names.OFFSET_MAX - 1)
@@ -61,7 +61,7 @@ def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -
             yield located
             position = located.end
             if located.header.base_offset >= base_offset and located.header.last_offset <= highest:
-                lowest = located.header.next_offset  # also downwards: one wrong offset must not hide what follows it
+                lowest = located.header.next_offset  # may fall: one wrong offset must not hide later batches
         if position >= size:
             return
         following = verifier.next_batch(position, lowest, highest)
@@ -91,7 +91,7 @@ class DamagedBytes(NamedTuple):
     why: str
 
 
-class _OpenedAtNeed:
+class _LazyLog:
     """A ``.log`` that is open only while it is read."""
 
     def __init__(self, fs: FileSystem, directory: str, base_offset: int) -> None:
@@ -106,86 +106,89 @@ class _OpenedAtNeed:
 
 
 class LogWalk:
-    """One pass over a log; ask for each ``segment`` in the order of their offsets, then ``finish``.
+    """One pass over a log: call ``segment`` for each segment in the order of their offsets, then ``finish``.
 
-    ``damaged``: bytes with valid batches behind them. ``holes``: offsets that no batch and no damage accounts for.
-    ``tails``: bytes at the end of a segment, with no valid batch behind them. After ``finish`` those that a start keeps
-    as damage; those that a crash can have left, and that a start cuts off, are ``torn``.
+    ``damaged``: invalid bytes with a valid batch after them. ``holes``: offsets without a batch, and without damage.
+    ``tails``: invalid bytes at the end of a segment, with no valid batch after them. ``finish`` moves those that a
+    crash can have left to ``torn``, which a start cuts off; the ``tails`` that remain are damage, which a start keeps.
     """
 
     def __init__(self, fs: FileSystem, directory: str, verifier: LogVerifier | None = None) -> None:
-        """``verifier`` knows where the log ended; without one nothing is known of that."""
-        self.end: int | None = None  # behind the last batch; None where there is no segment
+        """``verifier`` knows at which offset the log ended before; by default that is unknown."""
+        self.end: int | None = None  # the offset after the last batch; None if there is no segment
         self.tails: list[DamagedBytes] = []
         self.torn: list[DamagedBytes] = []
         self._fs = fs
         self._directory = directory
         self._verifier = verifier or LogVerifier()
-        self._why: dict[tuple[int, int], str] = {}  # by segment and position
+        self._reasons: dict[tuple[int, int], str] = {}  # by segment and position
 
     @property
     def next_offset(self) -> int | None:
-        """The next offset of the log: after the last batch, and once ``finish`` was called after damage at the end."""
+        """The next offset of the log: after the last batch; after ``finish`` also after damage at the end."""
         return self._verifier.next_offset
 
     @property
     def damaged(self) -> list[DamagedBytes]:
-        """See the class."""
+        """Invalid bytes with a valid batch after them, so far."""
         at_end = {lost for lost, _ in self.tails}
         return [
-            self._with_reason(lost) for lost in self._verifier.met if lost.reason == "damaged" and lost not in at_end
+            self._with_reason(lost) for lost in self._verifier.losses if lost.reason == "damaged" and lost not in at_end
         ]
 
     @property
     def holes(self) -> list[DamagedRange]:
-        """See the class; in the order of their offsets."""
-        between = [lost for lost in self._verifier.met if lost.reason == "missing"]
+        """Offsets without a batch that no damage explains, so far and in their order."""
+        between = [lost for lost in self._verifier.losses if lost.reason == "missing"]
         return sorted([*between, *self._verifier.gaps], key=lambda lost: lost.start_offset)
 
     def segment(self, base_offset: int, following: int | None) -> Iterator[LocatedBatch | InvalidBytes]:
-        """The batches and the invalid bytes of the next segment, in order.
+        """The batches and the invalid bytes of the next segment, in order. Raises OSError.
 
-        ``following`` is the base offset of the one behind it, None: it is the last. The header of a batch whose
-        checksum is wrong is there only if its offsets fit, so that the indexes may have entries for it. Raises OSError.
+        ``following`` is the base offset of the segment after it, None for the last one. ``InvalidBytes.header`` is set
+        only if its offsets fit between their neighbours: then the indexes may have entries for that batch.
         """
-        log = _OpenedAtNeed(self._fs, self._directory, base_offset)
-        seen = len(self._verifier.met)
+        log = _LazyLog(self._fs, self._directory, base_offset)
+        seen = len(self._verifier.losses)
         self.end = max(self.end or 0, base_offset)
         for found in self._verifier.batches(log, following):
-            for lost in self._verifier.met[seen:]:
+            for lost in self._verifier.losses[seen:]:
                 if lost.reason == "damaged" and lost.segment == base_offset:
-                    yield self._judge(log, lost, following, is_tail=False)
-            seen = len(self._verifier.met)
+                    yield self._invalid_bytes_of(log, lost, following, is_tail=False)
+            seen = len(self._verifier.losses)
             self.end = found.header.next_offset
             yield found
         for tail in self._verifier.tails:
             if tail.log is log:
-                yield self._judge(log, _lost_in(tail), following, is_tail=True)
+                yield self._invalid_bytes_of(log, _lost_in(tail), following, is_tail=True)
         self.tails = [self._with_reason(_lost_in(tail)) for tail in self._verifier.tails]
 
     def finish(self) -> None:
-        """Separate the tails that are damage from those that a crash can have left."""
+        """Divide ``tails`` into damage, which stays there, and torn tails of a crash, which go to ``torn``."""
         if self.end is None:
             return
-        before = len(self._verifier.met)
+        before = len(self._verifier.losses)
         self._verifier.finish()
-        self.tails = [self._with_reason(lost) for lost in self._verifier.met[before:] if lost.reason == "damaged"]
+        self.tails = [self._with_reason(lost) for lost in self._verifier.losses[before:] if lost.reason == "damaged"]
         self.torn = [self._with_reason(_lost_in(tail)) for tail in self._verifier.torn]
 
     def _with_reason(self, lost: DamagedRange) -> DamagedBytes:
-        return DamagedBytes(lost, self._why[lost.segment, lost.position])
+        return DamagedBytes(lost, self._reasons[lost.segment, lost.position])
 
-    def _judge(self, log: _OpenedAtNeed, lost: DamagedRange, following: int | None, *, is_tail: bool) -> InvalidBytes:
-        """The invalid bytes of ``lost``; the reason is kept."""
+    def _invalid_bytes_of(
+        self, log: _LazyLog, lost: DamagedRange, following: int | None, *, is_tail: bool
+    ) -> InvalidBytes:
+        """The invalid bytes of ``lost``. Also saves their reason for ``damaged``, ``tails`` and ``torn``."""
         with log.lease() as file:
-            placed = BatchVerifier(file, log.size).batch_at(lost.position)
-            if placed is None:
+            misplaced = BatchVerifier(file, log.size).batch_at(lost.position)
+            if misplaced is None:
                 found = _invalid_bytes(file, lost.position, lost.end_position, log.size, is_tail=is_tail)
             else:
-                said, due = f"{placed.header.base_offset} to {placed.header.last_offset}", lost.start_offset
-                reason = f"a batch with a valid checksum has offsets {said}, but {due} is expected here"
+                offsets = f"{misplaced.header.base_offset} to {misplaced.header.last_offset}"
+                expected = lost.start_offset
+                reason = f"a batch with a valid checksum has offsets {offsets}, but {expected} is expected here"
                 found = InvalidBytes(lost.position, lost.end_position, reason, None, is_tail)
-        self._why[lost.segment, lost.position] = found.reason
+        self._reasons[lost.segment, lost.position] = found.reason
         header = found.header
         fits = (
             header is not None
@@ -197,7 +200,7 @@ class LogWalk:
 
 
 def _lost_in(tail: Tail) -> DamagedRange:
-    """The tail's bytes, without a range of offsets, which is not known."""
+    """The bytes of the tail, with an empty range of offsets, because theirs are unknown."""
     return DamagedRange(tail.lost_offset, tail.lost_offset, tail.log.base_offset, tail.position, tail.log.size)
 
 
@@ -205,7 +208,7 @@ def _lost_in(tail: Tail) -> DamagedRange:
 
 
 def _invalid_bytes(file: Readable, position: int, end: int, size: int, *, is_tail: bool) -> InvalidBytes:
-    """Those from ``position`` to ``end`` of a file of ``size`` bytes."""
+    """The invalid bytes from ``position`` to ``end`` of a file of ``size`` bytes, with their reason."""
     reason, header = _why_invalid(file, position, size)
     if header is not None and position + header.size != end:
         header = None

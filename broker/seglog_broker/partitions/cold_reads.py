@@ -1,7 +1,7 @@
-"""Answers that may have to wait for the disk, or are more work than one turn of the loop.
+"""Requests that may have to wait for the disk, or take long.
 
-What an answer needs from the disk is read in a thread first; records of large batches are searched in a process; and
-between two steps other requests have their turn. So no request holds up the loop, however much it asks for.
+Bytes that a request needs from the disk are first read in a thread; records of large batches are searched in a process;
+and other tasks run between two steps. So no request blocks the loop, however large it is.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -21,22 +21,22 @@ COLD_READS_MAX: Final = 1_000
 """Reads from the disk that one request may wait for, one after the other, before it is served on the loop anyway."""
 
 SEARCHES_MAX: Final = 500
-"""Large batches that one request has searched for timestamps, which their headers promised and they have not."""
+"""Large batches that are searched for one request, because no record had the timestamp that the header promised."""
 
 FOUND_MAX: Final = 10_000
-"""Look-ups by timestamp in large batches whose answers are kept, for who asks again."""
+"""Results of look-ups by timestamp in large batches that are kept for later requests."""
 
 SIZES_AT_A_TIME: Final = 500
-"""Files that are asked for their sizes in one go, off the loop."""
+"""Files whose sizes are read at a time, in a thread."""
 
 AnswerT = TypeVar("AnswerT")
 
 Steps = Generator[ColdReadError | RecordsWantedError | None, None, AnswerT]
-"""An answer in the making. It stops for others to have their turn (None), or for what its error asks for."""
+"""The steps of a request, which return its answer. They yield None to let other tasks run, or what they wait for."""
 
 
 class ColdReads:
-    """Runs the steps of answers on the loop, and what they wait for beside it."""
+    """Runs the steps of requests on the loop, and their reads and searches in threads and processes."""
 
     def __init__(self, handles: HandlePool, fs: FileSystem, offload: Offload, metrics: Metrics) -> None:
         self._handles = handles
@@ -46,12 +46,12 @@ class ColdReads:
         self._turns = trio.Lock()
 
     async def turn(self) -> None:
-        """Return when a request that has done much may do some more: one of all such requests in a turn of the loop."""
+        """Let other tasks run. Of all requests that wait here, one continues in each turn of the loop."""
         async with self._turns:
             await trio.lowlevel.checkpoint()
 
     async def in_turns(self, steps: Steps[AnswerT]) -> AnswerT:
-        """What ``steps`` return: each in a turn, and what would wait for the disk is read in a thread first."""
+        """Run ``steps`` to their end and return their answer; read bytes that they need from the disk in a thread."""
         only_warm = self._handles.only_warm
         last: tuple[str, int] | None = None
         reads = searches = 0
@@ -67,7 +67,7 @@ class ColdReads:
                     searches += 1
                     await self._find_record(cold, searches)
                 elif (cold.path, cold.position) == last or reads == COLD_READS_MAX:
-                    may_wait = True  # this system cannot tell what is in memory, or has none to spare
+                    may_wait = True  # the system cannot say what is in memory, or evicts it at once
                 else:
                     last = (cold.path, cold.position)
                     reads += 1
@@ -79,22 +79,22 @@ class ColdReads:
         finally:
             steps.close()
 
-    async def retry_after_cold_read(self, ask: Callable[[], AnswerT]) -> AnswerT:
-        """What ``ask`` returns; where it would wait for the disk, that happens in a thread first and it is asked again.
+    async def retry_after_cold_read(self, call: Callable[[], AnswerT]) -> AnswerT:
+        """Return ``call()``. While it raises ColdReadError, do the read in a thread and call again.
 
-        So it is, after others had their turn, where it has walked far. ``ask`` must have changed nothing when it raises
-        ColdReadError.
+        Likewise after RecordsWantedError and TurnWantedError. ``call`` must change nothing before it raises one of
+        them.
         """
-        return await self.in_turns(_asking(ask))
+        return await self.in_turns(_retrying(call))
 
     async def _find_record(self, wanted: RecordsWantedError, searches: int) -> None:
-        """Have a process go through the records of a batch that a look-up by timestamp led to.
+        """Have a process search the records of a large batch for a look-up by timestamp.
 
-        Raises OutOfResourcesError, also where it is one of too many for one request.
+        Raises OutOfResourcesError, also for more than SEARCHES_MAX batches of one request.
         """
         if searches > SEARCHES_MAX:
             raise OutOfResourcesError(
-                f"{SEARCHES_MAX} batches have no record at the timestamp that their headers promise; ask for a later"
+                f"{SEARCHES_MAX} batches have no record at the timestamp that their headers promise; use a later one"
             )
         found = self._handles.only_warm.found
         try:
@@ -103,10 +103,10 @@ class ColdReads:
         except OSError:
             return  # the next request meets the error too, and reports it
         *_, timestamp, offset_min = wanted.question
-        answer = await self._offload.find_record(batch, timestamp, offset_min)
+        record = await self._offload.find_record(batch, timestamp, offset_min)
         if len(found) >= FOUND_MAX:
             found.clear()
-        found[wanted.question] = answer
+        found[wanted.question] = record
 
     async def _read_in(self, cold: ColdReadError) -> None:
         try:
@@ -116,7 +116,7 @@ class ColdReads:
             return  # the next request meets the error too, and reports it
 
     async def learn_sizes(self, logs: Iterable[PartitionLog]) -> None:
-        """Find out, off the loop, what ``PartitionLog.size`` will ask: a log may have thousands of files."""
+        """Read, in a thread, the file sizes that ``PartitionLog.size`` needs: a log may have thousands of files."""
         for partition_log in logs:
             while paths := partition_log.segments.paths_of_unknown_size(SIZES_AT_A_TIME):
                 try:
@@ -128,11 +128,11 @@ class ColdReads:
                     return  # likewise
 
 
-def _asking(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:
-    """What ``ask`` returns, asked again after each thing that it stopped for."""
+def _retrying(call: Callable[[], AnswerT]) -> Steps[AnswerT]:
+    """``call()``, called again after each error that it raised has been yielded."""
     while True:
         try:
-            return ask()
+            return call()
         except TurnWantedError:
             yield None
         except (ColdReadError, RecordsWantedError) as wanted:

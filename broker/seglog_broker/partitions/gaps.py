@@ -1,7 +1,7 @@
-"""What the answer to a fetch says of offsets that hold no record.
+"""The gaps in the reply to a fetch: offsets without a record, and why.
 
-The batches that are sent are not walked: the client sees where two do not follow each other. The reply holds what
-it needs to name the hole.
+The broker does not read the batches of the reply. The client sees where one does not follow the other, and the reply
+has what it needs to give a reason.
 """
 
 from typing import Final
@@ -11,19 +11,19 @@ from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_protocol.holes import name_hole
 from seglog_protocol.messages import Gap
 
-GAPS_TOLD_MAX: Final = 100
-"""Of one partition in one answer, so that it fits a header; a hole behind them is "missing" to the client."""
+GAPS_MAX: Final = 100
+"""The most gaps of one partition in one reply, so that its header fits; further holes are "missing" to the client."""
 
 
-def gaps_to_tell(
+def gaps_of_read(
     log: PartitionLog, offset: int, found: LogSlice | None, *, min_one: bool
 ) -> tuple[list[Gap] | None, int | None]:
-    """(gaps, offset below which other holes were left by compaction) of a read at ``offset``; None where there is none.
+    """(gaps, offset below which other holes are from compaction) for a read at ``offset``; either is None if absent.
 
-    The gaps are whatever lies between ``offset`` and the first batch found, and the ranges known to be missing behind
-    that: these lie between two segments, or inside one when compaction has joined them. Damaged ranges need no word,
-    for a slice ends before damaged bytes. When ``min_one`` asked for a batch whatever the limits and there is none, all
-    up to the log end is a gap: without a word about it a reader would wait there for ever.
+    The gaps are the offsets between ``offset`` and the first batch found, and later ranges that are recorded as
+    missing: between two segments, or inside one that compaction has merged. Later damage is not included, because a
+    slice ends before damaged bytes. If the read was for at least one batch (``min_one``) and there is none, all offsets
+    up to the log end are a gap: otherwise a reader would wait there for ever.
     """
     state = log.state
     first = offset
@@ -38,9 +38,9 @@ def gaps_to_tell(
         known.sort(key=lambda gap: gap.start)
         gaps = name_hole(offset, first, known, compacted_before)
         gaps += [gap for gap in known if gap.start >= first and gap.reason == "missing"]
-        if len(gaps) > GAPS_TOLD_MAX:
-            compacted_before = min(compacted_before, gaps[GAPS_TOLD_MAX].start)
-            del gaps[GAPS_TOLD_MAX:]
+        if len(gaps) > GAPS_MAX:
+            compacted_before = min(compacted_before, gaps[GAPS_MAX].start)
+            del gaps[GAPS_MAX:]
     elif first > offset:
         gaps = name_hole(offset, first, (), compacted_before)
     return gaps or None, compacted_before if compacted_before > offset else None

@@ -1,7 +1,7 @@
 """Queue and progress of partitions awaiting crash recovery.
 
-The recovery task takes one after the other with ``next``. The partitions of a topic that is being deleted are held back
-first.
+The recovery task takes one after the other with ``next``. Before a topic is deleted, the recovery of its partitions is
+stopped with ``hold``.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -19,18 +19,18 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class Recovery:
-    """One partition; ``read_bytes`` as its job's ``size``, but of the attempt under way."""
+    """The recovery of one partition; ``read_bytes`` of its job's ``size`` are read by the current attempt."""
 
     topic: str
     partition: int
     job: RecoveryJob
     read_bytes: int = 0
     deaths: int = 0  # of processes that worked on it
-    told_at: float = 0.0  # when progress was last logged, loop time
-    lacked_room: str | None = None  # what an attempt found no room for on the disk; None: none was stopped by that
-    is_postponed: bool = False  # until there is some
+    logged_at: float = 0.0  # when progress was last logged, loop time
+    lacked_room: str | None = None  # the error of an attempt that found no room on the disk; None: no attempt did
+    is_postponed: bool = False  # until there is room
     scope: trio.CancelScope | None = None  # of the task that recovers it
-    ended: trio.Event = field(default_factory=trio.Event)  # when they have left it
+    ended: trio.Event = field(default_factory=trio.Event)  # set when the task has left it
 
     @property
     def key(self) -> tuple[str, int]:
@@ -39,41 +39,41 @@ class Recovery:
 
     @property
     def counted_bytes(self) -> int:
-        """What has been read, of its job's ``size`` at most."""
+        """``read_bytes``, but not more than the job's ``size``."""
         return min(self.read_bytes, self.job.size)
 
 
 class Recoveries:
-    """Those of one broker, in the order in which they are begun."""
+    """The recoveries of one broker, in the order in which they begin."""
 
     def __init__(self, jobs: Mapping[tuple[str, int], RecoveryJob]) -> None:
         self.bytes = sum(job.size for job in jobs.values())
         self.partitions = len(jobs)
         self._all = {key: Recovery(*key, job) for key, job in jobs.items()}
         self._waiting = list(self._all.values())
-        self._unwanted: set[tuple[str, int]] = set()  # these are not begun,
-        self._held: list[Recovery] = []  # and these are being worked on by no task
+        self._held_keys: set[tuple[str, int]] = set()  # partitions that must not be recovered for now
+        self._held: list[Recovery] = []  # their recoveries, which no task works on
         self._postponed: list[Recovery] = []  # until there is room on the disk
-        self.room: Room | None = None  # that there was, at the least, when these were postponed
+        self.room: Room | None = None  # the least free space at which one of these was postponed
         self._changed = trio.Event()
-        self._done_bytes = 0  # of partitions that are done with
-        self.saved_at = 0.0  # when the checkpoints last said so, loop time
+        self._done_bytes = 0  # sizes of the jobs that are done
+        self.saved_at = 0.0  # when the checkpoints were last written, loop time
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
     def read_bytes(self) -> int:
-        """How much of ``bytes`` has been read."""
+        """How many of ``bytes`` have been read."""
         return self._done_bytes + sum(recovery.counted_bytes for recovery in self._all.values())
 
     @property
     def ratio(self) -> float:
-        """How much of it all has been read, from 0 to 1."""
+        """The share of ``bytes`` that has been read, from 0 to 1."""
         return round(self.read_bytes / self.bytes, 4) if self._all and self.bytes else 1.0
 
     def progress(self, read_only: Container[tuple[str, int]] = ()) -> dict[str, int] | None:
-        """As ``HelloReply.recovery``; of those that are ``read_only`` until there is room something else is said."""
+        """The value of ``HelloReply.recovery``; without ``read_only`` partitions, which are reported as problems."""
         waiting = sum(recovery.job.size for recovery in self._all.values() if recovery.key in read_only)
         left = [recovery for recovery in self._all.values() if recovery.key not in read_only]
         if not left:
@@ -83,16 +83,16 @@ class Recoveries:
 
     @property
     def without_room(self) -> list[Recovery]:
-        """Those of which an attempt found no room on the disk, also where another one is under way."""
+        """Recoveries of which an attempt found no room on the disk, also if another attempt is under way."""
         return [recovery for recovery in self._all.values() if recovery.lacked_room is not None]
 
     @property
     def postponed(self) -> int:
-        """How many wait until there is room, see ``resume``."""
+        """The number of recoveries that wait for room on the disk, see ``resume``."""
         return len(self._postponed)
 
     async def next(self) -> Recovery | None:
-        """The next one to work on, None when none is left; the caller calls ``begin`` at once."""
+        """Wait for the next recovery; None when none is left. The caller must call ``begin`` at once."""
         while not self._waiting:
             if not self._held and not self._postponed:
                 return None
@@ -100,46 +100,46 @@ class Recoveries:
         return self._waiting.pop(0)
 
     def resume(self) -> None:
-        """There is room now: those that waited for it are to be begun again."""
+        """Queue the postponed recoveries again, because there is room now."""
         self._waiting += self._postponed
         self._postponed.clear()
         self.room = None
-        self._tell()
+        self._wake_waiters()
 
     def postpone(self, recovery: Recovery, reason: str, room: Room) -> None:
-        """Its recovery found no room on the disk, when there was ``room``; it is not begun again before ``resume``."""
+        """Make ``recovery``, which found no room, wait for ``resume``; ``room`` was free, ``reason`` is the error."""
         recovery.lacked_room, recovery.is_postponed = reason, True
-        self.room = room if self.room is None else self.room.least(room)
+        self.room = room if self.room is None else self.room.minimum(room)
 
     def begin(self, recovery: Recovery) -> trio.CancelScope:
-        """Work on it begins, until ``leave``. The scope is cancelled when the work is not wanted any more."""
+        """Begin an attempt, which ends with ``leave``. ``hold`` cancels the scope that is returned."""
         recovery.scope, recovery.ended = trio.CancelScope(), trio.Event()
         recovery.read_bytes, recovery.is_postponed = 0, False
         return recovery.scope
 
     def leave(self, recovery: Recovery) -> None:
-        """The work on it has ended. Unless it is ``done`` it starts again as soon as nothing holds it.
+        """End an attempt. Unless the recovery is ``done``, it is queued again.
 
-        One that was postponed waits for ``resume``.
+        If it is held, that happens after ``let_go``; if it was postponed, after ``resume``.
         """
         assert recovery.scope is not None
-        if recovery.key in self._unwanted and recovery.key in self._all:
+        if recovery.key in self._held_keys and recovery.key in self._all:
             self._held.append(recovery)
         elif recovery.key in self._all:
             (self._postponed if recovery.is_postponed else self._waiting).append(recovery)
-        self._tell()
+        self._wake_waiters()
         recovery.scope = None
         recovery.ended.set()
 
     def done(self, recovery: Recovery) -> None:
-        """It is in service, or offline."""
+        """Remove a recovery whose partition is in service now, or offline."""
         self._done_bytes += recovery.job.size
         del self._all[recovery.key]
 
     async def hold(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Keep these from being recovered until ``let_go`` or ``forget``; returns when work on them has ended."""
+        """Stop the recovery of these partitions until ``let_go`` or ``forget``; returns when attempts have ended."""
         keys = list(keys)
-        self._unwanted.update(keys)
+        self._held_keys.update(keys)
         for recovery in [self._all[key] for key in keys if key in self._all]:
             if recovery.scope is not None:
                 recovery.scope.cancel()
@@ -151,20 +151,20 @@ class Recoveries:
                         self._held.append(recovery)
 
     def let_go(self, keys: Iterable[tuple[str, int]]) -> None:
-        """They may be worked on again."""
-        self._unwanted.difference_update(keys)
-        self._waiting += [recovery for recovery in self._held if recovery.key not in self._unwanted]
-        self._held = [recovery for recovery in self._held if recovery.key in self._unwanted]
-        self._tell()
+        """Let these partitions be recovered again."""
+        self._held_keys.difference_update(keys)
+        self._waiting += [recovery for recovery in self._held if recovery.key not in self._held_keys]
+        self._held = [recovery for recovery in self._held if recovery.key in self._held_keys]
+        self._wake_waiters()
 
     def forget(self, keys: Iterable[tuple[str, int]]) -> None:
-        """They are deleted."""
-        self._unwanted.difference_update(keys)
-        for recovery in [recovery for recovery in self._held if recovery.key not in self._unwanted]:
+        """Remove the recoveries of these partitions, which are deleted."""
+        self._held_keys.difference_update(keys)
+        for recovery in [recovery for recovery in self._held if recovery.key not in self._held_keys]:
             self._held.remove(recovery)
             self.bytes -= recovery.job.size
             del self._all[recovery.key]
-        self._tell()
+        self._wake_waiters()
 
     def refusal(self, topic: str, partition: int) -> PartitionRecoveringError | DiskFullError | None:
         """The error for requests to a partition that is recovering; None when it is not."""
@@ -186,7 +186,7 @@ class Recoveries:
             bytes=size,
         )
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 

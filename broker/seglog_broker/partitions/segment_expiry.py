@@ -140,7 +140,7 @@ class SegmentExpiry:
         """Where the disk is full, have files that are not needed any more removed now, not when their time comes."""
         space = self._directory.space
         with suppress(OSError):
-            space.look()
+            space.refresh()
         if not space.is_short:
             return
         for partition in partitions:
@@ -152,7 +152,7 @@ class SegmentExpiry:
         with trio.move_on_after(REMOVAL_SECONDS_MAX):
             await self._deletions.wait_removed()
         with suppress(OSError):
-            space.look()
+            space.refresh()
 
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active

@@ -1,4 +1,4 @@
-"""Checkpoints: bring closed segments to the disk and note how far a start need not read."""
+"""Checkpoints: sync closed segments, and write the recovery points below which a start need not read."""
 
 from typing import Protocol
 
@@ -30,7 +30,7 @@ class Services(Protocol):
 
 
 async def run_checkpoints(broker: Services) -> None:
-    """Every ``log.flush.offset.checkpoint.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
+    """A checkpoint every ``log.flush.offset.checkpoint.interval.ms``, from ``log.initial.task.delay.ms`` on."""
     boundary = TaskBoundary("checkpoint")
     lacked_room = False
 

@@ -1,12 +1,12 @@
 """Compaction: of each key in a compacted topic the newest record stays.
 
-``log.cleaner.threads`` of these work side by side, each on one partition at a time, always the one with the highest
-dirty ratio that is worth it. The records are gone through in a process of its own (``cleaner_process``), which writes
-``.cleaned`` files and touches nothing else; here the loop only puts them in place, one group of segments at a time.
+``log.cleaner.threads`` rounds run side by side, each for one partition: the one with the highest dirty ratio whose
+compaction is due. A worker process reads the records (``workers.jobs.cleaner``) and writes ``.cleaned`` files. The loop
+only puts these in place, one group of segments at a time.
 
-A round that fails (the worker dies, the disk is full) leaves the log as it was and is tried again, at first after
-``log.cleaner.backoff.ms``, then after twice that, and so on. One that is not wanted any more (topic deleted, policy
-changed, broker stopping) leaves nothing behind.
+A round that fails (the worker dies, the disk is full) leaves the log as it was and is tried again: first after
+``log.cleaner.backoff.ms``, then after twice that, and so on. A round that is no longer wanted (topic deleted, policy
+changed, broker stopping) leaves no files.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ RETRY_SECONDS_MAX: Final = 3600.0
 """The longest time between two rounds of a partition whose rounds fail."""
 
 _HALF_DONE: Final = (
-    "the names of compacted files could be changed neither completely nor back; stop the broker, look at the disk, and "
-    "start it again: the start completes them"
+    "only some of the compacted files could be renamed; stop the broker, check the disk, and start the broker again: "
+    "the start renames the others"
 )
 
 _DOUBLINGS_MAX: Final = 30
-"""Of the pause: far beyond the longest, and no number that a float cannot hold."""
+"""Doublings of the pause are limited to this, so that the number stays within a float."""
 
 
 class Services(Protocol):
@@ -70,7 +70,7 @@ class Services(Protocol):
 
 
 async def run_compaction(broker: Services) -> None:
-    """Compact what is worth it, first ``log.initial.task.delay.ms`` after the start."""
+    """Compact partitions when it is due; the first round is ``log.initial.task.delay.ms`` after the start."""
     config = broker.config
     if not config.log_cleaner_enable or not config.log_cleaner_threads:
         log.warning("compaction_is_off", consequence="compacted topics grow for ever")
@@ -83,28 +83,28 @@ async def run_compaction(broker: Services) -> None:
 
 
 class Rounds:
-    """What the cleaners of one broker share: who failed how often, and when it may try again."""
+    """The rounds of compaction of one broker, with the failures of each partition and when it may be tried again."""
 
     def __init__(self, broker: Services) -> None:
         self._broker = broker
         self._boundary = TaskBoundary("compaction")
         self._retention = TaskBoundary("retention")
-        self._failures: dict[Partition, tuple[int, float]] = {}  # how many in a row, when to try again (loop time)
-        self._half_done: set[Partition] = set()  # some of whose files have neither their old names nor the new ones
+        self._failures: dict[Partition, tuple[int, float]] = {}  # consecutive failures, and loop time of the next try
+        self._half_done: set[Partition] = set()  # partitions with a swap that could be neither completed nor undone
         self._watch = ClockWatch(broker.clock)
-        self._by_age_from = 0.0  # loop time
+        self._by_age_from = 0.0  # loop time before which nothing expires by age here
         self._pace = broker.cleaning_pace
 
     async def run(self) -> None:
-        """Clean whatever is worth it, and sleep ``log.cleaner.backoff.ms`` when nothing is."""
+        """One round after the other; sleep ``log.cleaner.backoff.ms`` when no partition is due."""
         while True:
             if not await self.clean_next():
                 await trio.sleep(max(self._backoff, 0.001))
 
     async def clean_next(self) -> bool:
-        """One round of the partition that needs it most; False when none does.
+        """One round, for the partition with the highest dirty ratio; False if no partition is due.
 
-        It begins when those before it, of whatever partition, have been slow enough.
+        It begins when the rate of all earlier rounds together is below the limit.
         """
         await trio.sleep_until(self._pace.ready_at)
         partition = await self._choose()
@@ -126,16 +126,17 @@ class Rounds:
         return self._broker.config.log_cleaner_backoff_ms / 1000
 
     def _may_expire_by_age(self) -> bool:
-        """Not soon after a leap of the clock: retention waits for its next check then, and so does this."""
+        """False for one retention interval after a jump of the clock, as retention itself waits then."""
         if self._watch.leap_ms() > CLOCK_LEAP_MS_MAX:
             interval = self._broker.config.log_retention_check_interval_ms / 1000
             self._by_age_from = trio.current_time() + interval
         return trio.current_time() >= self._by_age_from
 
     async def _choose(self) -> Partition | None:
+        """The partition with the highest dirty ratio among those whose compaction is due; None if none is."""
         for partition in [partition for partition in self._failures if partition.is_deleted]:
             del self._failures[partition]
-        worth_it: list[tuple[float, Partition]] = []
+        due: list[tuple[float, Partition]] = []
         for partition in list(self._broker.partitions.values()):
             await trio.lowlevel.checkpoint()  # there may be thousands
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
@@ -146,16 +147,16 @@ class Rounds:
                 self._boundary.note_failure(partition, error)
                 continue
             if cleanable.is_worth_it(partition.log.config):
-                worth_it.append((cleanable.dirty_ratio, partition))
-        worth_it.sort(key=itemgetter(0), reverse=True)
-        # While others were looked at, another cleaner may have begun with the first ones.
-        return next((partition for _, partition in worth_it if partition.can_be_cleaned), None)
+                due.append((cleanable.dirty_ratio, partition))
+        due.sort(key=itemgetter(0), reverse=True)
+        # Meanwhile another cleaner may have begun with the first ones.
+        return next((partition for _, partition in due if partition.can_be_cleaned), None)
 
     async def _clean(self, partition: Partition) -> None:
         broker, partition_log = self._broker, partition.log
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
-        async with partition.maintenance:  # what was shortening the log has finished, and cannot begin now
+        async with partition.maintenance:  # no truncation or retention is removing segments
             cleanable = await broker.reads.retry_after_cold_read(partition_log.cleaning.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
@@ -168,9 +169,9 @@ class Rounds:
             raise StorageError(f"a round of compaction ended early: {why(error)}") from error
         rate = broker.config.log_cleaner_io_max_bytes_per_second
         self._pace.note(result.bytes_read + result.bytes_written, began, rate)
-        # A record goes for the sake of a later one, which a power cut must not take as well.
+        # A record is dropped because of a later one, which must survive a power cut.
         await partition.wait_durable(cleanable.until_offset)
-        # Known before any record goes: a hole without a reason would be reported as a loss.
+        # Saved before any record is dropped: a hole without a reason would be reported as a loss.
         partition_log.cleaning.note_compacted(result.first_dirty)
         await partition.save_state()
         for group in result.groups:
@@ -179,9 +180,9 @@ class Rounds:
             if not group.unchanged:
                 await self._swap(partition, group)
         partition_log.cleaning.finish_cleaning(result)
-        self._tell(partition, result)
+        self._log_result(partition, result)
         try:
-            await partition.save_state()  # first: only this tells when tombstones are due
+            await partition.save_state()  # before the checkpoints: it has when tombstones are due
         except OSError as error:  # saved at the next checkpoint; after a crash the round is done again
             log.warning("state_not_saved", topic=partition.topic, partition=partition.number, reason=why(error))
         else:
@@ -196,7 +197,7 @@ class Rounds:
         return False
 
     async def _swap(self, partition: Partition, group: CleanedGroup) -> None:
-        """Put one group in its place. Not cancelled before the log and its files agree."""
+        """Put one group of cleaned segments in place. A cancellation waits until the log and its files agree."""
         broker = self._broker
         swap = SegmentSwap(broker.fs, partition.log.directory, group.sources)
         known = any(damage.segment in group.sources for damage in partition.log.state.damaged)
@@ -211,7 +212,7 @@ class Rounds:
                     raise
                 await self._settle(partition, swap, deleted)
             if known or group.damaged:
-                await partition.save_state()  # it names bytes of files that have changed
+                await partition.save_state()  # its damaged ranges have positions in the new files
         await trio.lowlevel.checkpoint()
 
     async def _settle(self, partition: Partition, swap: SegmentSwap, deleted: DeletedSegments) -> None:
@@ -246,7 +247,7 @@ class Rounds:
         self._failures[partition] = failures, trio.current_time() + pause
 
     @staticmethod
-    def _tell(partition: Partition, result: CleaningResult) -> None:
+    def _log_result(partition: Partition, result: CleaningResult) -> None:
         facts = {"topic": partition.topic, "partition": partition.number}
         log.info(
             "partition_compacted",

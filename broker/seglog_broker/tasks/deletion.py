@@ -1,8 +1,8 @@
-"""Delayed deletion: what has left a log or the registry stays on the disk for ``file.delete.delay.ms``, then goes.
+"""Delayed deletion: files of deleted segments and topics are removed after ``file.delete.delay.ms``.
 
-A reader of such a file holds it open and finishes, however long that takes: only its name is gone;
-but while the disk is full it is cut, and nothing waits, see ``free_space``. What is still waiting when the broker stops
-is removed by the next start.
+A reader that has such a file open can finish, however long that takes: only the name is removed. While the disk is
+full, files are removed at once, and slow readers are disconnected (``free_space``). Files that still wait when the
+broker stops are removed by the next start.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from seglog_broker.storage.io.os_errors import why
 log = structlog.get_logger()
 
 RETRY_SECONDS: Final = 60.0
-"""After which a deletion that failed is tried again."""
+"""Time until a failed deletion is tried again."""
 
 
 class Services(Protocol):
@@ -34,7 +34,7 @@ class Services(Protocol):
 
 
 async def run_deletions(broker: Services) -> None:
-    """Remove what is due, one after the other; what an earlier run left is put off once more."""
+    """Remove files when they are due, one deletion at a time. Directories left by the last run wait once more."""
     broker.remove_later(broker.directory.report.deleted_directories)
     while True:
         deletion = await broker.deletions.next_due()
@@ -42,7 +42,7 @@ async def run_deletions(broker: Services) -> None:
             if deletion.partition is None:
                 await _remove(broker, deletion)
             else:
-                async with deletion.partition.maintenance:  # the directory keeps its name as long as this is held
+                async with deletion.partition.maintenance:  # the directory keeps its name meanwhile
                     if not deletion.partition.is_deleted:
                         await _remove(broker, deletion)
         except OSError as error:

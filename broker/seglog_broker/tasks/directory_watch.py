@@ -1,7 +1,7 @@
-"""The log directory, watched: a broker whose directory was removed or replaced stops, and says why.
+"""Watches the log directory: a broker whose directory was removed or replaced stops, and logs why.
 
-On a file that has lost its name every write and every fsync still succeeds. Rounds of the group commit look for
-themselves (``group_commit``), so that no ack of ``disk`` is wrong meanwhile; the rest is noticed here.
+Writes to a removed file, and its fsyncs, still succeed. Each round of group commit checks for this itself
+(``group_commit``), so that no ack of ``disk`` is wrong; this task stops the broker.
 """
 
 from typing import Final, Protocol
@@ -12,7 +12,7 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_protocol.errors import LogDirectoryError
 
 LOOK_SECONDS: Final = 2.0
-"""Between two looks."""
+"""Time between two checks."""
 
 
 class Services(Protocol):
@@ -21,14 +21,14 @@ class Services(Protocol):
     directory: LogDirectory
 
 
-async def run_presence(broker: Services) -> None:
-    """Look every now and then. Raises LogDirectoryError, which ends the broker, when the directory is gone."""
+async def run_directory_watch(broker: Services) -> None:
+    """Check every LOOK_SECONDS. Raises LogDirectoryError, which ends the broker, when the directory is gone."""
     while True:
         if not broker.directory.lock.is_in_place:
             path = broker.directory.path
             raise LogDirectoryError(
-                f"{path} was removed or replaced while the broker was running, so it has stopped: no start would find "
-                "what it takes. Put the directory back, if there is one, and start the broker again",
+                f"{path} was removed or replaced while the broker was running, so the broker has stopped: records "
+                "that it wrote would be lost. Put the directory back, if you have it, and start the broker again",
                 path=path,
             )
         await trio.sleep(LOOK_SECONDS)

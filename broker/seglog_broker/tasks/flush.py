@@ -1,7 +1,7 @@
 """Flush by time and by count: ``flush.ms`` and ``flush.messages`` bound what a power cut can take.
 
-They sync in the background and hold no ack back: who needs to know asks for ``ack=disk``. ``flush.ms`` alone is enough;
-Kafka looks at it only where ``log.flush.scheduler.interval.ms`` is set too, and then as seldom as that says.
+They sync in the background and delay no ack; a producer that must know uses ``ack=disk``. ``flush.ms`` works alone; in
+Kafka it has an effect only if ``log.flush.scheduler.interval.ms`` is set too, and then only at that interval.
 """
 
 from typing import Final, Protocol
@@ -15,7 +15,7 @@ from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.task_boundary import TaskBoundary
 
 LOOK_SECONDS_MAX: Final = 1.0
-"""Between two looks, so that a changed ``flush.ms`` is in force soon; an idle look costs next to nothing."""
+"""The longest time between two checks, so that a changed ``flush.ms`` takes effect soon."""
 
 LOOK_SECONDS_MIN: Final = 0.01
 
@@ -28,11 +28,11 @@ class Services(Protocol):
 
 
 async def run_flushes(broker: Services) -> None:
-    """Sync partitions that have waited for ``flush.ms`` or have ``flush.messages`` records to be synced."""
+    """Sync partitions with unsynced records for ``flush.ms``, or with ``flush.messages`` of them."""
     boundary = TaskBoundary("flush")
-    since: dict[Partition, float] = {}  # when a partition was first seen with something to be synced
+    since: dict[Partition, float] = {}  # when a partition was first seen with unsynced records
     while True:
-        broker.flush_wanted.clear()  # before the look: what is appended while it syncs wants the next one
+        broker.flush_wanted.clear()  # before the check, so that an append during the flush starts another check
         now = trio.current_time()
         shortest = LONG_MAX
         due = []

@@ -1,8 +1,8 @@
-"""Room on the disk, watched: a full disk is a mode that begins and ends by itself.
+"""Watches the free space of the disk: a full disk is a state that begins and ends by itself.
 
-While it lasts appends are refused (``storage.free_space``). This task says when it begins and ends, gives up the
-ballast and makes it again, has what waits to be removed removed at once, cuts off readers that keep removed files from
-giving their room back, and has what could not be written written when there is room.
+Meanwhile appends are refused (``storage.io.free_space``). This task logs when the state begins and ends; removes the
+ballast, and makes it again later; has waiting deletions done at once; disconnects readers that keep removed files open;
+and has files that found no room written when there is some.
 """
 
 from typing import Final, Protocol
@@ -22,16 +22,16 @@ from seglog_broker.storage.io.os_errors import why
 log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks. Appends look for themselves when they come near the mark, so none goes past it meanwhile."""
+"""Time between two measurements. Appends near a mark measure for themselves, so that none goes past it meanwhile."""
 
 LOOK_SECONDS_LOW: Final = 1.0
-"""The same while there is little room, or was too little for something: what was freed is to be used soon."""
+"""The same while little space is free, or a file found no room, so that freed space is used soon."""
 
 BALLAST_SECONDS_MAX: Final = 3.0
-"""After a start, until the ballast is made."""
+"""The longest time from a start until the ballast is made."""
 
 BALLAST_RETRY_SECONDS: Final = 60.0
-"""After which a ballast that could not be made is tried again."""
+"""Time until a ballast that could not be made is tried again."""
 
 
 class Services(Protocol):
@@ -49,25 +49,25 @@ class Services(Protocol):
         ...
 
     async def record_deletions(self) -> None:
-        """Write down deletions of topics that the disk had no room for."""
+        """Write deletions of topics to the registry, for which the disk had no room."""
         ...
 
 
 async def run_free_space(broker: Services) -> None:
-    """Look at the disk every few seconds, without end."""
+    """Measure the free space every few seconds, and act on it."""
     space = broker.directory.space
-    told = SpaceLevel.ENOUGH
-    tried: Room | None = None  # with at most so much room what could not be written was tried again, in vain
-    # Soon, for it is needed when the disk fills up; but a start has better things to do.
+    logged = SpaceLevel.ENOUGH
+    tried: Room | None = None  # the free space with which unwritten files last found no room
+    # Soon, because a full disk needs it; but not at once, because a start has more urgent writes.
     next_ballast = trio.current_time() + min(BALLAST_SECONDS_MAX, broker.config.log_initial_task_delay_ms / 1000)
     while True:
         try:
-            space.note(*await broker.offload.maintenance(space.ask))
+            space.update(*await broker.offload.maintenance(space.measure))
         except OSError as error:
             log.warning("free_space_unknown", path=space.path, reason=why(error))
-        if space.level is not told:
-            told = space.level
-            _tell(space)
+        if space.level is not logged:
+            logged = space.level
+            _log_level(space)
         if space.is_short:
             broker.deletions.hasten()
         if broker.directory.topics.unrecorded:
@@ -86,7 +86,7 @@ async def run_free_space(broker: Services) -> None:
         await trio.sleep(min(look, ballast_due) if space.lacks_ballast and ballast_due > 0 else look)
 
 
-def _tell(space: FreeSpace) -> None:
+def _log_level(space: FreeSpace) -> None:
     facts = {"path": space.path, "free_bytes": space.free, "soft": space.marks.soft, "hard": space.marks.hard}
     if space.inodes is not None:
         facts["free_inodes"] = space.inodes.free
@@ -99,13 +99,13 @@ def _tell(space: FreeSpace) -> None:
 
 
 async def _write_unwritten(broker: Services, tried: Room | None) -> Room | None:
-    """Try again what could not be written if there is more room than at ``tried``; what to give to the next call."""
+    """Write files that found no room, if more space is free than ``tried``. Returns ``tried`` for the next call."""
     if not broker.checkpoints.has_unwritten:
         return None
     space = broker.directory.space
     room = Room(space.free, space.inodes)
     if tried is not None and room.free <= tried.free and room.inodes_free <= tried.inodes_free:
-        return room.least(tried)
+        return room.minimum(tried)
     await broker.checkpoints.retry()
     return room
 

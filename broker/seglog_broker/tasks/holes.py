@@ -1,7 +1,7 @@
-"""Closed segments that are gone from the middle of a log: looked for once after a start, off the loop.
+"""Searches each log once after a start for closed segments that are missing between others.
 
-A start takes closed segments by their names and looks into none of them. Where one ends is held against where the next
-begins here: at once, where readers and the scrub would meet the hole some time later.
+A start does not read closed segments, only their names. So here the end of each is compared with the base offset of the
+next, in a thread. Otherwise only a reader or the scrub would find the hole, some time later.
 """
 
 from itertools import pairwise
@@ -22,10 +22,10 @@ from seglog_broker.storage.segment.segment_ends import SegmentHole, holes_betwee
 log = structlog.get_logger()
 
 SEGMENTS_AT_A_TIME: Final = 25
-"""Looked at in one go by a thread: some milliseconds."""
+"""Segments that a thread checks at a time, which takes some milliseconds."""
 
 _RECOVERY_SECONDS: Final = 0.5
-"""Between looks at partitions that were being recovered."""
+"""Time between checks for partitions whose recovery has finished."""
 
 
 class Services(Protocol):
@@ -37,8 +37,8 @@ class Services(Protocol):
     recoveries: Recoveries
 
 
-async def run_holes(broker: Services) -> None:
-    """Every partition that comes into service with the start, once."""
+async def run_hole_search(broker: Services) -> None:
+    """Search each partition once, those that are being recovered afterwards; then return."""
     boundary = TaskBoundary("hole search")
     seen: set[Partition] = set()
     while True:
@@ -60,16 +60,16 @@ async def _search(broker: Services, partition: Partition) -> None:
         for hole in await broker.offload.maintenance(holes_between, broker.fs, partition.log.directory, some):
             if partition.is_deleted:
                 return
-            found |= _note(partition, hole)
+            found |= _record(partition, hole)
     if found:
         await partition.save_state()
 
 
-def _note(partition: Partition, hole: SegmentHole) -> bool:
-    """Serve around a hole and name it; False where it is none, or known."""
+def _record(partition: Partition, hole: SegmentHole) -> bool:
+    """Record and log a hole, so that readers skip it. False if it is explained or known: then nothing is done."""
     state, bases = partition.log.state, partition.log.segments.bases
     start = max(hole.start, state.compacted_before, partition.log.log_start_offset)
-    is_there = hole.segment in bases and hole.end in bases  # both may have been deleted or compacted meanwhile
+    is_there = hole.segment in bases and hole.end in bases  # else deleted or compacted meanwhile
     if not is_there or start >= hole.end or "compact" in partition.log.config.cleanup_policy:
         return False
     if any(d.start_offset <= start and hole.end <= d.end_offset for d in state.damaged):

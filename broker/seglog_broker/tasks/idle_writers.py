@@ -1,8 +1,7 @@
-"""Resting: where more partitions are written to than files may be open, the quiet ones give their descriptors back.
+"""Idle writers: if the pool of handles exceeds its limit, writers without recent appends are synced and closed.
 
-A writer keeps its file open until all it wrote is on the disk, so that a failed write-back is not missed. Appends with
-ack ``os`` may leave that to the system for long; here it is done for those that wait longest, when the pool of handles
-is over its limit.
+A writer keeps its file open until all that it wrote is on the disk, so that a failed write-back is not missed. After
+appends with ack ``os`` that may take the system long. This task syncs the files with the oldest last append.
 """
 
 from typing import Final, Protocol
@@ -24,23 +23,23 @@ class Services(Protocol):
     partitions: PartitionTable
 
 
-async def run_resting(broker: Services) -> None:
-    """Look at the pool of handles twice a second, without end."""
-    boundary = TaskBoundary("resting")
+async def run_idle_writers(broker: Services) -> None:
+    """Check the pool of handles every LOOK_SECONDS."""
+    boundary = TaskBoundary("idle writers")
     handles = broker.directory.handles
     while True:
         await trio.sleep(LOOK_SECONDS)
         if not handles.excess:
             continue
-        awake = [partition for partition in broker.partitions.values() if partition.log.active.holds_writer]
-        for partition in sorted(awake, key=lambda partition: partition.log.state.last_append_ms or 0):
+        writing = [partition for partition in broker.partitions.values() if partition.log.active.holds_writer]
+        for partition in sorted(writing, key=lambda partition: partition.log.state.last_append_ms or 0):
             if not handles.excess:
                 break
-            await boundary.run(partition, rest)
+            await boundary.run(partition, release_idle_writer)
 
 
-async def rest(partition: Partition) -> None:
-    """Bring what was appended to the disk, and give the writer's descriptor back."""
+async def release_idle_writer(partition: Partition) -> None:
+    """Sync all records of the partition, and close the file of its writer."""
     await trio.lowlevel.checkpoint()
     await partition.wait_durable(partition.log.log_end_offset)
     partition.log.active.release_idle_writer()

@@ -1,7 +1,7 @@
-"""Imports behind the start: what is needed only later is imported as soon as the broker serves.
+"""Imports modules that are needed only later, as soon as the broker serves.
 
-A start should not wait for it, and later is too late: an import opens files, and where no descriptor is left by then
-the first compressed batch, or the first name with a typing error, would fail for want of a module.
+A start should not wait for these imports. But an import opens files: if it were made at the first use, and no
+descriptor was left then, the first compressed batch, or the first misspelt name, would fail.
 """
 
 from contextlib import suppress
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from seglog_broker.runtime.offload import Offload
 
-LATER: Final = (
+MODULES: Final = (
     "crc32c",
     "ctypes",
     "platform",
@@ -21,7 +21,7 @@ LATER: Final = (
     "seglog_protocol.zstd_library",
     "concurrent.futures.thread",
 )
-"""Modules that the daemon imports inside functions, in the order in which they are likely to be needed."""
+"""Modules that the daemon imports inside functions, those that are likely to be needed first at the beginning."""
 
 
 class Services(Protocol):
@@ -31,7 +31,7 @@ class Services(Protocol):
 
 
 async def run_imports(broker: Services) -> None:
-    """Import them in a thread, one after the other, and return."""
-    for name in LATER:
-        with suppress(ImportError, OSError):  # it will be missed where it is used, with its name
+    """Import the modules in a thread, one after the other, and return."""
+    for name in MODULES:
+        with suppress(ImportError, OSError):  # reported where the module is used
             await broker.offload.maintenance(import_module, name)

@@ -1,4 +1,4 @@
-"""Producer expiry: forget idempotent producers that were quiet for ``producer.id.expiration.ms``."""
+"""Producer expiry: forget idempotent producers that sent nothing for ``producer.id.expiration.ms``."""
 
 from typing import Final, Protocol
 
@@ -16,7 +16,7 @@ from seglog_broker.storage.io.clock import Clock
 log = structlog.get_logger()
 
 _PARTITIONS_AT_A_TIME: Final = 20
-"""Looked at before others get their turn; each has up to 10,000 producers."""
+"""Partitions handled before other tasks run; each has up to 10,000 producers."""
 
 
 class Services(Protocol):
@@ -33,7 +33,7 @@ class Services(Protocol):
 
 
 async def run_producer_expiry(broker: Services) -> None:
-    """Look every ``producer.id.expiration.check.interval.ms``; not at a look that follows a leap of the clock."""
+    """Check every ``producer.id.expiration.check.interval.ms``; a check right after a jump of the clock is skipped."""
     boundary = TaskBoundary("producers")
     watch = ClockWatch(broker.clock)
 

@@ -1,12 +1,11 @@
-"""Recovery behind the start: what an unclean stop left to be read is read in processes, and then served.
+"""Recovery while the broker serves: worker processes recover the partitions that an unclean stop left.
 
-``num.recovery.threads.per.data.dir`` of them work side by side, each on one partition at a time, the largest first. The
-loop opens what they have recovered without reading it again. A process that dies is the misfortune of the partition it
-was at: that one is tried once more, in a fresh one, and is offline if that dies too. Where the disk has no room for a
-recovery, its partition is read-only meanwhile (``ReadOnlyView``) and is recovered when there is some.
+``num.recovery.threads.per.data.dir`` processes work side by side, each on one partition at a time, the largest first.
+The loop then opens the recovered log without reading it again. If a process dies, its partition is tried once more, in
+another process; if that dies too, the partition is offline. If the disk has no room for a recovery, the partition is
+read-only (``ReadOnlyView``) until there is room, and is then recovered.
 
-Until the broker stops, or deletes
-the topic, nothing else touches the directory of a partition that is recovering.
+Only its process uses the directory of a partition that is being recovered, until the broker stops or deletes the topic.
 """
 
 from contextlib import suppress
@@ -37,24 +36,24 @@ from seglog_protocol.errors import SeglogError
 log = structlog.get_logger()
 
 DEATHS_MAX: Final = 2
-"""Processes that a partition may cost."""
+"""Processes that may die over one partition, before it is offline."""
 
 CHECKPOINT_SECONDS: Final = 1.0
-"""Between two writes of the checkpoints while partitions are recovered: what they name is not read after another crash,
-and where thousands are small, the files are not written for each of them."""
+"""Time between two writes of the checkpoints while partitions are recovered. After another crash, partitions in them
+are not read again; writing them for each of thousands of small partitions would take too long."""
 
 ROOM_SECONDS: Final = 1.0
-"""Between two looks at the disk while recoveries wait for room on it."""
+"""Time between two measurements of the free space while recoveries wait for room."""
 
 ROOM_BYTES_MIN: Final = 4096
-"""By how much more must be free before they are tried again: each attempt reads the log's end again. Attempts that fail
-again come in growing distances."""
+"""How much more space must be free before these recoveries are tried again, because each attempt reads the end of the
+log again. After each failure the next attempt waits longer."""
 
 RETRY_SECONDS: Final = 60.0
-"""After which they are tried again in any case, and the longest distance."""
+"""The longest time between two attempts; then they are made even if no more space is free."""
 
 PROGRESS_SECONDS: Final = 10.0
-"""Between two lines of the log about one partition."""
+"""Time between two lines of progress about one partition in the log."""
 
 
 class Services(Protocol):
@@ -77,19 +76,19 @@ class Services(Protocol):
 
 
 async def run_recovery(broker: Services) -> None:
-    """Recover what is to be recovered, and return."""
+    """Recover all partitions of ``broker.recoveries``, and return."""
     recoveries = broker.recoveries
     if not recoveries:
         return
     began = trio.current_time()
     processes = min(broker.config.num_recovery_threads_per_data_dir, len(recoveries))
     log.info("recovery_started", partitions=len(recoveries), bytes=recoveries.bytes, processes=processes)
-    async with trio.open_nursery() as beside:
-        beside.start_soon(_watch_room, broker)
+    async with trio.open_nursery() as outer:
+        outer.start_soon(_watch_room, broker)
         async with trio.open_nursery() as nursery:
             for _ in range(processes):
                 nursery.start_soon(_recover_many, broker)
-        beside.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
     log.info(
         "recovery_finished",
         partitions=recoveries.partitions,
@@ -99,13 +98,14 @@ async def run_recovery(broker: Services) -> None:
 
 
 async def _recover_many(broker: Services) -> None:
+    """Recover partitions with one worker process, until none is left."""
     descriptors = broker.directory.lock.worker_descriptors
     async with broker.offload.recoverer(broker.fs, broker.clock, descriptors) as recoverer:
         while (recovery := await broker.recoveries.next()) is not None:
             scope = broker.recoveries.begin(recovery)
             try:
                 with scope:
-                    outcome = await _outcome_of(broker, recoverer, recovery)
+                    outcome = await _recover(broker, recoverer, recovery)
                     if outcome is not None:
                         await _serve(broker, recovery, outcome)
             finally:
@@ -115,16 +115,16 @@ async def _recover_many(broker: Services) -> None:
                 await broker.checkpoints.write()
 
 
-async def _outcome_of(broker: Services, recoverer: Workers, recovery: Recovery) -> RecoveryOutcome | None:
-    """None when it is not done; then it is tried again, or has been given up."""
-    recovery.told_at = trio.current_time()
+async def _recover(broker: Services, recoverer: Workers, recovery: Recovery) -> RecoveryOutcome | None:
+    """Have a worker recover one partition. None if it failed: then it will be tried again, or is offline."""
+    recovery.logged_at = trio.current_time()
 
     def progress(count: int) -> None:
         recovery.read_bytes += count
         broker.metrics.recovery_bytes += count
         now = trio.current_time()
-        if now - recovery.told_at >= PROGRESS_SECONDS:
-            recovery.told_at = now
+        if now - recovery.logged_at >= PROGRESS_SECONDS:
+            recovery.logged_at = now
             log.info(
                 "recovery_progress",
                 topic=recovery.topic,
@@ -152,26 +152,26 @@ async def _outcome_of(broker: Services, recoverer: Workers, recovery: Recovery) 
 
 
 async def _postpone(broker: Services, recovery: Recovery, reason: str) -> None:
-    """Serve what can be read, until there is room for the recovery of a partition."""
-    is_news = recovery.lacked_room is None
+    """Serve a partition read-only until the disk has room for its recovery."""
+    is_first_time = recovery.lacked_room is None
     space = broker.directory.space
     try:
-        room = await broker.offload.maintenance(space.ask)
+        room = await broker.offload.maintenance(space.measure)
     except OSError:
         room = Room(0, None)
     broker.recoveries.postpone(recovery, reason, room)
-    if space.ballast:  # it is there for this
+    if space.ballast:  # frees space for this
         with suppress(OSError):
             await broker.offload.maintenance(space.give_up_ballast)
             log.warning("ballast_given_up", bytes=space.marks.ballast)
-    if is_news:
+    if is_first_time:
         facts = {"topic": recovery.topic, "partition": recovery.partition, "reason": reason}
         log.warning("recovery_lacks_room", **facts, consequence="it is read-only until there is room on the disk")
     if recovery.key in broker.views:
         return
     config = broker.directory.partitions.config_of(broker.directory.registry.topics[recovery.topic])
     try:
-        # It computes as well as reads, in a thread nevertheless: a process could not return what it found.
+        # In a thread, although it computes as well: a process could not return the view.
         view = await broker.offload.cold_read(ReadOnlyView, broker.fs, broker.clock, recovery.job, config)
     except (OSError, SeglogError) as error:
         log.warning("partition_not_readable", topic=recovery.topic, partition=recovery.partition, reason=why(error))
@@ -180,7 +180,7 @@ async def _postpone(broker: Services, recovery: Recovery, reason: str) -> None:
 
 
 async def _watch_room(broker: Services) -> None:
-    """Have recoveries that lacked room tried again when there is more of it."""
+    """Resume recoveries that found no room, when more space is free."""
     space, recoveries = broker.directory.space, broker.recoveries
     pause, tried_at = ROOM_SECONDS, trio.current_time()
     while True:
@@ -188,12 +188,12 @@ async def _watch_room(broker: Services) -> None:
         if not recoveries.postponed or recoveries.room is None:
             continue
         try:
-            room = await broker.offload.maintenance(space.ask)
+            room = await broker.offload.maintenance(space.measure)
         except OSError:
             continue
         before = recoveries.room
         has_more = room.free >= before.free + ROOM_BYTES_MIN or room.inodes_free > before.inodes_free
-        recoveries.room = before.least(room)
+        recoveries.room = before.minimum(room)
         waited = trio.current_time() - tried_at
         if (has_more and waited >= pause) or waited >= RETRY_SECONDS:
             pause, tried_at = min(2 * pause, RETRY_SECONDS), trio.current_time()
@@ -217,7 +217,7 @@ async def _serve(broker: Services, recovery: Recovery, outcome: RecoveryOutcome)
 
 
 def _give_up(broker: Services, recovery: Recovery, reason: str) -> None:
-    reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, `seglogd check` tells more"
+    reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, see `seglogd check`"
     broker.directory.partitions.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)
     log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)

@@ -1,4 +1,4 @@
-"""Retention: every ``log.retention.check.interval.ms`` segments that have expired leave their logs."""
+"""Retention: removes expired segments from their logs, every ``log.retention.check.interval.ms``."""
 
 from typing import Protocol
 
@@ -25,7 +25,7 @@ class Services(Protocol):
 
 
 async def run_retention(broker: Services) -> None:
-    """Check at a fixed rhythm, first ``log.initial.task.delay.ms`` after the start."""
+    """Check at fixed times; the first check is ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("retention")
     watch = ClockWatch(broker.clock)
     schedule = broker.retention_schedule

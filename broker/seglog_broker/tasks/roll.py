@@ -1,7 +1,7 @@
-"""Timed roll: close segments that are not written to any more, so that retention and compaction can have them.
+"""The idle timer: closes active segments that get no more appends, so that they can expire and be compacted.
 
-Wall time since the first append counts, also across restarts. A quiet log is thereby never left with a tail that can
-neither expire nor be compacted, which is how Kafka leaves it.
+The time since a segment's first append counts, by the wall clock and across restarts. In Kafka the active segment of a
+log without appends can neither expire nor be compacted.
 """
 
 from typing import Final, Protocol
@@ -19,10 +19,11 @@ from seglog_broker.storage.log.roll_policy import RollReason
 log = structlog.get_logger()
 
 ROLL_CHECK_SECONDS: Final = 1.0
-"""Between two looks at all partitions: how late a roll can be. A look costs well under a microsecond a partition."""
+"""Time between two checks of all partitions, which is how late a roll can be. A check takes well under a microsecond a
+partition."""
 
 _PARTITIONS_AT_A_TIME: Final = 500
-"""Looked at before others get their turn."""
+"""Partitions checked before other tasks run."""
 
 
 class Services(Protocol):
@@ -38,7 +39,7 @@ class Services(Protocol):
 
 
 async def run_rolls(broker: Services) -> None:
-    """Look for segments to close, first ``log.initial.task.delay.ms`` after the start."""
+    """Close segments that are due; the first check is ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("roll")
     await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)
     while True:
@@ -53,7 +54,7 @@ async def run_rolls(broker: Services) -> None:
 
 
 async def roll_if_idle(partition: Partition) -> None:
-    """Close the active segment if it is due."""
+    """Close the partition's active segment if it is due."""
     await trio.lowlevel.checkpoint()
     if not partition.is_deleted and partition.log.roller.roll_if_idle():
         partition.note_rolled(str(RollReason.IDLE))

@@ -1,9 +1,9 @@
-"""The scrub: closed segments are read from end to end, time and again, to find damage while a backup is young.
+"""The scrub: all closed segments are read again and again, to find damage while there are backups without it.
 
-A process of its own (``workers``) does the reading, at ``seglog.scrub.bytes.per.second``, and judges by the
-rules of ``seglogd check``: whole-file checksums, batches, offsets, indexes. Here the loop draws the conclusions: damage
-is noted, so that it is served around and named; a wrong index is replaced by a right one; a segment without a checksum
-gets one, when every batch in it is proven. What cannot be helped is told by ``ping`` until a later pass finds it gone.
+A worker process reads them, at ``seglog.scrub.bytes.per.second``, and checks by the rules of ``seglogd check``:
+checksums of whole files, batches, offsets, indexes. The loop acts on the result: damage is recorded, so that readers
+skip it and learn its offsets; a wrong index is replaced by a rebuilt one; a segment without a checksum file gets one,
+if every batch in it is valid. Other problems are reported by ``ping`` until a later pass no longer finds them.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.segment.checksum import checksum_path
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubResult
 from seglog_broker.workers.jobs.scrubber import SCRUB
 from seglog_broker.workers.messages import STORAGE, WorkerError
 from seglog_broker.workers.pool import Workers
@@ -55,26 +55,26 @@ class Services(Protocol):
 
 
 async def run_scrubs(broker: Services) -> None:
-    """Every ``seglog.scrub.interval.ms``, first ``log.initial.task.delay.ms`` after the start."""
+    """One pass every ``seglog.scrub.interval.ms``; the first is ``log.initial.task.delay.ms`` after the start."""
     boundary = TaskBoundary("scrub")
     may_begin = trio.current_time() + broker.config.log_initial_task_delay_ms / 1000
     while True:
-        await _until_on(broker)
+        await _wait_until_enabled(broker)
         await trio.sleep_until(may_begin)
         began = trio.current_time()
         await scrub_all(broker, boundary)
         await broker.live_config.sleep(lambda: broker.config.seglog_scrub_interval_ms / 1000, since=began)
 
 
-async def _until_on(broker: Services) -> None:
+async def _wait_until_enabled(broker: Services) -> None:
     if not broker.config.seglog_scrub_bytes_per_second:
-        log.info("scrub_is_off", consequence="damage is found by who reads it")
+        log.info("scrub_is_off", consequence="damage is found only when it is read")
     while not broker.config.seglog_scrub_bytes_per_second:
         await broker.live_config.wait()
 
 
 async def scrub_all(broker: Services, boundary: TaskBoundary) -> None:
-    """One pass."""
+    """One pass over the closed segments of all partitions."""
     metrics, began = broker.metrics, trio.current_time()
     before = metrics.scrubbed_segments, metrics.scrubbed_bytes, metrics.scrub_findings
     partitions = list(broker.partitions.values())
@@ -101,7 +101,7 @@ class _PartitionScrub:
         self._scrubber = scrubber
 
     async def run(self, partition: Partition) -> None:
-        """Every segment that is closed now and stays in the log until its turn comes."""
+        """Scrub the segments that are closed now, unless they leave the log before they are read."""
         bases = partition.log.segments.bases[:-1]
         left = set(bases)
         partition.findings = {base: what for base, what in partition.findings.items() if base in left}
@@ -114,22 +114,22 @@ class _PartitionScrub:
 
     async def _scrub(self, partition: Partition, segment: Segment) -> None:
         try:
-            verdict = await self._scrubber.run(SCRUB, self._job(partition, segment))
+            result = await self._scrubber.run(SCRUB, self._job(partition, segment))
         except WorkerError as error:
             if partition.is_deleted or _next_base(partition, segment) is None:
                 return
             if error.kind != STORAGE:
                 raise StorageError(f"the segment {segment.log_path} was not read: {why(error)}") from error
-            self._tell(partition, segment, f"{segment.log_path} could not be read: {error.message}")
+            self._report(partition, segment, f"{segment.log_path} could not be read: {error.message}")
             return
-        # Meanwhile the segment may have been compacted or deleted, and others may bear its names.
+        # Meanwhile the segment may have been compacted or deleted, and another may have its name.
         if partition.is_deleted or _next_base(partition, segment) is None:
-            await self._broker.offload.maintenance(_remove_remade, self._broker.fs, segment, verdict)
+            await self._broker.offload.maintenance(_remove_rebuilt, self._broker.fs, segment, result)
             return
         self._broker.metrics.scrubbed_segments += 1
-        self._broker.metrics.scrubbed_bytes += verdict.measured.size
-        self._apply(partition, segment, verdict)
-        if verdict.damaged:
+        self._broker.metrics.scrubbed_bytes += result.measured.size
+        self._apply(partition, segment, result)
+        if result.damaged:
             await partition.save_state()
 
     def _job(self, partition: Partition, segment: Segment) -> ScrubJob:
@@ -146,10 +146,10 @@ class _PartitionScrub:
             bytes_per_second=self._broker.config.seglog_scrub_bytes_per_second,
         )
 
-    def _apply(self, partition: Partition, segment: Segment, verdict: ScrubVerdict) -> None:
-        """Draw the consequences. OSError, StorageError: some of them are left to the next pass."""
+    def _apply(self, partition: Partition, segment: Segment, result: ScrubResult) -> None:
+        """Act on the result. After an OSError or StorageError the next pass does the rest."""
         facts = {"topic": partition.topic, "partition": partition.number, "segment": segment.base_offset}
-        for damage in partition.log.note_damage(verdict.damaged):
+        for damage in partition.log.note_damage(result.damaged):
             self._broker.metrics.scrub_findings += 1
             log.error(
                 "damage_found",
@@ -159,22 +159,23 @@ class _PartitionScrub:
                 position=damage.position,
                 end_position=damage.end_position,
             )
-        what = _what_is_wrong(partition, segment, verdict)
-        if what is None:
+        problem = _problem_of(partition, segment, result)
+        if problem is None:
             partition.findings.pop(segment.base_offset, None)
         else:
-            self._tell(partition, segment, what)
-        if what is None and verdict.said != verdict.measured and (verdict.said is None) != bool(verdict.damaged):
-            # Proven and not covered so far, or by a checksum of the log without its damage.
-            segment.checksum.begin(verdict.measured)
+            self._report(partition, segment, problem)
+        if problem is None and result.stored != result.measured and (result.stored is None) != bool(result.damaged):
+            # Valid without a checksum file, or damaged with one that is from before the damage.
+            segment.checksum.begin(result.measured)
             segment.checksum.save()
-        if verdict.index_problems:
+        if result.index_problems:
             self._broker.metrics.scrub_findings += 1
-            log.warning("index_wrong", **facts, reason="; ".join(verdict.index_problems), remade=len(verdict.remade))
-        if verdict.remade:
-            partition.log.replace_indexes(segment, verdict.remade)
+            log.warning("index_wrong", **facts, reason="; ".join(result.index_problems), rebuilt=len(result.rebuilt))
+        if result.rebuilt:
+            partition.log.replace_indexes(segment, result.rebuilt)
 
-    def _tell(self, partition: Partition, segment: Segment, what: str) -> None:
+    def _report(self, partition: Partition, segment: Segment, what: str) -> None:
+        """Log a finding once, and have ``ping`` report it."""
         if partition.findings.get(segment.base_offset) != what:
             self._broker.metrics.scrub_findings += 1
             partition.findings[segment.base_offset] = what
@@ -182,32 +183,32 @@ class _PartitionScrub:
 
 
 def _next_base(partition: Partition, segment: Segment) -> int | None:
-    """Where the segment behind a closed one begins; None: it is none of the closed segments of the log any more."""
+    """The base offset of the next segment; None if ``segment`` is no longer a closed segment of the log."""
     segments = partition.log.segments
-    behind = bisect_right(segments.bases, segment.base_offset)
-    is_there = 0 < behind < len(segments) and segments[behind - 1] is segment
-    return segments.bases[behind] if is_there else None
+    following = bisect_right(segments.bases, segment.base_offset)
+    is_closed = 0 < following < len(segments) and segments[following - 1] is segment
+    return segments.bases[following] if is_closed else None
 
 
-def _what_is_wrong(partition: Partition, segment: Segment, verdict: ScrubVerdict) -> str | None:
-    """What cannot be served around: the end of a sentence, None when there is nothing."""
-    said, measured = verdict.said, verdict.measured
+def _problem_of(partition: Partition, segment: Segment, result: ScrubResult) -> str | None:
+    """A problem that recording damage does not solve, as the end of a sentence; None if there is none."""
+    stored, measured = result.stored, result.measured
     if segment.size != measured.size:
-        return f"{segment.log_path} has {measured.size} bytes, and had {segment.size} when it was first looked at"
-    if said is not None and said != measured and not verdict.damaged:
+        return f"{segment.log_path} has {measured.size} bytes, and had {segment.size} when it was opened"
+    if stored is not None and stored != measured and not result.damaged:
         path = checksum_path(segment.directory, segment.base_offset)
         return (
-            f"{segment.log_path} is not what it was when it was closed ({path}), and every batch in it is right by "
-            "itself: an offset or a leader epoch has changed; see seglogd check"
+            f"{segment.log_path} has changed since it was closed (by {path}), though every batch in it is valid: an "
+            "offset or a leader epoch has changed; see seglogd check"
         )
-    for hole in verdict.missing:
+    for hole in result.missing:
         if not _is_explained(partition, hole):
             return f"offsets {hole.start_offset} to {hole.end_offset - 1} are in no batch of {segment.log_path}"
     return None
 
 
 def _is_explained(partition: Partition, hole: DamagedRange) -> bool:
-    """Whether compaction took the offsets, or may have, or they are known to be missing."""
+    """Whether compaction removed the offsets, or may have, or they are recorded as missing."""
     state = partition.log.state
     return (
         hole.end_offset <= state.compacted_before
@@ -216,8 +217,8 @@ def _is_explained(partition: Partition, hole: DamagedRange) -> bool:
     )
 
 
-def _remove_remade(fs: "FileSystem", segment: Segment, verdict: ScrubVerdict) -> None:
-    for suffix in verdict.remade:
+def _remove_rebuilt(fs: FileSystem, segment: Segment, result: ScrubResult) -> None:
+    for suffix in result.rebuilt:
         with suppress(OSError):
             name = segment_file_name(segment.base_offset, suffix)
             fs.unlink(f"{segment.directory}/{name}{TEMPORARY_SUFFIX}")

@@ -1,8 +1,8 @@
-"""A worker process: ``python -m seglog_broker.workers KIND`` does one job after the other beside the broker's loop.
+"""A worker process: ``python -m seglog_broker.workers KIND`` does one job after the other for a broker.
 
-A process, because a busy Python thread would hold up the loop. Jobs come in on stdin and answers go out on stdout, see
-``messages``. When stdin ends the broker is gone, and so is the worker, at once, whatever it is at: every job can be
-interrupted anywhere and done again.
+It is a process, because a busy Python thread would slow the broker's loop down. Jobs are read from stdin and answers
+written to stdout, see ``messages``. When stdin ends, the broker has ended, and the worker ends at once, also during a
+job: every job can be interrupted anywhere and done again.
 """
 
 import os
@@ -46,22 +46,21 @@ def main() -> NoReturn:
     os.nice(worker.niceness)
     tools = Tools(PosixFileSystem(), SystemClock())
     while True:
-        asked = requests.get()
-        _say(_malformed(asked) if isinstance(asked, ValueError) else _reply(worker, tools, *asked))
+        request = requests.get()
+        _write(_malformed(request) if isinstance(request, ValueError) else _reply(worker, tools, *request))
 
 
 def _leave_signals_to_broker() -> None:
-    """Go on through signals that a terminal or a service manager sends to all processes of the broker at once.
+    """Ignore signals that a terminal or a service manager sends to all processes of the broker at once.
 
-    The broker gets them too, and decides. A worker that ended by itself would be missed by what is finished in good
-    order. It ends with the broker in any case, for then its stdin ends.
+    The broker gets them too, and may still need its workers for a clean stop. A worker ends when its stdin ends.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _read_requests(requests: Requests) -> None:
-    """Put requests into the queue, and end the process with stdin."""
+    """Put requests into the queue; end the process when stdin ends."""
     with os.fdopen(_STDIN, "rb", closefd=False) as stdin:
         while line := stdin.readline():
             try:
@@ -74,7 +73,7 @@ def _read_requests(requests: Requests) -> None:
 
 
 def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -> bytes:
-    """Do a job; returns the last line on it."""
+    """Do a job; returns the line with its answer or its failure."""
     try:
         kind = next((each for each in worker.jobs if each.name == request.kind), None)
         if kind is None:
@@ -83,8 +82,8 @@ def _reply(worker: WorkerKind, tools: Tools, request: Request, payload: bytes) -
     except ValueError as error:
         return _malformed(error)
     try:
-        return answer_line(kind.run(tools, job, payload, lambda count: _say(progress_line(count))))
-    except Exception as error:  # noqa: BLE001 - the loop must hear of it, whatever it is
+        return answer_line(kind.run(tools, job, payload, lambda count: _write(progress_line(count))))
+    except Exception as error:  # noqa: BLE001 - every failure is reported to the loop
         failure = WorkerError.of(error)
         if failure.kind == BUG:
             traceback.print_exc()
@@ -95,7 +94,7 @@ def _malformed(error: ValueError) -> bytes:
     return failure_line(WorkerError(MALFORMED_JOB, why(error)))
 
 
-def _say(line: bytes) -> None:
+def _write(line: bytes) -> None:
     while line:
         line = line[os.write(_STDOUT, line) :]
 

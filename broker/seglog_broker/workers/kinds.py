@@ -1,4 +1,4 @@
-"""Kinds of jobs and of workers, the same on the loop and in the process, and what jobs work with."""
+"""The types ``JobKind`` and ``WorkerKind``, which the loop and the worker process share, and the tools of jobs."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from seglog_broker.storage.io.filesystem import Buffer, FileSystem
 from seglog_broker.storage.io.throttle import Throttle
 
 NICENESS: Final = 5
-"""How much a worker stands back when there is not processor time for all."""
+"""The niceness of workers, so that the loop gets processor time first."""
 
 Progress = Callable[[int], None]
-"""Told now and then by how much a job has come on; the job says in which unit."""
+"""Called now and then with the progress of a job since the last call, in the job's unit."""
 
 
 class Tools:
-    """What jobs work with: files, time, and a throttle that the jobs of one process share."""
+    """What jobs use: files, a clock, and a throttle that the jobs of one process share."""
 
     def __init__(self, fs: FileSystem, clock: Clock, *, is_throttled: bool = True) -> None:
         self.fs = fs
@@ -27,7 +27,7 @@ class Tools:
         self._rate: float | None = None
 
     def throttle(self, bytes_per_second: float | None) -> Throttle:
-        """That of the job before, unless its rate was another; None is no limit."""
+        """The throttle of the previous job if it has the same rate, else a new one; None is no limit."""
         rate = bytes_per_second if self._is_throttled else None
         if rate != self._rate:
             self._rate, self._throttle = rate, Throttle(rate, time.monotonic, time.sleep)
@@ -40,10 +40,10 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class JobKind(Generic[JobT, AnswerT]):
-    """A kind of job. Jobs and answers are dataclasses that ``json_values.decoded`` can take out of JSON again.
+    """A kind of job. ``job`` and ``answer`` are the dataclasses of both, as ``json_values.decoded`` can read them.
 
-    ``run`` does a job, given the bytes sent with it. It imports what only the process needs when it is called. It
-    raises OSError or SeglogError for what went wrong; any other exception is a bug.
+    ``run`` does a job with its payload, and returns the answer. Modules that only the process needs are imported in it.
+    It raises OSError or SeglogError if the job fails; any other exception is a bug.
     """
 
     name: str
@@ -54,7 +54,7 @@ class JobKind(Generic[JobT, AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class WorkerKind:
-    """A kind of process. Its ``name`` is the argument it is started with, and its module's in ``workers.jobs``."""
+    """A kind of process. ``name`` is its module in ``workers.jobs``, and the argument of the process."""
 
     name: str
     jobs: tuple[JobKind[Any, Any], ...]

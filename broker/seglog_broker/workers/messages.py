@@ -1,7 +1,8 @@
 """The lines of JSON between the loop and its workers.
 
-In: ``{"kind", "payload", "job"}``, followed by as many bytes as ``payload`` says. Out: any number of ``{"progress"}``,
-then ``{"answer"}`` or ``{"error", "message", "refusal"}``; ``refusal`` is a RequestError as replies carry it, or null.
+To a worker: ``{"kind", "payload", "job"}``, followed by ``payload`` bytes. From a worker: any number of
+``{"progress"}``, then ``{"answer"}`` or ``{"error", "message", "refusal"}``. ``refusal`` is a RequestError in its wire
+form, or null.
 """
 
 import json
@@ -21,9 +22,9 @@ DIED: Final = "died"
 
 
 class WorkerError(Exception):
-    """A job that was not done. ``kind`` is one of those above: "died" is a process that ended without an answer.
+    """A job that failed. ``kind`` is one of the constants above; DIED: the process ended without an answer.
 
-    ``refusal`` is the RequestError that the job raised, if it did: the client whose bytes it was given should see it.
+    ``refusal`` is the RequestError that the job raised, if any; it is meant for the client that sent the bytes.
     """
 
     def __init__(self, kind: str, message: str, refusal: SeglogError | None = None) -> None:
@@ -34,7 +35,7 @@ class WorkerError(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> "WorkerError":
-        """How a job failed that raised ``error``."""
+        """The WorkerError for a job that raised ``error``."""
         if not isinstance(error, OSError | SeglogError):
             return cls(BUG, why(error))
         kind = NO_ROOM if is_no_room(error) else STORAGE
@@ -42,7 +43,7 @@ class WorkerError(Exception):
 
 
 class Request(NamedTuple):
-    """A job as it came in; ``job`` is what JSON makes of it, not checked yet."""
+    """A received job; ``job`` is parsed JSON, not checked yet."""
 
     kind: str
     payload_size: int
@@ -50,50 +51,50 @@ class Request(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """A job has come on by ``amount``."""
+    """Progress of a job by ``amount``, in the job's unit, since the last report."""
 
     amount: int
 
 
 def request_line(kind: JobKind[JobT, Any], job: JobT, payload_size: int = 0) -> bytes:
-    """A request for a job, to be followed by its payload."""
+    """The line that requests a job. The caller sends the payload after it."""
     return _line({"kind": kind.name, "payload": payload_size, "job": asdict(job)})  # type: ignore[call-overload]
 
 
 def parse_request(line: bytes) -> Request:
-    """The request that ``request_line`` wrote. ValueError says what is wrong with it."""
+    """Parse a line of ``request_line``. Raises ValueError saying what is wrong."""
     match json.loads(line):
         case {"kind": str(kind), "payload": int(size), "job": job} if size >= 0:
             return Request(kind, size, job)
         case other:
-            raise ValueError(f"{other!r} is no request")
+            raise ValueError(f"{other!r} is not a request")
 
 
 def progress_line(count: int) -> bytes:
-    """A report that the job has come on by ``count``."""
+    """The line that reports progress by ``count``."""
     return _line({"progress": count})
 
 
 def answer_line(answer: Any) -> bytes:
-    """The answer of a job that was done."""
+    """The line with the answer of a job."""
     return _line({"answer": asdict(answer)})
 
 
 def failure_line(error: WorkerError) -> bytes:
-    """The last line on a job that was not done."""
+    """The line that reports the failure of a job."""
     refusal = None if error.refusal is None else error_to_wire(error.refusal)
     return _line({"error": error.kind, "message": error.message, "refusal": refusal})
 
 
 def parse_reply(kind: JobKind[Any, AnswerT], line: bytes) -> AnswerT | Progressed:
-    """Progress, or the answer of a job of this kind. Raises the WorkerError of one that was not done."""
-    told = json.loads(line)
-    if "progress" in told:
-        return Progressed(told["progress"])
-    if "error" in told:
-        refusal = told["refusal"]
-        raise WorkerError(told["error"], told["message"], None if refusal is None else error_from_wire(refusal))
-    return decoded(kind.answer, told["answer"])
+    """Parse a line from a worker: progress, or the answer of a job of this kind. Raises WorkerError if it failed."""
+    reply = json.loads(line)
+    if "progress" in reply:
+        return Progressed(reply["progress"])
+    if "error" in reply:
+        refusal = reply["refusal"]
+        raise WorkerError(reply["error"], reply["message"], None if refusal is None else error_from_wire(refusal))
+    return decoded(kind.answer, reply["answer"])
 
 
 def _line(message: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Worker processes, seen from the loop: started when needed, fed one job at a time, ended by their owner."""
+"""Pools of worker processes: they are started when needed, get one job at a time, and are ended by their owner."""
 
 import sys
 import tempfile
@@ -13,13 +13,14 @@ from seglog_broker.workers.kinds import AnswerT, JobKind, JobT, Progress, Worker
 from seglog_broker.workers.messages import DIED, NO_ROOM, STORAGE, Progressed, WorkerError, parse_reply, request_line
 
 COMMAND: Final = (sys.executable, "-P", "-m", "seglog_broker.workers")
-"""What a worker is started with, followed by its kind."""
+"""The command that starts a worker, without its last argument: the worker's kind."""
 
-_LAST_WORDS_BYTES: Final = 2000
+_STDERR_BYTES_MAX: Final = 2000
+"""The end of a dead worker's standard error that goes into the error."""
 
 
 def _ignore(_: int) -> None:
-    """Progress that is of no interest."""
+    """A ``Progress`` that does nothing."""
 
 
 class Workers(Protocol):
@@ -28,19 +29,19 @@ class Workers(Protocol):
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
     ) -> AnswerT:
-        """Run a job and return its answer. Cancelled, it returns when no process works on the job any more.
+        """Run a job and return its answer. A cancellation ends the process of the job first.
 
-        Raises WorkerError when the job was not done, OSError when no process could be started.
+        ``payload`` are bytes for the job. Raises WorkerError if the job failed, OSError if no process could be started.
         """
         ...
 
 
 class WorkerPool:
-    """Processes of one kind: at most ``processes_max``, each at one job at a time; other jobs wait in their order.
+    """At most ``processes_max`` processes of one kind, each with one job at a time; other jobs wait in their order.
 
-    A process is started by the first job that finds none idle, and kept for the next one. After a cancellation, a bug
-    or a death the next job gets another process. All inherit ``descriptors``. The owner calls ``end`` when no job is
-    under way, or uses the pool as a context manager.
+    A job that finds no idle process starts one, which is kept for later jobs. A process is replaced when it died, or
+    its job was cancelled or met a bug. All inherit ``descriptors``. The owner calls ``end`` when no job is running, or
+    uses the pool as a context manager.
     """
 
     def __init__(self, worker: WorkerKind, processes_max: int = 1, *, descriptors: Sequence[int] = ()) -> None:
@@ -59,27 +60,27 @@ class WorkerPool:
     async def run(
         self, kind: JobKind[JobT, AnswerT], job: JobT, payload: Buffer = b"", *, progress: Progress = _ignore
     ) -> AnswerT:
-        """See Workers."""
+        """As ``Workers.run``."""
         async with self._limit:
             process = self._idle.pop() if self._idle else await self._start()
-            is_ready = False
+            can_be_kept = False
             try:
                 await process.send(request_line(kind, job, len(payload)), payload)
                 while isinstance(reply := parse_reply(kind, await process.next_line()), Progressed):
                     progress(reply.amount)
-                is_ready = True
+                can_be_kept = True
             except WorkerError as error:
-                is_ready = error.kind in (STORAGE, NO_ROOM)
+                can_be_kept = error.kind in (STORAGE, NO_ROOM)
                 raise
             finally:
-                if is_ready:
+                if can_be_kept:
                     self._idle.append(process)
                 else:
                     await process.end()
         return reply
 
     async def end(self) -> None:
-        """Return when there is no process any more."""
+        """End all processes; returns when they have ended."""
         while self._idle:
             await self._idle.pop().end()
         if self._stderr is not None:
@@ -91,9 +92,9 @@ class WorkerPool:
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``end``
         process = await trio.lowlevel.open_process(
             [*COMMAND, self._worker.name],
-            stdin=PIPE,  # open as long as the process is wanted
+            stdin=PIPE,  # the process ends when this is closed
             stdout=PIPE,
-            stderr=self._stderr,  # a file: a pipe that nobody reads would stop it
+            stderr=self._stderr,  # a file, because a full pipe would block the process
             pass_fds=self._descriptors,
         )
         return _Process(self._worker.name, process, self._stderr)
@@ -114,26 +115,26 @@ class _Process:
             await self._stdin.send_all(line)
             await self._stdin.send_all(payload)
         except trio.BrokenResourceError:
-            return  # it is dead, as ``next_line`` will find
+            return  # the process is dead, so ``next_line`` raises
 
     async def next_line(self) -> bytes:
-        """The next line it writes. Raises WorkerError when it has died."""
+        """The next line that the process writes. Raises WorkerError if it has died."""
         while b"\n" not in self._received:
             data = await self._stdout.receive_some()
             if not data:
                 await self.end()
-                message = f"the {self._name} ended with status {self._process.returncode}. {self._last_words()}"
+                message = f"the {self._name} ended with status {self._process.returncode}. {self._end_of_stderr()}"
                 raise WorkerError(DIED, message.strip())
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _last_words(self) -> str:
+    def _end_of_stderr(self) -> str:
         self._stderr.seek(0)
-        return self._stderr.read()[-_LAST_WORDS_BYTES:].decode(errors="replace").strip()
+        return self._stderr.read()[-_STDERR_BYTES_MAX:].decode(errors="replace").strip()
 
     async def end(self) -> None:
-        """Return when it is gone."""
+        """Kill the process; returns when it has ended."""
         if self._process.returncode is None:
             self._process.kill()
         with trio.CancelScope(shield=True):

@@ -35,7 +35,7 @@ class Option(click.Option):
     """An option; where ``show_default`` is text, that is shown in place of the default, as it is."""
 
     def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
-        """What stands in brackets behind the help."""
+        """The text in brackets after the help."""
         extra = super().get_help_extra(ctx)
         if isinstance(self.show_default, str):
             extra["default"] = self.show_default
@@ -101,7 +101,7 @@ class Command(click.Command):
         write_options("Options", [param for param in self.params if param not in self._shared], ctx, formatter)
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What stands behind the command."""
+        """The arguments of the command."""
         rows = [(p.make_metavar(ctx), p.help or "") for p in self.params if isinstance(p, click.Argument)]
         if rows:
             with formatter.section("Arguments"):
@@ -167,7 +167,7 @@ class LazyGroup(Group):
 
 
 def common_options() -> list[click.Parameter]:
-    """What every command takes, before or behind its name."""
+    """The options that every command takes, before or after its name."""
     return [
         Option(
             ["--server"],

@@ -212,7 +212,7 @@ async def test_too_few_descriptors_are_no_failed_fsync() -> None:
     broker.close()
 
 
-async def test_a_full_disk_is_told_to_the_operator_until_it_has_room_again(broker: Broker) -> None:
+async def test_a_full_disk_is_reported_to_the_operator_until_it_has_room_again(broker: Broker) -> None:
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     fs.inject(Fault("pwritev", "t-0/00000000000000000000.log", error=errno.ENOSPC, sticky=True))
@@ -230,7 +230,7 @@ async def test_however_many_problems_there_are_the_greeting_fits_a_header_and_co
     assert hello.problems[-1] == "and 19,800 more problems, which the broker's log names"
 
 
-async def test_a_producer_that_begins_on_a_full_disk_hears_how_full_it_is_and_may_ask_again(broker: Broker) -> None:
+async def test_a_producer_that_begins_on_a_full_disk_gets_a_retriable_error_with_the_free_space(broker: Broker) -> None:
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     fs.inject(Fault("pwritev", "seglog-producer-ids.json.tmp", error=errno.ENOSPC, sticky=True))
@@ -335,7 +335,7 @@ async def make_again(broker: Broker, count: int) -> None:
     await append(broker, *[batch(b"new %d" % number) for number in range(count)])
 
 
-async def test_offsets_come_with_the_id_of_their_topic_whichever_partitions_are_asked_for(broker: Broker) -> None:
+async def test_offsets_come_with_the_id_of_their_topic_for_any_partitions(broker: Broker) -> None:
     there = {"t": broker.directory.registry.topics["t"].id}
     assert await ids(broker, None) == await ids(broker, 1) == await ids(broker, 0, 1, 7) == there
     await make_again(broker, 0)
@@ -346,7 +346,7 @@ async def test_offsets_come_with_the_id_of_their_topic_whichever_partitions_are_
 
 @pytest.mark.parametrize("offset", [0, 2, 3, 7])
 @pytest.mark.parametrize("max_wait_ms", [0, 30_000])
-async def test_a_fetch_that_means_the_former_topic_gets_nothing_of_the_new_one_and_does_not_wait(
+async def test_a_fetch_with_the_id_of_a_deleted_topic_gets_nothing_of_the_new_one_and_does_not_wait(
     broker: Broker, autojump_clock: object, offset: int, max_wait_ms: int
 ) -> None:
     await append(broker, batch(b"old"), batch(b"old too"))
@@ -367,7 +367,7 @@ async def test_a_fetch_that_means_the_former_topic_gets_nothing_of_the_new_one_a
     )
 
 
-async def test_other_topics_of_the_same_fetch_are_read_and_partitions_that_are_gone_are_told_the_same(
+async def test_other_topics_of_such_a_fetch_are_read_and_removed_partitions_get_the_same_error(
     broker: Broker,
 ) -> None:
     former = await ids(broker, None)
@@ -379,7 +379,7 @@ async def test_other_topics_of_the_same_fetch_are_read_and_partitions_that_are_g
     assert found == [errors.InconsistentTopicIdError, type(None), errors.UnknownTopicError]
 
 
-async def test_what_one_who_means_the_new_topic_got_is_not_said_to_one_who_means_the_former(broker: Broker) -> None:
+async def test_a_shared_reply_for_the_new_topic_is_not_given_to_a_fetch_with_the_old_id(broker: Broker) -> None:
     former = await ids(broker, None)
     await make_again(broker, 1)
     here = fetch_request()
@@ -513,7 +513,7 @@ async def test_a_batch_larger_than_a_segment_is_refused() -> None:
     broker.close()
 
 
-async def test_unknown_names_are_answered_with_the_nearest(broker: Broker) -> None:
+async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -> None:
     await broker.create_topic(CreateTopicRequest("commits", 1, {}))
     with await broker.fetch(FetchRequest([FetchPartition("comits", 0, 0), FetchPartition("t", 9, 0)])) as answer:
         unknown, beyond = (result.error for result in answer.reply.partitions)
@@ -543,7 +543,7 @@ async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker:
         (CreateTopicRequest("config", 1, {"segment.bytes": 1}), errors.InvalidConfigError),
     ],
 )
-async def test_a_topic_that_cannot_be_is_refused(
+async def test_an_invalid_topic_is_refused(
     broker: Broker, request_: CreateTopicRequest, kind: type[errors.SeglogError]
 ) -> None:
     with pytest.raises(kind):

@@ -59,7 +59,7 @@ async def _explain(broker: Broker, *, drops: bool | None = None) -> tuple[Explai
     return reply, decode_segments(payload)
 
 
-async def test_what_is_told_beforehand_is_what_the_round_then_drops() -> None:
+async def test_a_preview_has_what_the_round_then_drops() -> None:
     offload = CountingOffload()
     broker = await _broker(offload)
     before = broker.partitions["t", 0].log.size
@@ -82,7 +82,7 @@ async def test_what_is_told_beforehand_is_what_the_round_then_drops() -> None:
     broker.close()
 
 
-async def test_an_answer_is_kept_as_long_as_it_is_true() -> None:
+async def test_a_preview_is_kept_as_long_as_it_is_true() -> None:
     offload = CountingOffload()
     broker = await _broker(offload)
     for _ in range(3):
@@ -95,8 +95,8 @@ async def test_an_answer_is_kept_as_long_as_it_is_true() -> None:
     broker.close()
 
 
-async def test_where_much_is_to_be_read_it_is_told_only_to_who_insists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_runs, "BYTES_UNASKED_MAX", 2_000)
+async def test_a_preview_that_reads_much_is_made_only_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_runs, "BYTES_READ_MAX", 2_000)
     offload = CountingOffload()
     broker = await _broker(offload)
     reply, segments = await _explain(broker)
@@ -110,7 +110,7 @@ async def test_where_much_is_to_be_read_it_is_told_only_to_who_insists(monkeypat
     broker.close()
 
 
-async def test_a_cleaner_that_dies_is_said_and_costs_nothing_else() -> None:
+async def test_a_cleaner_that_dies_during_a_preview_is_reported_and_changes_nothing() -> None:
     offload = CountingOffload()
     broker = await _broker(offload)
     offload.fails = True

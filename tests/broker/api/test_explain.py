@@ -148,11 +148,11 @@ async def test_a_segment_behind_a_younger_one_says_which_it_waits_for() -> None:
     assert old.deletable_ms == NOW + 9 * MINUTE
     assert old.why == (
         "its newest record is 20 min old, longer than retention.ms = 600000 (10 min); "
-        "it must wait for segment 0, a log goes from its oldest end only"
+        "it must wait for segment 0: segments are deleted from the oldest on"
     )
 
 
-async def test_what_has_left_the_log_is_told_of_until_it_leaves_the_disk(autojump_clock: MockClock) -> None:
+async def test_a_segment_that_left_the_log_is_shown_until_it_leaves_the_disk(autojump_clock: MockClock) -> None:
     scene = Scene()
     await scene.create()
     scene.append(NOW - 12 * MINUTE, NOW - 11 * MINUTE, NOW)
@@ -191,7 +191,7 @@ async def test_pages_together_are_the_whole(autojump_clock: MockClock) -> None:
     assert page == []
 
 
-async def test_what_lies_below_the_log_start_goes_whatever_the_policy_is() -> None:
+async def test_segments_below_the_log_start_are_due_with_any_cleanup_policy() -> None:
     scene = Scene()
     await scene.create(retention_ms=-1)
     scene.append(NOW, NOW, NOW)
@@ -204,22 +204,20 @@ async def test_what_lies_below_the_log_start_goes_whatever_the_policy_is() -> No
     assert (kept.rule, kept.kept, kept.deletable_ms, kept.leaves_from_ms, kept.gone_by_ms) == (
         *(None, "policy", None, None, None),
     )
-    assert kept.why == "cleanup.policy is empty: none goes"
+    assert kept.why == "cleanup.policy is empty: no deletion"
 
 
-async def test_without_a_limit_nothing_goes_and_it_says_why() -> None:
+async def test_without_a_limit_no_segment_is_due_and_the_reason_is_given() -> None:
     scene = Scene()
     await scene.create(retention_ms=-1)
     assert (await scene.segments())[0].why == "nothing is in it yet; the next record goes there"
     scene.append(NOW)
     [active] = await scene.segments()
     assert (active.kept, active.deletable_ms, active.bytes_to_come) == ("no limit", None, None)
-    assert active.why == (
-        "retention.ms = -1 lets it grow as old as it will; retention.bytes = -1 sets no limit to the log"
-    )
+    assert active.why == ("retention.ms = -1 sets no limit to its age; retention.bytes = -1 sets no limit to the log")
 
 
-async def test_the_size_rule_tells_how_many_bytes_must_come() -> None:
+async def test_the_size_rule_reports_the_missing_bytes() -> None:
     scene = Scene()
     await scene.create(retention_ms=-1, retention_bytes=2500)
     scene.append(NOW, NOW, NOW, NOW)
@@ -252,7 +250,7 @@ def judged(sizes: Sequence[int], limit: int) -> list[Verdict]:
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=6), limit=st.integers(0, 200))
-def test_so_many_bytes_and_not_one_less_have_a_segment_go(sizes: list[int], limit: int) -> None:
+def test_exactly_the_reported_bytes_make_a_segment_due(sizes: list[int], limit: int) -> None:
     for number, verdict in enumerate(judged(sizes, limit)):
         if verdict.rule is None and number < len(sizes) - 1:
             assert verdict.bytes_to_come is not None
@@ -274,7 +272,7 @@ async def test_timestamps_that_are_missing_or_lie_in_the_future_are_warned_about
     assert f"{scene.clock.now + 3_000_000}, lies in the future" in future.warnings[0]
 
 
-async def test_what_is_of_unknown_age_has_no_moments_nor_has_what_is_behind_it() -> None:
+async def test_a_segment_of_unknown_age_and_all_later_ones_have_no_predicted_times() -> None:
     scene = Scene()
     await scene.create()
     scene.append(-1, NOW)
@@ -286,7 +284,7 @@ async def test_what_is_of_unknown_age_has_no_moments_nor_has_what_is_behind_it()
     assert (behind.behind, behind.deletable_ms) == (0, None)
 
 
-async def test_a_clock_that_leapt_is_doubted_and_puts_off_what_goes_by_age(autojump_clock: MockClock) -> None:
+async def test_a_clock_jump_is_reported_as_a_doubt_and_postpones_expiry_by_age(autojump_clock: MockClock) -> None:
     scene = Scene()
     await scene.create()
     scene.append(NOW)
@@ -303,7 +301,7 @@ async def test_a_clock_that_leapt_is_doubted_and_puts_off_what_goes_by_age(autoj
     assert "lies in the future" in segment.warnings[0]
 
 
-async def test_while_a_check_is_under_way_a_segment_may_be_looked_at_now_or_at_the_next_one(
+async def test_during_a_check_the_prediction_allows_for_this_check_and_the_next(
     autojump_clock: MockClock,
 ) -> None:
     scene = Scene()
@@ -393,7 +391,7 @@ async def cold_scene(offload: Meddling) -> Scene:
     return scene
 
 
-async def test_a_segment_that_expires_while_the_disk_is_waited_for_is_told_of_as_deleted() -> None:
+async def test_a_segment_that_expires_during_a_cold_read_is_shown_as_deleted() -> None:
     offload = Meddling()
     scene = await cold_scene(offload)
     offload.meddle = scene.check
@@ -458,7 +456,7 @@ async def test_a_setting_as_large_as_can_be_means_never(setting: str, told: tupl
     assert (active.idle_roll_ms is None) == (setting == "segment_ms")
 
 
-async def test_a_check_that_never_comes_is_told_of_as_at_the_end_of_time(autojump_clock: MockClock) -> None:
+async def test_a_check_that_never_comes_has_the_largest_possible_time(autojump_clock: MockClock) -> None:
     scene = Scene(flags=[f"log.retention.check.interval.ms={INT64_MAX}", f"log.initial.task.delay.ms={INT64_MAX}"])
     await scene.create()
     scene.append(NOW - 11 * MINUTE)
@@ -466,7 +464,7 @@ async def test_a_check_that_never_comes_is_told_of_as_at_the_end_of_time(autojum
     assert (reply.next_check_ms, active.rule, active.leaves_by_ms) == (INT64_MAX, "time", None)
 
 
-async def test_what_there_is_not_is_refused_as_everywhere() -> None:
+async def test_unknown_topics_and_partitions_are_refused_as_everywhere() -> None:
     scene = Scene()
     await scene.create()
     with pytest.raises(errors.UnknownTopicError):

@@ -16,7 +16,7 @@ def test_kafkas_defaults_give_no_warning() -> None:
     assert why_index_fills_first(TopicConfig()) is None
 
 
-async def test_the_creator_of_a_dense_topic_is_told_with_numbers() -> None:
+async def test_the_creation_of_a_dense_topic_gives_a_warning_with_numbers() -> None:
     broker = open_broker(ForgetfulFileSystem())
     dense = {"segment.bytes": 1 << 20, "index.interval.bytes": 0, "segment.index.bytes": 1200}
     reply = await broker.create_topic(CreateTopicRequest("dense", 1, dense))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ async def ask(scene: Scene, *offsets: int, partition: int = 0) -> list[LagResult
     return reply.partitions
 
 
-async def test_a_place_is_lost_when_its_segment_leaves_as_explain_says() -> None:
+async def test_an_offset_is_lost_when_its_segment_leaves_the_log_as_explain_predicts() -> None:
     scene = Scene()
     await scene.create(retention_bytes=3 * SIZE)
     scene.append(*(NOW - minutes * MINUTE for minutes in (11, 9, 7, 5)))
@@ -37,7 +37,7 @@ async def test_a_place_is_lost_when_its_segment_leaves_as_explain_says() -> None
     assert places[1].bytes_to_come is not None
 
 
-async def test_it_is_lost_no_sooner_and_no_later_than_was_told() -> None:
+async def test_an_offset_is_lost_within_the_predicted_interval() -> None:
     scene = Scene()
     await scene.create()
     scene.append(*(NOW - minutes * MINUTE for minutes in (9, 8, 2)))
@@ -53,7 +53,7 @@ async def test_it_is_lost_no_sooner_and_no_later_than_was_told() -> None:
     assert (lost.earliest, lost.earliest_reason, lost.segment) == (2, "expired", 2), "what it can still lose"
 
 
-async def test_a_place_at_the_end_or_beyond_has_nothing_to_lose() -> None:
+async def test_an_offset_at_the_end_or_beyond_has_no_record_to_lose() -> None:
     scene = Scene()
     await scene.create()
     scene.append(NOW - 11 * MINUTE, NOW)
@@ -64,7 +64,7 @@ async def test_a_place_at_the_end_or_beyond_has_nothing_to_lose() -> None:
     assert (empty.latest, empty.timestamp, empty.newest_timestamp, empty.segment) == (0, None, None, None)
 
 
-async def test_a_place_below_a_truncated_start_is_told_so() -> None:
+async def test_an_offset_below_a_truncated_start_gets_the_reason() -> None:
     scene = Scene()
     await scene.create(retention_ms=-1)
     scene.append(NOW, NOW, NOW)
@@ -73,7 +73,7 @@ async def test_a_place_below_a_truncated_start_is_told_so() -> None:
     assert (place.earliest, place.earliest_reason, place.segment, place.lost_from_ms) == (2, "truncated", 2, None)
 
 
-async def test_what_has_no_timestamp_tells_none() -> None:
+async def test_a_batch_without_timestamp_gives_none() -> None:
     scene = Scene()
     await scene.create()
     scene.append(-1, -1)
@@ -82,7 +82,7 @@ async def test_what_has_no_timestamp_tells_none() -> None:
         assert place.lost_by_ms is not None, "it ages from its last write"
 
 
-async def test_one_wrong_place_fails_no_other() -> None:
+async def test_one_wrong_offset_fails_no_other() -> None:
     scene = Scene()
     await scene.create()
     scene.append(NOW)
@@ -93,7 +93,7 @@ async def test_one_wrong_place_fails_no_other() -> None:
     assert [(result.topic, result.partition) for result in reply.partitions] == [("nothing", 0), ("t", 9), ("t", 0)]
 
 
-async def test_a_request_has_a_bound() -> None:
+async def test_the_number_of_offsets_in_a_request_is_limited() -> None:
     scene = Scene()
     await scene.create()
     with pytest.raises(InvalidRequestError, match="at most 1000 partitions"):
@@ -102,7 +102,7 @@ async def test_a_request_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_the_topic_keeps_and_however_time_goes_it_is_what_explain_says(seed: int) -> None:
+async def test_lag_and_explain_agree_for_any_retention_at_any_time(seed: int) -> None:
     rng = random.Random(seed)
     scene = Scene()
     settings: dict[str, Any] = {
@@ -133,7 +133,7 @@ async def test_whatever_the_topic_keeps_and_however_time_goes_it_is_what_explain
             assert (place.bytes_to_come, place.why) == (segment.bytes_to_come, segment.why)
 
 
-async def test_the_metric_is_the_moment_of_the_next_segment_of_any_partition() -> None:
+async def test_the_metric_is_the_earliest_loss_of_all_partitions() -> None:
     scene = Scene()
     await scene.create()
     assert scene.broker.read_metrics().metrics["retention_next_loss_seconds"] == -1
@@ -145,7 +145,7 @@ async def test_the_metric_is_the_moment_of_the_next_segment_of_any_partition() -
     assert scene.broker.read_metrics().metrics["retention_next_loss_seconds"] == 0, "the next check takes it"
 
 
-async def test_others_get_their_turn_while_many_segments_are_judged_and_may_change_the_log() -> None:
+async def test_other_tasks_run_and_may_change_the_log_while_many_segments_are_judged() -> None:
     scene = Scene()
     await scene.create(retention_ms=-1)
     scene.append(*[NOW] * 1_000)
@@ -185,5 +185,5 @@ async def test_a_disk_that_fails_one_partition_fails_no_other(monkeypatch: pytes
     reply, _ = await scene.broker.answer(LagRequest([LagPartition("t", 0, 0), LagPartition("t", 1, 0)]))
     assert isinstance(reply, LagReply)
     assert isinstance(reply.partitions[0].error, StorageError)
-    assert "could not be looked into" in reply.partitions[0].error.message
+    assert "could not be read" in reply.partitions[0].error.message
     assert reply.partitions[1].error is None

@@ -178,7 +178,7 @@ async def test_a_topic_that_becomes_compacted_refuses_keyless_records_from_then_
         ({"partitions": 3, "config": {"nonsense": 1}}, errors.InvalidConfigError, "nonsense"),
     ],
 )
-async def test_what_cannot_be_is_refused_whole_and_nothing_is_written(
+async def test_an_impossible_alteration_is_refused_as_a_whole_and_nothing_is_written(
     broker: Broker, fields: dict[str, Any], kind: type[errors.SeglogError], words: str
 ) -> None:
     before = await described(broker)
@@ -190,7 +190,7 @@ async def test_what_cannot_be_is_refused_whole_and_nothing_is_written(
     assert (await described(broker)) == before
 
 
-async def test_a_topic_that_does_not_exist_is_answered_with_the_nearest(broker: Broker) -> None:
+async def test_an_unknown_topic_is_refused_with_the_nearest_name(broker: Broker) -> None:
     await broker.create_topic(CreateTopicRequest("commits", 1))
     with pytest.raises(errors.UnknownTopicError) as raised:
         await broker.alter_topic(AlterTopicRequest("comits", {"segment.bytes": 4096}))
@@ -198,7 +198,7 @@ async def test_a_topic_that_does_not_exist_is_answered_with_the_nearest(broker: 
     assert set(broker.directory.registry.topics) == {"t", "commits"}
 
 
-async def test_only_what_was_changed_is_warned_of(broker: Broker) -> None:
+async def test_only_changed_keys_give_warnings(broker: Broker) -> None:
     reply = await alter(broker, config={"max.message.bytes": 3000})
     assert reply.warnings == [], "segment.bytes = 4096 was warned of when it was set"
     [warning] = (await alter(broker, config={"segment.bytes": 8192})).warnings
@@ -383,7 +383,7 @@ async def test_without_an_offset_all_records_go_and_the_next_ones_go_on_counting
     assert result.base_offset == 10
 
 
-async def test_the_end_itself_may_be_named(broker: Broker) -> None:
+async def test_truncation_before_the_end_itself_is_allowed(broker: Broker) -> None:
     await ten_records(broker)
     assert (await truncate(broker, 10)).earliest == 10
     assert (await truncate(broker, None)).earliest == 10
@@ -429,7 +429,7 @@ async def test_each_partition_has_its_own_result(broker: Broker) -> None:
     ]
 
 
-async def test_when_it_is_answered_it_survives_a_power_cut(broker: Broker) -> None:
+async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -> None:
     await ten_records(broker)
     await truncate(broker, 4)
     found = open_broker(fs_of(broker).found_after(POWER_LOSS))
@@ -441,7 +441,7 @@ async def test_when_it_is_answered_it_survives_a_power_cut(broker: Broker) -> No
     found.close()
 
 
-async def test_what_was_never_on_the_disk_may_be_truncated_for_good_too(broker: Broker) -> None:
+async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
     """The power cut takes the records, but not the promise that offsets below the log start are never given again."""
     request = AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "os")
     for _ in range(3):
@@ -477,9 +477,7 @@ async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-async def test_a_log_start_that_cannot_be_written_is_an_error_and_may_be_asked_for_again(
-    broker: Broker, error: int
-) -> None:
+async def test_a_log_start_that_cannot_be_written_is_an_error_and_can_be_retried(broker: Broker, error: int) -> None:
     await ten_records(broker)
     fs = fs_of(broker)
     fs.inject(Fault("pwritev", "log-start-offset-checkpoint.tmp", error=error, sticky=True))
@@ -504,7 +502,7 @@ async def test_trouble_with_the_files_of_one_partition_is_that_partitions_error(
     assert second == TruncateResult("t", 1, earliest=1)
 
 
-async def test_damage_below_the_log_start_is_nobodys_problem_any_more(broker: Broker) -> None:
+async def test_damage_below_the_log_start_is_no_longer_reported(broker: Broker) -> None:
     await ten_records(broker)
     broker.partitions["t", 0].log._damage.replace(
         [
@@ -526,7 +524,7 @@ def explain(broker: Broker, offset: int | None = None, timestamp: int | None = N
     return broker.explain(ExplainRequest("t", number, offset, timestamp))
 
 
-async def test_an_explanation_names_files_below_the_log_directory(broker: Broker) -> None:
+async def test_an_explanation_has_paths_relative_to_the_log_directory(broker: Broker) -> None:
     await alter(broker, config={"segment.bytes": 1024})
     for number in range(40):
         await append(broker, b"value", timestamp=1000 + number)

@@ -112,7 +112,7 @@ def requests(topic: str) -> list[Request]:
 
 @pytest.mark.parametrize("topic", ["t", "unknown"])
 @pytest.mark.parametrize("number", range(5), ids=["offsets", "whole topics", "flush", "truncate", "topics"])
-async def test_a_long_list_is_gone_through_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_list_is_processed_in_turns(number: int, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
     await counter.during(lambda: broker.answer(requests(topic)[number]))
@@ -249,7 +249,7 @@ async def many_segments(count: int, **settings: ConfigValue) -> Broker:
 
 @pytest.mark.parametrize("work", ["judge", "_now_made"])
 @pytest.mark.parametrize("by", ["explain", "lag"])
-async def test_very_many_segments_are_told_of_in_turns(by: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_very_many_segments_are_explained_in_turns(by: str, work: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await many_segments(1_000, retention_bytes=10**12)
     counter = Counter(broker, monkeypatch)
     counter.count(RetentionJudge if work == "judge" else SegmentList, work)
@@ -271,9 +271,7 @@ async def test_very_many_segments_are_told_of_in_turns(by: str, work: str, monke
 
 @pytest.mark.parametrize("lag", ["min", "max"])
 @pytest.mark.parametrize("by", ["explain", "compaction"])
-async def test_what_compaction_could_do_is_found_out_in_turns(
-    by: str, lag: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lags: dict[str, ConfigValue] = {f"{lag}_compaction_lag_ms": ManualClock().now_ms() - 1}
     broker = await many_segments(1_000, cleanup_policy="compact", **lags)
     log = broker.partitions["long", 0].log

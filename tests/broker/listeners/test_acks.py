@@ -186,7 +186,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
     assert most <= 4 * RESULTS_A_TURN, "the end of one and the beginning of the next, and that twice"
 
 
-async def test_what_a_round_has_reached_is_sent_before_any_task_runs() -> None:
+async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
     disk, sender = Disk(), Recorder()
     disk.has_leader = True
     acks = AckQueue(cast("Sender", sender), Counter())
@@ -217,7 +217,7 @@ _STEPS: Final = st.lists(
 
 
 @given(_STEPS)
-def test_every_append_is_answered_once_and_in_order_whoever_comes_to_it_first(steps: list[Step]) -> None:
+def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(steps: list[Step]) -> None:
     disk, sender = Disk(), Recorder()
     acks = AckQueue(cast("Sender", sender), Counter())
     added = 0

@@ -52,7 +52,7 @@ async def filled(served: Served, number: int) -> tuple[list[Peer], list[bytes]]:
     return peers, [data[600_000:]] * number
 
 
-async def test_a_large_request_that_is_announced_takes_memory_only_as_it_comes() -> None:
+async def test_an_announced_large_request_takes_memory_only_as_it_arrives() -> None:
     broker = FakeBroker(seglog_request_memory_max=2 * MIB)
     async with serving(broker) as served:
         announcing = [await served.greeted() for _ in range(12)]
@@ -110,7 +110,7 @@ async def test_requests_that_fill_the_memory_half_arrived_are_finished_one_after
         assert broker.request_memory.used == 0
 
 
-async def test_who_holds_memory_that_others_wait_for_and_sends_too_slowly_is_cut(autojump_clock: MockClock) -> None:
+async def test_a_slow_sender_that_holds_memory_others_wait_for_is_cut(autojump_clock: MockClock) -> None:
     """A byte a second would never be found to be stalled."""
     broker = FakeBroker(seglog_request_memory_max=2 * MIB)
     async with serving(broker) as served:
@@ -139,7 +139,7 @@ async def test_who_holds_memory_that_others_wait_for_and_sends_too_slowly_is_cut
             nursery.cancel_scope.cancel()
 
 
-async def test_who_hangs_up_in_the_middle_of_a_large_request_gives_its_memory_back() -> None:
+async def test_a_peer_that_closes_in_the_middle_of_a_large_request_releases_its_memory() -> None:
     broker = FakeBroker(seglog_request_memory_max=2 * MIB)
     async with serving(broker) as served:
         leaving, _ = await filled(served, 3)
@@ -199,7 +199,7 @@ async def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_no
         assert broker.metrics.connections_idle == 1
 
 
-async def test_with_minus_one_nobody_is_idle_for_too_long(autojump_clock: object) -> None:
+async def test_with_minus_one_no_connection_is_closed_for_idleness(autojump_clock: object) -> None:
     broker = FakeBroker(connections_max_idle_ms=-1)
     async with serving(broker) as served:
         peer = await served.greeted()
@@ -226,7 +226,7 @@ async def test_half_a_request_and_then_silence_is_cut_long_before_it_is_idle(aut
         assert (broker.request_memory.used, broker.metrics.connections_cut) == (0, 1)
 
 
-async def test_a_peer_that_takes_nothing_of_its_answer_is_cut_and_the_file_let_go(
+async def test_a_peer_that_reads_nothing_of_its_reply_is_cut_and_the_file_closed(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     content = bytes(32 * MIB)  # more than the sockets hold
@@ -252,7 +252,7 @@ async def test_a_peer_that_takes_nothing_of_its_answer_is_cut_and_the_file_let_g
     real.close()
 
 
-async def test_a_peer_that_takes_its_answer_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:
+async def test_a_peer_that_reads_its_reply_slowly_is_served_to_the_end(tmp_path: Path, autojump_clock: object) -> None:
     content = bytes(range(256)) * 128 * 1024  # 32 MiB
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(content)
@@ -275,7 +275,7 @@ async def test_a_peer_that_takes_its_answer_slowly_is_served_to_the_end(tmp_path
     real.close()
 
 
-async def test_a_reader_of_a_removed_file_is_cut_when_its_room_is_needed(
+async def test_a_reader_of_a_removed_file_is_cut_when_its_space_is_needed(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     content = bytes(32 * MIB)

@@ -125,7 +125,7 @@ async def test_a_waiting_fetch_that_is_cancelled_is_answered_so_and_others_wait_
         assert await other.receive_ids(1) == [1]
 
 
-async def test_what_does_not_wait_cannot_be_cancelled() -> None:
+async def test_a_request_that_does_not_wait_cannot_be_cancelled() -> None:
     async with real() as served:
         peer, other = await served.greeted(), await served.greeted()
         await other.send(7, fetch_of())
@@ -213,7 +213,7 @@ async def test_cancel_in_front_of_a_fake_broker_ends_just_that_fetch() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 300_000, 900_000, 3_000_000])
-async def test_woken_fetches_are_answered_whole_however_slowly_their_askers_read(tmp_path: Path, size: int) -> None:
+async def test_woken_fetches_are_answered_whole_to_slow_readers_too(tmp_path: Path, size: int) -> None:
     encoded = batch(random.Random(size).randbytes(size))
     async with real("message.max.bytes=4000000", folder=tmp_path) as served:
         slow, other, producer = [await served.greeted() for _ in range(3)]
@@ -319,7 +319,7 @@ async def test_two_connections_that_create_one_topic_at_once_both_append() -> No
         assert offsets == {0, 1}
 
 
-async def test_switched_off_an_append_to_an_unknown_topic_names_the_nearest() -> None:
+async def test_without_auto_creation_an_append_to_an_unknown_topic_gets_the_nearest_name() -> None:
     async with real("auto.create.topics.enable=false") as served:
         peer = await served.greeted()
         assert not served.broker.hello().auto_create_topics
@@ -331,7 +331,7 @@ async def test_switched_off_an_append_to_an_unknown_topic_names_the_nearest() ->
 
 
 @pytest.mark.parametrize("name", ["no/slash", "..", "", "x" * 250])
-async def test_a_name_that_cannot_be_is_why_the_append_is_refused(name: str) -> None:
+async def test_an_append_that_would_create_an_invalid_topic_is_refused(name: str) -> None:
     async with real() as served:
         peer = await served.greeted()
         encoded = batch(b"v")
@@ -345,7 +345,7 @@ async def test_a_name_that_cannot_be_is_why_the_append_is_refused(name: str) -> 
         assert await peer.receive_ids(1) == [2]
 
 
-async def test_a_full_disk_is_why_the_append_is_refused_and_the_next_one_creates() -> None:
+async def test_an_append_that_would_create_a_topic_on_a_full_disk_is_refused_and_a_later_one_creates_it() -> None:
     async with real(topic=False) as served:
         peer = await served.greeted()
         fs = served.broker.fs
@@ -356,7 +356,7 @@ async def test_a_full_disk_is_why_the_append_is_refused_and_the_next_one_creates
         [result] = (await peer.receive()).header["partitions"]
         assert result["error"]["code"] == "DISK_FULL"
         fs.limit_free_bytes(None)
-        served.broker.directory.space.look()  # as a task of the daemon does every second on a full disk
+        served.broker.directory.space.refresh()  # as a task of the daemon does every second on a full disk
         await peer.send(2, append_of(encoded, "events"), encoded)
         [result] = (await peer.receive()).header["partitions"]
         assert result["base_offset"] == 0
@@ -466,7 +466,7 @@ async def test_every_error_that_is_answered_is_counted_under_its_code() -> None:
         assert errors["FRAME_TOO_LARGE"] == 1
 
 
-async def test_an_error_behind_a_waiting_ack_and_a_refused_connection_are_counted() -> None:
+async def test_an_error_after_a_waiting_ack_and_a_refused_connection_are_counted() -> None:
     async with real("seglog.connections.max=1") as served:
         peer = await served.greeted()
         encoded = batch(b"v")
@@ -482,7 +482,7 @@ async def test_an_error_behind_a_waiting_ack_and_a_refused_connection_are_counte
         assert served.broker.metrics.request_errors == {"CORRUPT_MESSAGE": 1, "POLICY_VIOLATION": 1}
 
 
-async def test_metrics_tell_what_happened_on_connections() -> None:
+async def test_metrics_count_events_on_connections() -> None:
     async with real() as served:
         peer = await served.greeted()
         encoded = batch(b"v")

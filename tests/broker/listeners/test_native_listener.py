@@ -92,7 +92,7 @@ async def test_hello_may_come_byte_by_byte_and_with_requests_right_behind_it() -
 
 
 @pytest.mark.trio
-async def test_another_first_request_is_told_that_hello_comes_first() -> None:
+async def test_another_first_request_gets_the_error_that_hello_comes_first() -> None:
     async with serving(FakeBroker()) as served:
         peer = await served.connect()
         await peer.send(9, OFFSETS)
@@ -165,7 +165,7 @@ async def test_a_browser_gets_an_answer_it_can_show() -> None:
 
 
 @pytest.mark.trio
-async def test_a_connection_that_says_nothing_and_leaves_is_no_news() -> None:
+async def test_a_connection_that_sends_nothing_and_closes_is_not_logged() -> None:
     async with serving(FakeBroker()) as served:
         with capture_logs() as logged:
             peer = await served.connect()
@@ -283,7 +283,7 @@ async def test_a_reply_that_cannot_be_written_is_answered_as_a_bug() -> None:
 
 
 @pytest.mark.trio
-async def test_a_peer_that_vanishes_takes_nobody_with_it() -> None:
+async def test_a_peer_that_vanishes_affects_no_other() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
         other = await served.greeted()
@@ -430,7 +430,7 @@ async def test_ack_none_is_not_answered() -> None:
 
 @pytest.mark.trio
 @pytest.mark.parametrize("how", ["partition", "request", "bug"])
-async def test_an_error_behind_ack_none_is_logged_and_closes(how: str) -> None:
+async def test_an_error_after_ack_none_is_logged_and_closes_the_connection(how: str) -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
         peer = await served.greeted()
@@ -477,7 +477,7 @@ async def test_a_peer_with_too_many_appends_in_flight_waits(monkeypatch: pytest.
 
 
 @pytest.mark.trio
-async def test_bytes_in_flight_are_bounded_but_one_large_append_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_in_flight_are_limited_except_for_a_single_large_append(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acks, "APPEND_BYTES_IN_FLIGHT_MAX", 250)
     broker = FakeBroker()
     async with serving(broker) as served:
@@ -501,7 +501,7 @@ async def test_bytes_in_flight_are_bounded_but_one_large_append_goes(monkeypatch
 
 
 @pytest.mark.trio
-async def test_others_overtake_a_waiting_fetch() -> None:
+async def test_other_requests_overtake_a_waiting_fetch() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
         peer = await served.greeted()
@@ -657,7 +657,7 @@ async def test_after_a_cut_frame_not_a_byte_more_is_sent(tmp_path: Path) -> None
 
 
 @pytest.mark.trio
-async def test_a_connection_beyond_the_limit_is_told_so() -> None:
+async def test_a_connection_beyond_the_limit_gets_an_error() -> None:
     async with serving(FakeBroker(seglog_connections_max=2)) as served:
         first, second = await served.greeted(), await served.greeted()
         third = await served.connect()
@@ -706,7 +706,7 @@ async def test_a_port_in_use_is_an_error_that_names_the_address() -> None:
 
 
 @pytest.mark.trio
-async def test_stopping_answers_what_is_under_way_and_waiting_fetches_at_once() -> None:
+async def test_a_stop_answers_requests_in_progress_and_waiting_fetches_at_once() -> None:
     broker = FakeBroker()
     async with serving(broker) as served:
         peer, idle = await served.greeted(), await served.greeted()

@@ -129,7 +129,7 @@ async def test_offsets_at_a_time_and_explanations_wait_in_a_thread_too(cold_read
     broker.close()
 
 
-async def test_where_nobody_can_tell_what_is_in_memory_it_is_served_all_the_same() -> None:
+async def test_requests_are_served_where_the_system_cannot_say_what_is_in_memory() -> None:
     fs = ForgetfulFileSystem(cached=False)  # as on macOS
     offload = Watching()
     broker = await _filled(fs, offload)

@@ -7,7 +7,7 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
-from seglog_broker.partitions.gaps import GAPS_TOLD_MAX
+from seglog_broker.partitions.gaps import GAPS_MAX
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.roll_policy import RollReason
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -67,7 +67,9 @@ async def test_a_log_without_holes_says_nothing() -> None:
         (50, [Gap(4, 10, "compacted")]),
     ],
 )
-async def test_what_lies_before_the_first_batch_is_named_in_pieces(compacted_before: int, gaps: list[Gap]) -> None:
+async def test_a_hole_before_the_first_batch_is_reported_in_pieces_with_reasons(
+    compacted_before: int, gaps: list[Gap]
+) -> None:
     broker, _ = await with_batches(2, 10, 20, compacted_before=compacted_before)
     result = await fetch(broker, 4)
     assert result.gaps == gaps
@@ -76,13 +78,13 @@ async def test_what_lies_before_the_first_batch_is_named_in_pieces(compacted_bef
     broker.close()
 
 
-async def test_up_to_where_compaction_went_is_told_as_long_as_a_hole_may_lie_below_it() -> None:
+async def test_the_compacted_offset_is_sent_as_long_as_a_hole_may_be_below_it() -> None:
     broker, _ = await with_batches(0, 10, compacted_before=8)
     assert [(await fetch(broker, offset)).compacted_before for offset in (0, 7, 8, 10)] == [8, 8, None, None]
     broker.close()
 
 
-async def test_missing_ranges_inside_the_answer_are_named_and_damaged_ones_are_not() -> None:
+async def test_missing_ranges_inside_the_reply_are_reported_and_damaged_ones_are_not() -> None:
     """Damage has bytes, before which a slice ends; of what is missing compaction may have joined both sides."""
     broker, log = await with_batches(0, 10, 30, compacted_before=30)
     log.state.damaged += [
@@ -101,7 +103,7 @@ async def test_missing_ranges_inside_the_answer_are_named_and_damaged_ones_are_n
     broker.close()
 
 
-async def test_damage_right_behind_a_hole_is_named_with_it() -> None:
+async def test_damage_right_after_a_hole_is_reported_with_it() -> None:
     broker, _ = await with_batches(0, 10, 20, compacted_before=20)
     flip_bit(broker.fs, LOG, 8 + len(encode_batch([(1, b"k", b"v", ())] * 2)) + 1)  # the second batch's length
     broker.partitions["t", 0].log.segments[0].offset_index.reset()
@@ -113,7 +115,7 @@ async def test_damage_right_behind_a_hole_is_named_with_it() -> None:
     broker.close()
 
 
-async def test_a_hole_up_to_the_end_is_told_at_once_and_the_end_itself_is_waited_at(autojump_clock: object) -> None:
+async def test_a_hole_up_to_the_end_is_reported_at_once_and_a_fetch_at_the_end_waits(autojump_clock: object) -> None:
     broker, log = await with_batches(0, compacted_before=90)
     end_with_an_empty_segment(log, 100)
     started = trio.current_time()
@@ -126,7 +128,7 @@ async def test_a_hole_up_to_the_end_is_told_at_once_and_the_end_itself_is_waited
     broker.close()
 
 
-async def test_behind_a_limit_nothing_is_taken_for_a_hole() -> None:
+async def test_offsets_after_a_limit_are_not_reported_as_a_hole() -> None:
     broker, log = await with_batches(0, 2)
     end_with_an_empty_segment(log, 100)
     partitions = [FetchPartition("t", 0, 0), FetchPartition("t", 0, 2, max_bytes=1), FetchPartition("t", 0, 4)]
@@ -143,6 +145,6 @@ async def test_more_gaps_than_fit_an_answer_are_left_out_and_none_of_them_is_cal
     broker, log = await with_batches(0, 1000, compacted_before=1000)
     log.state.damaged += [DamagedRange(n, n + 1, 0, 0, 0, reason="missing") for n in range(2, 900, 3)]
     result = await fetch(broker, 0)
-    assert result.gaps == [Gap(n, n + 1, "missing") for n in range(2, 2 + 3 * GAPS_TOLD_MAX, 3)]
-    assert result.compacted_before == 2 + 3 * GAPS_TOLD_MAX
+    assert result.gaps == [Gap(n, n + 1, "missing") for n in range(2, 2 + 3 * GAPS_MAX, 3)]
+    assert result.compacted_before == 2 + 3 * GAPS_MAX
     broker.close()

@@ -128,7 +128,7 @@ async def error_of(pending: PendingAppend) -> SeglogError | None:
     return (await pending.wait()).partitions[0].error
 
 
-async def test_what_arrives_while_a_round_is_under_way_shares_the_next_one_whatever_its_partition() -> None:
+async def test_acks_requested_during_a_round_share_the_next_one_across_partitions() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.offload.is_holding = True
         nursery.start_soon(running.append(0).wait)
@@ -162,7 +162,7 @@ async def test_pipelined_requests_for_many_partitions_share_a_round_though_one_t
         assert running.offload.rounds == 1
 
 
-async def test_a_round_that_covers_an_offset_is_enough_for_whoever_comes_late_to_wait_for_it() -> None:
+async def test_a_round_that_covers_an_offset_serves_later_waiters_too() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         first, second = running.append(0), running.append(0)
         running.offload.is_holding = True
@@ -177,7 +177,7 @@ async def test_a_round_that_covers_an_offset_is_enough_for_whoever_comes_late_to
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-async def test_whoever_is_cancelled_the_round_goes_on_and_serves_the_others(who: str) -> None:
+async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: str) -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.offload.is_holding = True
         nursery.start_soon(running.append(0).wait)
@@ -204,7 +204,7 @@ async def test_whoever_is_cancelled_the_round_goes_on_and_serves_the_others(who:
         assert [running.broker.partitions["t", number].log.durable_end_offset for number in range(3)] == [1, 1, 1]
 
 
-async def test_a_failed_fsync_is_told_to_all_who_wait_for_that_partition_and_to_nobody_else() -> None:
+async def test_a_failed_fsync_is_an_error_for_all_that_wait_for_that_partition_and_for_no_other() -> None:
     async with Running() as running:
         running.fs.inject(Fault("fdatasync", "t-2/00000000000000000000.log", error=errno.EIO))
         pending = [running.append(number % PARTITIONS) for number in range(3 * PARTITIONS)]
@@ -227,7 +227,7 @@ async def test_a_failed_fsync_is_told_to_all_who_wait_for_that_partition_and_to_
         assert [(entry["event"], entry["partition"]) for entry in logged] == [("partition_read_only", 2)]
 
 
-async def test_a_flush_is_answered_when_all_that_was_there_survives_a_power_cut_and_adds_nothing() -> None:
+async def test_a_flush_is_answered_when_all_earlier_records_survive_a_power_cut_and_adds_none() -> None:
     async with Running(segment_bytes=1024) as running:
         for number in range(3):
             while len(running.broker.partitions["t", number].log.segments) < 3:
@@ -245,7 +245,7 @@ async def test_a_flush_is_answered_when_all_that_was_there_survives_a_power_cut_
         assert running.offload.rounds == 1, "there was nothing to be done"
 
 
-async def test_a_flush_shares_the_next_round_and_waits_for_no_append_behind_it() -> None:
+async def test_a_flush_shares_the_next_round_and_waits_for_no_later_append() -> None:
     async with Running() as running, trio.open_nursery() as nursery:
         running.append(1, ack="os")
         running.offload.is_holding = True
@@ -267,7 +267,7 @@ async def test_a_flush_shares_the_next_round_and_waits_for_no_append_behind_it()
         assert results == [FlushResult("t", 1, durable=1)]
 
 
-async def test_what_keeps_one_partition_from_the_disk_is_that_partitions_error_of_a_flush() -> None:
+async def test_an_error_of_one_partition_in_a_flush_is_that_partitions_result() -> None:
     async with Running() as running:
         running.append(0, 1, 2, ack="os")
         running.fs.inject(Fault("fdatasync", "t-1/00000000000000000000.log", error=errno.EIO))
@@ -316,7 +316,7 @@ async def test_the_directory_of_a_new_segment_is_synced_before_the_ack_and_its_f
         found.close()
 
 
-async def test_what_can_be_tried_again_is_said_so_to_all_and_the_next_round_makes_it_good() -> None:
+async def test_a_retriable_error_is_reported_to_all_waiters_and_the_next_round_succeeds() -> None:
     async with Running(segment_bytes=1024) as running:
         running.roll(0)
         running.fs.inject(Fault("sync_directory", "t-0", error=errno.EMFILE))
@@ -343,7 +343,7 @@ async def test_too_few_descriptors_while_a_file_is_synced_are_a_failed_fsync_lik
         assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
 
 
-async def test_a_read_only_partition_takes_no_part_in_a_round_and_holds_up_nobody() -> None:
+async def test_a_read_only_partition_takes_no_part_in_a_round_and_delays_no_other() -> None:
     async with Running() as running:
         pending = running.append(0, 1)
         running.broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
@@ -372,7 +372,7 @@ async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait
         assert running.offload.rounds == 1, "nothing was left to sync"
 
 
-async def test_a_checkpoint_and_a_round_are_never_at_the_same_log_at_once() -> None:
+async def test_a_checkpoint_and_a_round_never_sync_the_same_log_at_once() -> None:
     async with Running(segment_bytes=1024) as running, trio.open_nursery() as nursery:
         running.roll(0)
         partition = running.broker.partitions["t", 0]
@@ -393,7 +393,7 @@ async def test_a_checkpoint_and_a_round_are_never_at_the_same_log_at_once() -> N
         assert partition.log.durable_end_offset == partition.log.log_end_offset
 
 
-async def test_a_flush_that_a_bug_breaks_off_is_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flush_that_a_bug_ends_counts_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Running() as running:
 
         def breaks(_fs: object, _flushes: list[Flush]) -> None:
@@ -450,7 +450,7 @@ Failing = Callable[[Running], Awaitable[None]]
         fails_when_a_write_cannot_be_taken_back,
     ],
 )
-async def test_a_failed_fsync_or_write_is_final_told_in_the_log_and_by_ping_and_still_there_after_a_restart(
+async def test_a_failed_fsync_or_write_is_final_logged_reported_by_ping_and_remembered_after_a_restart(
     fails: Failing,
 ) -> None:
     async with Running(segment_bytes=1024) as running:

@@ -29,7 +29,7 @@ KNOWN: Final = ["orders", "orders-eu", "commits", "click.stream", "Payments_2024
         ("orders" * 60, ""),
     ],
 )
-def test_one_slip_is_seen_through_and_what_is_not_alike_is_not_suggested(name: str, nearest: str) -> None:
+def test_a_typing_error_gets_a_suggestion_and_a_different_name_gets_none(name: str, nearest: str) -> None:
     assert nearest_name(name, KNOWN) == nearest
 
 
@@ -70,7 +70,7 @@ def test_the_work_is_bounded_whatever_names_there_are(monkeypatch: pytest.Monkey
     assert compared <= CANDIDATES_MAX, "too long a name is compared with nothing"
 
 
-def test_one_name_a_request_is_looked_up_and_the_next_request_may_ask_for_another() -> None:
+def test_one_name_is_looked_up_for_each_request() -> None:
     hints = Suggestions()
     hints.renew()
     assert [hints.nearest(name, KNOWN) for name in ("order", "commit", "order")] == ["orders", "", "orders"]

@@ -56,7 +56,7 @@ def test_a_few_connections_are_allowed_in_any_case(grant: Grant) -> None:
 
 
 @pytest.mark.parametrize("limit", [20_000, resource.RLIM_INFINITY])
-def test_where_there_are_enough_the_key_alone_counts(grant: Grant, limit: int) -> None:
+def test_with_enough_descriptors_only_the_key_counts(grant: Grant, limit: int) -> None:
     grant(limit, limit)
     assert connections_max(BrokerConfig()) == 10_000
     assert raise_limit(BrokerConfig()) == []
@@ -68,7 +68,7 @@ def test_the_soft_limit_is_raised_as_far_as_it_goes(grant: Grant) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (20_000, 20_000)
 
 
-def test_too_few_are_told_with_what_is_left_for_connections(grant: Grant) -> None:
+def test_too_few_descriptors_are_reported_with_what_is_left_for_connections(grant: Grant) -> None:
     grant(256, 1024)
     [warning] = raise_limit(BrokerConfig())
     assert "only 1024 open files" in warning
@@ -87,7 +87,7 @@ def test_logs_never_take_what_connections_and_a_stop_need(grant: Grant, limit: i
     assert files + connections_max(config) + RESERVED <= max(limit, HANDLES_MIN + CONNECTIONS_MIN + RESERVED)
 
 
-def test_a_small_number_of_handles_is_what_it_is(grant: Grant) -> None:
+def test_a_small_number_of_handles_is_not_raised(grant: Grant) -> None:
     grant(1024, 1024)
     assert handles_max(BrokerConfig(seglog_handles_max=1)) == 1
     grant(64, 64)

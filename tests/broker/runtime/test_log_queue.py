@@ -66,7 +66,7 @@ def test_lines_come_out_in_order_and_are_drained(pipe: Pipe) -> None:
     assert queue.lost_total == 0
 
 
-def test_a_reader_that_reads_nothing_costs_lines_and_no_time_and_the_gap_is_told_where_it_is(
+def test_a_reader_that_does_not_read_loses_lines_but_no_time_and_the_gap_is_marked_in_place(
     pipe: Pipe,
 ) -> None:
     reader, queue = pipe.reader, pipe.queue
@@ -92,7 +92,7 @@ def test_a_reader_that_reads_nothing_costs_lines_and_no_time_and_the_gap_is_told
     assert queue.lost_total == lost
 
 
-def test_lines_that_are_lost_at_the_very_end_are_told_without_a_later_line(pipe: Pipe) -> None:
+def test_lines_lost_at_the_very_end_are_reported_without_a_later_line(pipe: Pipe) -> None:
     reader, queue = pipe.reader, pipe.queue
     for number in range(2 * log_queue.QUEUED_BYTES_MAX // len(LINE)):
         queue.write(numbered(number))
@@ -119,7 +119,7 @@ def test_a_reader_that_went_away_stops_nothing(pipe: Pipe) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_lines_that_a_full_disk_refuses_are_counted_and_told_when_there_is_room_again(tmp_path: Path) -> None:
+def test_lines_lost_on_a_full_disk_are_counted_and_reported_when_there_is_room_again(tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     file = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(full, (changing := os.dup(file)))

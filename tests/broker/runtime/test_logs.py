@@ -80,7 +80,7 @@ def test_a_traceback_is_written_without_the_values_of_variables(log_format: str)
     assert log_format == "console" or len(text.splitlines()) == 1
 
 
-def test_what_a_peer_sent_cannot_steer_the_terminal() -> None:
+def test_bytes_from_a_peer_cannot_control_the_terminal() -> None:
     stream = Terminal()
     logs.configure("console", "info", stream)
     structlog.get_logger().info("connection_refused", reason="\x1b]0;owned\x07", topic="one\ntwo")

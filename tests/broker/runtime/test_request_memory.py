@@ -17,7 +17,7 @@ async def take(share: Share, size: int, order: list[int]) -> None:
     order.append(size)
 
 
-async def test_what_fits_is_given_at_once_and_one_that_does_not_fit_can_still_be_finished() -> None:
+async def test_memory_that_fits_is_given_at_once_and_a_waiting_request_can_be_completed() -> None:
     memory = RequestMemory(200)
     assert memory.request_bytes_max == 100, "half is kept for one request at a time"
     first, second, third = (memory.begin() for _ in range(3))
@@ -61,7 +61,7 @@ async def test_a_younger_request_gets_nothing_before_an_older_one_that_waits() -
     assert sorted(order) == [1, 50]
 
 
-async def test_who_gives_up_waiting_is_passed_over_and_lets_smaller_ones_by() -> None:
+async def test_a_request_that_stops_waiting_is_skipped_and_lets_smaller_ones_pass() -> None:
     memory = RequestMemory(200)
     holding, finishing, impatient, patient = (memory.begin() for _ in range(4))
     order: list[int] = []
@@ -81,7 +81,7 @@ async def test_who_gives_up_waiting_is_passed_over_and_lets_smaller_ones_by() ->
         assert (order, memory.used, memory.waiting) == ([30], 50, 0)
 
 
-async def test_who_is_cancelled_in_the_moment_it_is_served_gives_it_back() -> None:
+async def test_a_request_cancelled_when_it_gets_memory_returns_it() -> None:
     memory = RequestMemory(200)
     holding, finishing, waiting = (memory.begin() for _ in range(3))
     await holding.take(100)
@@ -97,7 +97,7 @@ async def test_who_is_cancelled_in_the_moment_it_is_served_gives_it_back() -> No
     assert memory.used == 100
 
 
-async def test_spare_buffers_count_and_are_dropped_before_anybody_waits() -> None:
+async def test_spare_buffers_count_and_are_dropped_before_a_request_waits() -> None:
     memory = RequestMemory(2_000_000)
     memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
     share = memory.begin()
@@ -107,7 +107,7 @@ async def test_spare_buffers_count_and_are_dropped_before_anybody_waits() -> Non
     assert (memory.pool.spare_bytes, memory.used) == (0, 900_000)
 
 
-async def test_a_spare_buffer_that_is_larger_than_needed_counts_as_what_it_is() -> None:
+async def test_a_spare_buffer_that_is_larger_than_needed_counts_in_full() -> None:
     memory = RequestMemory(2_000_000)
     memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
     share = memory.begin()

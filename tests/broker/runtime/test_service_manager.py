@@ -52,14 +52,14 @@ def test_an_abstract_name_is_understood() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/notify", "vsock:2:1234"])
-def test_without_one_that_listens_nothing_is_sent_and_nothing_fails(address: str | None) -> None:
+def test_without_a_service_manager_nothing_is_sent_and_nothing_fails(address: str | None) -> None:
     manager = ServiceManager(address)
     manager.ready("Serving")
     manager.stopping()
     manager.close()
 
 
-def test_one_that_takes_nothing_delays_nothing(listening: tuple[str, socket.socket]) -> None:
+def test_a_service_manager_that_does_not_read_delays_nothing(listening: tuple[str, socket.socket]) -> None:
     path, _ = listening
     manager = ServiceManager(path)
     for _ in range(10_000):  # far more than its queue takes; this returns, or the test never ends

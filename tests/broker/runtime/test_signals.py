@@ -56,7 +56,7 @@ async def asked_by(number: signal.Signals, *, has_file: bool, terminal: list[boo
         (signal.SIGHUP, True, True, 1, 0),
     ],
 )
-async def test_what_is_asked_depends_on_signal_file_and_terminal(
+async def test_the_action_depends_on_signal_file_and_terminal(
     number: signal.Signals, has_file: bool, leaves: bool, stops: int, reloads: int, terminal: list[bool]
 ) -> None:
     asked = await asked_by(number, has_file=has_file, terminal=terminal, leaves=leaves)

@@ -57,7 +57,7 @@ async def test_a_disk_that_fails_marks_the_partition_until_the_task_succeeds_the
         assert broker.hello().problems == []
 
 
-async def test_another_reason_is_news() -> None:
+async def test_a_new_reason_is_logged_again() -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=()) as broker:
         first, _ = await two_partitions(broker)
@@ -98,7 +98,7 @@ async def test_two_tasks_mark_a_partition_each_for_itself() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), KeyError("gone")])
-async def test_how_the_work_ended_on_a_partition_that_was_deleted_meanwhile_is_nobodys_business(
+async def test_the_outcome_for_a_partition_that_was_deleted_meanwhile_is_not_reported(
     error: Exception,
 ) -> None:
     clock = LoopClock()

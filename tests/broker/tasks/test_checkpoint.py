@@ -42,7 +42,7 @@ async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(
         assert not [operation for operation in fs.operations if "t-0" in operation.path], "nothing new"
 
 
-async def test_a_state_that_cannot_be_saved_is_told_and_saved_at_the_next_one_and_others_are_saved(
+async def test_a_state_that_cannot_be_saved_is_reported_and_saved_at_the_next_checkpoint_and_others_are_saved(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:

@@ -206,7 +206,7 @@ async def test_topics_without_compaction_are_left_alone(
         assert offload.jobs == []
 
 
-async def test_without_the_cleaner_nothing_is_compacted_and_that_is_said(
+async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     with capture_logs() as logged:
@@ -422,7 +422,7 @@ async def test_whatever_fails_once_is_tried_again_and_in_the_end_the_log_is_comp
         verify(found, again.partitions["t", 0].log)
 
 
-async def test_names_that_can_be_changed_neither_completely_nor_back_cost_no_record_and_the_next_start_completes_them(
+async def test_a_swap_that_can_be_neither_completed_nor_undone_loses_no_record_and_the_next_start_completes_it(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     for nth in range(4, 15):  # behind the three renames of promoting
@@ -533,7 +533,7 @@ async def test_a_topic_is_deleted_after_its_cleaner_has_left_and_one_of_the_same
         verify(fs, broker.partitions["t", 0].log)
 
 
-async def test_a_deletion_that_nobody_waits_for_any_more_leaves_the_topic_to_be_compacted(
+async def test_a_cancelled_deletion_leaves_the_topic_to_be_compacted(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -590,7 +590,7 @@ async def test_a_broker_that_stops_while_the_cleaner_runs_leaves_nothing_of_it(
         assert latest(broker) == expected
 
 
-async def test_what_a_stopping_broker_could_not_remove_the_next_start_does(
+async def test_files_that_a_stopping_broker_could_not_remove_are_removed_by_the_next_start(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -629,7 +629,7 @@ async def test_appends_rolls_and_fetches_go_on_during_a_round(
         assert put(broker, b"next") == end
 
 
-async def test_who_shortens_the_log_while_a_round_begins_is_waited_for(
+async def test_a_round_waits_for_a_truncation_that_is_in_progress(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     """As retention does when it has to wait for the disk."""
@@ -684,7 +684,7 @@ async def test_retention_leaves_a_partition_alone_while_it_is_compacted_and_come
         verify(fs, log)
 
 
-async def test_a_leap_of_the_clock_during_a_round_expires_nothing_when_it_ends(
+async def test_a_clock_jump_during_a_round_expires_nothing_when_it_ends(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     config = {**COMPACT, "cleanup_policy": "compact,delete", "retention_ms": 100_000_000}
@@ -793,7 +793,7 @@ async def test_keyless_records_go_when_a_topic_turns_compact_and_are_counted(
         assert broker.partitions["t", 0].log.state.cleaner.keyless_dropped == 4
 
 
-async def test_damage_inside_a_segment_stays_is_told_and_is_still_stepped_around(
+async def test_damage_inside_a_segment_stays_is_reported_and_still_skipped(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
@@ -887,7 +887,7 @@ async def test_more_keys_than_memory_takes_several_rounds_which_begin_where_the_
         verify(fs, broker.partitions["t", 0].log)
 
 
-async def test_what_compaction_did_is_remembered_over_restarts(
+async def test_results_of_compaction_survive_restarts(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:

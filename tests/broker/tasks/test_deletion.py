@@ -49,7 +49,7 @@ async def grow(broker: Broker) -> None:
 # --- The queue --------------------------------------------------------------------------------------------------------
 
 
-async def test_things_are_due_by_their_time_and_then_in_the_order_they_came(autojump_clock: object) -> None:
+async def test_deletions_are_done_by_due_time_and_then_in_order_of_arrival(autojump_clock: object) -> None:
     queue = PendingDeletions()
     for what, delay in (("a", 5.0), ("b", 1.0), ("c", 5.0), ("d", 0.0)):
         queue.add(PendingDeletion(what, lambda: None, None), delay)
@@ -59,7 +59,7 @@ async def test_things_are_due_by_their_time_and_then_in_the_order_they_came(auto
     assert len(queue) == 0
 
 
-async def test_something_that_is_due_sooner_wakes_who_waits_for_something_later(autojump_clock: object) -> None:
+async def test_a_deletion_that_is_due_sooner_wakes_the_task_that_waits_for_a_later_one(autojump_clock: object) -> None:
     queue = PendingDeletions()
     found: list[tuple[str, float]] = []
 
@@ -78,7 +78,7 @@ async def test_something_that_is_due_sooner_wakes_who_waits_for_something_later(
     assert found == [("now", 2), ("soon", 5), ("late", 101)]
 
 
-async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None:
+async def test_a_very_long_delay_is_possible(autojump_clock: object) -> None:
     queue = PendingDeletions()
     queue.add(PendingDeletion("never", lambda: None, None), (2**63 - 1) / 1000)
     with trio.move_on_after(10**8):
@@ -86,7 +86,7 @@ async def test_a_delay_of_almost_for_ever_is_one(autojump_clock: object) -> None
 
 
 @pytest.mark.parametrize("is_due", [True, False])
-async def test_what_is_forgotten_at_any_moment_is_not_taken(
+async def test_a_forgotten_deletion_is_never_done(
     is_due: bool, autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
@@ -135,7 +135,7 @@ async def test_a_deleted_topic_is_unknown_at_once_and_off_the_disk_when_the_dela
         assert [entry["event"] for entry in logged] == ["files_removed"] * 2
 
 
-async def test_who_reads_from_a_deleted_topic_finishes_after_its_files_are_gone(
+async def test_a_reader_of_a_deleted_topic_finishes_after_its_files_are_gone(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
@@ -228,7 +228,7 @@ async def test_a_topic_is_deleted_while_its_segments_are_being_removed(
 
 
 @pytest.mark.parametrize("what", ["create", "alter"])
-async def test_what_could_neither_be_made_nor_removed_is_removed_later(
+async def test_a_directory_that_could_be_neither_completed_nor_removed_is_removed_later(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, what: str
 ) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
@@ -285,7 +285,7 @@ async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_afte
 # --- Failure, retry, restart ------------------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(
+async def test_a_failed_removal_is_logged_and_tried_again_a_minute_later(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
@@ -303,9 +303,7 @@ async def test_what_cannot_be_removed_is_tried_again_a_minute_later_and_told(
         assert directories(fs) == []
 
 
-async def test_one_that_cannot_be_removed_holds_up_no_other(
-    autojump_clock: object, clock: LoopClock, fs: TimedDisk
-) -> None:
+async def test_a_failed_removal_delays_no_other(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         for topic in ("bad", "good"):
             await with_topic(broker, topic)
@@ -336,7 +334,7 @@ async def test_a_bug_in_one_removal_ends_that_one_and_not_the_broker(
         assert directories(fs) == []
 
 
-async def test_what_waits_at_a_stop_is_put_off_once_more_by_the_next_start(
+async def test_directories_that_wait_at_a_stop_wait_once_more_after_the_next_start(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:

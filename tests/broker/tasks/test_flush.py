@@ -31,7 +31,7 @@ class SlowDisk(InlineOffload):
         return await super().commit(fs, flushes)
 
 
-async def test_without_either_nothing_is_synced_in_the_background(autojump_clock: object) -> None:
+async def test_without_flush_ms_and_flush_messages_nothing_is_synced_in_the_background(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
         await with_topic(broker)
@@ -76,7 +76,7 @@ async def test_flush_messages_syncs_at_once_when_so_many_wait_and_not_before(aut
         assert durable(broker) == 35
 
 
-async def test_what_comes_while_a_flush_runs_is_synced_right_after_it(autojump_clock: object) -> None:
+async def test_records_appended_during_a_flush_are_synced_right_after_it(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, offload=SlowDisk(), tasks=ONLY) as broker:
         await with_topic(broker, flush_messages=5)
@@ -89,7 +89,7 @@ async def test_what_comes_while_a_flush_runs_is_synced_right_after_it(autojump_c
         assert durable(broker) == 10
 
 
-async def test_a_sync_that_fails_is_final_for_its_partition_told_and_not_tried_again(
+async def test_a_failed_background_sync_is_final_for_its_partition_and_reported(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, tasks=ONLY) as broker:
@@ -134,7 +134,7 @@ async def test_a_topic_that_is_deleted_while_it_is_synced_is_no_failure(
     assert not [path for path in fs.open_files if "t-0" in path]
 
 
-async def test_altered_limits_are_in_force_within_a_look(autojump_clock: object) -> None:
+async def test_altered_limits_are_in_force_at_the_next_check(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=ONLY) as broker:
         await with_topic(broker)

@@ -61,7 +61,7 @@ def refusal(broker: Broker) -> DiskFullError:
     return error
 
 
-async def test_past_the_hard_mark_appends_are_refused_until_the_soft_one_and_everything_else_goes_on(
+async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_all_else_continues(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, *MARKS, tasks=ONLY) as broker:
@@ -109,7 +109,7 @@ async def test_between_the_marks_the_broker_only_warns(autojump_clock: object, c
         assert [problem for problem in broker.hello().problems if "filling up" in problem]
 
 
-async def test_a_write_that_finds_no_room_is_told_as_a_full_disk_and_harms_nothing(
+async def test_a_write_that_finds_no_room_is_reported_as_a_full_disk_and_undone(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     off = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0", "seglog.disk.ballast.bytes=0")
@@ -229,7 +229,7 @@ async def test_what_is_truncated_or_deleted_on_a_full_disk_makes_room_at_once(
             assert not files_of(fs)
 
 
-async def test_a_directory_that_had_to_tell_of_its_deletion_is_told_of_once(
+async def test_a_directory_renamed_to_record_its_deletion_is_reported_once(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, *UNMARKED, tasks=(run_free_space, run_deletions)) as broker:
@@ -255,7 +255,7 @@ async def found_after_a_kill(fs: TimedDisk, clock: LoopClock) -> tuple[int, list
 
 @pytest.mark.parametrize("marks", [MARKS, UNMARKED], ids=["marks", "no marks"])
 @pytest.mark.parametrize("is_remembered", [True, False], ids=["a state", "no state"])
-async def test_a_log_start_that_is_answered_on_a_full_disk_survives_a_kill(
+async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, marks: Sequence[str], is_remembered: bool
 ) -> None:
     tasks = (run_free_space, run_retention, run_deletions)
@@ -311,7 +311,7 @@ async def test_a_log_start_that_finds_no_room_in_the_end_is_an_error_and_written
         assert not broker.checkpoints.has_unwritten
 
 
-async def test_a_checkpoint_that_found_no_room_is_no_problem_any_more_soon_after_there_is_some(
+async def test_a_checkpoint_that_found_no_room_is_written_soon_after_there_is_some(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     every_hour = "log.flush.offset.checkpoint.interval.ms=3600000"

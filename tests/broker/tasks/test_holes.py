@@ -8,7 +8,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.segment.segment_ends import holes_between
-from seglog_broker.tasks.holes import run_holes
+from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
@@ -60,7 +60,7 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     before = await _written(clean=clean)
     [fs, *_] = [_unlink(before, base) for base in gone]
     broker = _open(fs)
-    await run_holes(broker)
+    await run_hole_search(broker)
     damaged = broker.partitions["t", 0].log.state.damaged
     missing = {offset for d in damaged if d.reason == "missing" for offset in range(d.start_offset, d.end_offset)}
     assert missing == {offset for base in gone for offset in range(base, base + 10)}
@@ -73,25 +73,25 @@ async def test_segments_gone_from_the_middle_are_named_at_once_and_to_readers(cl
     broker.close()
     again = _open(fs)
     assert again.partitions["t", 0].log.state.damaged == damaged, "remembered"
-    await run_holes(again)
+    await run_hole_search(again)
     assert again.partitions["t", 0].log.state.damaged == damaged, "and noted once"
 
 
-async def test_nothing_is_missing_where_nothing_is_gone() -> None:
+async def test_no_hole_is_reported_in_a_complete_log() -> None:
     before = await _written()
     assert isinstance(before.fs, ForgetfulFileSystem)
     broker = _open(before.fs)
-    await run_holes(broker)
+    await run_hole_search(broker)
     assert broker.hello().problems == []
     assert broker.partitions["t", 0].log.state.damaged == []
 
 
-async def test_where_compaction_was_at_work_no_hole_is_told() -> None:
+async def test_in_a_compacted_log_no_hole_is_reported() -> None:
     before = await _written(43)
     fs = _unlink(before, 10)
     write_file_atomically(fs, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 20\n")
     broker = _open(fs)
-    await run_holes(broker)
+    await run_hole_search(broker)
     assert broker.partitions["t", 0].log.state.damaged == []
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from seglog_broker.tasks.imports import LATER
+from seglog_broker.tasks.imports import MODULES
 from tests.processes import clean_environment
 from tests.support import REPOSITORY
 
@@ -40,21 +40,23 @@ def imported_inside_functions(file: Path) -> set[str]:
     return found
 
 
-def test_everything_that_is_imported_inside_a_function_is_imported_behind_the_start() -> None:
+def test_every_module_imported_inside_a_function_is_imported_after_the_start() -> None:
     """An import that comes when no descriptor is left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()
     assert len(files) > 50
-    packages = {name.partition(".")[0] for name in LATER} - {"seglog_protocol"}  # of ours each module has to be named
+    packages = {name.partition(".")[0] for name in MODULES} - {"seglog_protocol"}  # of ours each module has to be named
     for file in files:
         place = "/".join(file.relative_to(REPOSITORY).parts[1:])
         if place not in ELSEWHERE:
             missing = {
-                name for name in imported_inside_functions(file) - set(LATER) if name.partition(".")[0] not in packages
+                name
+                for name in imported_inside_functions(file) - set(MODULES)
+                if name.partition(".")[0] not in packages
             }
             assert not missing, f"{place} imports {missing}: add it to tasks/imports.py"
 
 
-def test_with_them_loaded_the_daemon_works_without_another_import() -> None:
+def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> None:
     """Checked where it counts: when the process cannot open one more file."""
     code = (
         "import os, resource, sys\n"
@@ -62,10 +64,10 @@ def test_with_them_loaded_the_daemon_works_without_another_import() -> None:
         "import seglog_broker.server\n"
         "from seglog_broker.config import ConfigSources\n"
         "from seglog_broker.storage.io.fsync_queue import sync_in_kernel\n"
-        "from seglog_broker.tasks.imports import LATER\n"
+        "from seglog_broker.tasks.imports import MODULES\n"
         "from seglog_protocol.checksum import crc32c\n"
         "from seglog_protocol.compression import Codec, compress, decompress\n"
-        "for name in LATER: import_module(name)\n"
+        "for name in MODULES: import_module(name)\n"
         "file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (file + 1, file + 1))\n"
         "for codec in Codec:\n"

@@ -23,7 +23,7 @@ def append(broker: Broker, sequence: int, timestamp: int = -1) -> AppendResult:
     return reply.partitions[0]
 
 
-async def test_a_quiet_producer_is_forgotten_at_the_next_look(autojump_clock: object) -> None:
+async def test_an_idle_producer_is_forgotten_at_the_next_check(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, *FLAGS, tasks=TASKS) as broker:
         await with_topic(broker)
@@ -40,7 +40,7 @@ async def test_a_quiet_producer_is_forgotten_at_the_next_look(autojump_clock: ob
         assert not append(broker, 0, timestamp=5).duplicate
 
 
-async def test_nobody_is_forgotten_at_a_look_that_follows_a_leap_of_the_clock(autojump_clock: object) -> None:
+async def test_no_producer_is_forgotten_at_a_check_that_follows_a_clock_jump(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, *FLAGS, tasks=TASKS) as broker:
         await with_topic(broker)
@@ -81,7 +81,7 @@ async def test_a_repetition_waits_for_the_disk_as_the_first_one_does(autojump_cl
 
 
 @pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-2, 0, 0), (7, -1, 0), (7, 0, -1)])
-async def test_what_no_producer_can_be_is_refused(
+async def test_impossible_producer_ids_are_refused(
     autojump_clock: object, producer_id: int, epoch: int, sequence: int
 ) -> None:
     clock = LoopClock()
@@ -97,7 +97,7 @@ async def test_what_no_producer_can_be_is_refused(
         assert broker.partitions["t", 0].log.log_end_offset == 0
 
 
-async def test_ids_are_given_once_also_to_many_who_ask_at_once_and_after_a_restart(
+async def test_ids_are_given_once_also_to_many_concurrent_requests_and_after_a_restart(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     seen: list[int] = []

@@ -120,7 +120,7 @@ async def error_of_append(broker: Broker, topic: str = "big") -> SeglogError | N
     return (await broker.append(request, memoryview(bytearray(encoded))).wait()).partitions[0].error
 
 
-async def test_what_needs_no_reading_is_served_while_the_rest_is_read(autojump_clock: object) -> None:
+async def test_partitions_that_need_no_recovery_are_served_while_others_are_recovered(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         assert set(broker.partitions) == {("t", 0)}
@@ -135,7 +135,7 @@ async def test_what_needs_no_reading_is_served_while_the_rest_is_read(autojump_c
         assert broker.partitions["big", 0].log.leader_epoch == 1
 
 
-async def test_every_request_to_a_recovering_partition_hears_that_it_may_try_again(autojump_clock: object) -> None:
+async def test_every_request_to_a_recovering_partition_gets_a_retriable_error(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         found: list[SeglogError | None] = [await error_of_append(broker), (await fetch(broker, 0, "big")).error]
@@ -151,7 +151,7 @@ async def test_every_request_to_a_recovering_partition_hears_that_it_may_try_aga
             assert (error.topic, error.partition, error.read_bytes, error.bytes) == ("big", 0, 100, 1536)
 
 
-async def test_a_fetch_of_both_is_answered_at_once_and_with_what_there_is(autojump_clock: object) -> None:
+async def test_a_fetch_of_recovered_and_recovering_partitions_is_answered_at_once(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         request = FetchRequest([FetchPartition("big", 0, 0), FetchPartition("t", 0, 0)], max_wait_ms=60_000)
@@ -219,7 +219,9 @@ async def test_as_many_as_are_configured_work_side_by_side_the_largest_first(aut
         assert len(broker.partitions) == 6
 
 
-async def test_what_is_done_is_in_the_checkpoint_and_not_read_after_another_crash(autojump_clock: object) -> None:
+async def test_recovered_partitions_are_in_the_checkpoint_and_not_read_after_another_crash(
+    autojump_clock: object,
+) -> None:
     fs, workers = await killed(partitions=2), Workers()
     async with living(fs, LoopClock(), offload=workers):
         workers.let_go()
@@ -244,7 +246,9 @@ async def test_background_tasks_leave_a_recovering_partition_alone(autojump_cloc
 # --- Processes that fail ----------------------------------------------------------------------------------------------
 
 
-async def test_a_process_that_dies_costs_another_attempt_and_nobody_else_anything(autojump_clock: object) -> None:
+async def test_a_process_that_dies_costs_its_partition_another_attempt_and_no_other_partition(
+    autojump_clock: object,
+) -> None:
     fs, workers = await killed(partitions=2), Workers(deaths={"big-0": 1})
     with capture_logs() as logged:
         async with living(fs, LoopClock(), offload=workers) as broker:
@@ -272,7 +276,7 @@ async def test_a_partition_that_costs_two_processes_is_offline_and_named(autojum
         assert len(read_around(broker.partitions["big", 0].log)) == 6, "the next start tries again"
 
 
-async def test_what_is_no_death_is_not_tried_again(autojump_clock: object) -> None:
+async def test_an_error_of_a_process_that_did_not_die_is_not_retried(autojump_clock: object) -> None:
     fs, workers = await killed(), Workers(deaths={"big-0": 1}, kind=BUG)
     async with living(fs, LoopClock(), offload=workers) as broker:
         workers.let_go()
@@ -281,7 +285,7 @@ async def test_what_is_no_death_is_not_tried_again(autojump_clock: object) -> No
         assert isinstance(await error_of_append(broker), PartitionOfflineError)
 
 
-async def test_a_disk_that_cannot_be_read_is_that_partitions_misfortune(autojump_clock: object) -> None:
+async def test_a_read_error_in_a_recovery_takes_only_that_partition_offline(autojump_clock: object) -> None:
     fs = await killed(partitions=2)
     fs.inject(Fault("pread", lambda path: "/big-1/" in path and path.endswith(".log"), error=5, sticky=True))
     async with living(fs, LoopClock()) as broker:
@@ -289,7 +293,7 @@ async def test_a_disk_that_cannot_be_read_is_that_partitions_misfortune(autojump
         assert set(broker.directory.report.offline) == {("big", 1)}
 
 
-async def test_damage_found_by_a_process_is_served_around_and_logged(autojump_clock: object) -> None:
+async def test_damage_found_by_a_process_is_skipped_by_readers_and_logged(autojump_clock: object) -> None:
     fs = await killed()
     flip_bit(fs, "/data/big-0/00000000000000000000.log", 600)
     with capture_logs() as logged:
@@ -319,7 +323,7 @@ async def test_a_topic_is_deleted_while_it_is_recovering(autojump_clock: object)
         assert not [name for name in fs.list_directory("/data") if "-delete" in name]
 
 
-async def test_a_deletion_that_fails_lets_the_recovery_go_on(autojump_clock: object) -> None:
+async def test_a_failed_deletion_lets_the_recovery_continue(autojump_clock: object) -> None:
     fs, workers = await killed(partitions=3), Workers()
     async with living(fs, LoopClock(), offload=workers) as broker:
         fs.inject(Fault("rename", "seglog-topics.json.tmp", error=5))
@@ -333,7 +337,7 @@ async def test_a_deletion_that_fails_lets_the_recovery_go_on(autojump_clock: obj
         assert not broker.recoveries
 
 
-async def test_a_deletion_that_nobody_waits_for_any_more_lets_the_recovery_go_on(autojump_clock: object) -> None:
+async def test_a_cancelled_deletion_lets_the_recovery_continue(autojump_clock: object) -> None:
     class Slow(Workers):
         async def recover(self, fs: FileSystem, clock: Clock, job: RecoveryJob, progress: Progress) -> RecoveryOutcome:
             try:

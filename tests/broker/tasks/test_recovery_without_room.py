@@ -126,7 +126,7 @@ async def test_a_partition_without_room_for_its_recovery_is_read_meanwhile_and_r
         assert await read_through(broker) == list(range(COUNT + 1))
 
 
-async def test_whoever_waits_at_the_end_of_such_a_partition_hears_of_what_is_appended_when_it_is_recovered(
+async def test_a_fetch_that_waits_at_the_end_of_a_read_only_view_gets_records_appended_after_the_recovery(
     autojump_clock: object,
 ) -> None:
     fs = await killed()

@@ -41,7 +41,7 @@ def reloaded(broker: Broker, file: Path, text: str) -> list[Any]:
 # --- What differs -----------------------------------------------------------------------------------------------------
 
 
-def test_what_differs_is_told_under_the_strongest_name_with_both_values_and_the_new_origin(tmp_path: Path) -> None:
+def test_a_change_is_reported_under_the_strongest_name_with_both_values_and_the_new_origin(tmp_path: Path) -> None:
     old, _ = ConfigSources(flags=["log.retention.hours=24"]).load()
     new, _ = ConfigSources(flags=["log.retention.minutes=60", "seglog.handles.max=7"]).load()
     found = {(d.key, d.old, d.new, str(d.origin), d.is_dynamic) for d in differences(old, new)}
@@ -71,7 +71,7 @@ def test_keys_that_only_a_start_reads_are_none_that_a_reload_takes() -> None:
     assert all(BROKER_KEYS[name].effect is Effect.NOW for name in static)
 
 
-def test_values_that_contradict_what_is_kept_are_refused() -> None:
+def test_values_that_contradict_unchanged_ones_are_refused() -> None:
     old, _ = ConfigSources(flags=["log.cleaner.threads=100", "log.cleaner.dedupe.buffer.size=1000000000"]).load()
     new, _ = ConfigSources(flags=["log.cleaner.dedupe.buffer.size=2000000"]).load()
     with pytest.raises(InvalidConfigError, match=r"log\.cleaner\.threads"):

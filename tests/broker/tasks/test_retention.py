@@ -62,7 +62,7 @@ def events(logged: list[Any], name: str) -> list[Any]:
 # --- The rhythm -------------------------------------------------------------------------------------------------------
 
 
-async def test_checks_come_at_a_fixed_rhythm_after_the_initial_delay_however_long_they_take(
+async def test_checks_come_at_fixed_times_after_the_initial_delay_however_long_they_take(
     autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[float] = []
@@ -80,7 +80,7 @@ async def test_checks_come_at_a_fixed_rhythm_after_the_initial_delay_however_lon
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 17.3, 49.999, 59.9])
-async def test_a_segment_goes_at_the_first_check_behind_the_predicted_moment_and_off_the_disk_one_delay_later(
+async def test_a_segment_leaves_the_log_at_the_first_check_after_the_predicted_time_and_the_disk_one_delay_later(
     autojump_clock: object, phase: float, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -103,7 +103,7 @@ async def test_a_segment_goes_at_the_first_check_behind_the_predicted_moment_and
         assert names(fs) == {log_name(5)}
 
 
-async def test_a_segment_that_is_due_at_the_moment_of_a_check_goes_at_the_next_one(autojump_clock: object) -> None:
+async def test_a_segment_that_is_due_at_the_time_of_a_check_is_deleted_at_the_next_one(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
@@ -115,7 +115,7 @@ async def test_a_segment_that_is_due_at_the_moment_of_a_check_goes_at_the_next_o
         assert bases(broker) == [1]
 
 
-async def test_what_expires_is_counted_and_told(autojump_clock: object) -> None:
+async def test_expired_segments_are_counted_and_logged(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
@@ -136,7 +136,7 @@ async def test_what_expires_is_counted_and_told(autojump_clock: object) -> None:
 # --- Clocks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_leaps_forward_costs_nothing_at_the_next_check_and_is_believed_at_the_one_after(
+async def test_after_a_forward_clock_jump_the_next_check_expires_nothing_by_age_and_the_one_after_does(
     autojump_clock: object,
 ) -> None:
     clock = LoopClock()
@@ -155,7 +155,7 @@ async def test_a_clock_that_leaps_forward_costs_nothing_at_the_next_check_and_is
         assert events(logged, "clock_leapt") == []
 
 
-async def test_a_clock_that_leapt_and_is_put_right_before_the_next_check_but_one_has_cost_nothing(
+async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_data(
     autojump_clock: object,
 ) -> None:
     clock = LoopClock()
@@ -170,7 +170,7 @@ async def test_a_clock_that_leapt_and_is_put_right_before_the_next_check_but_one
         assert bases(broker) == [0, 4]
 
 
-async def test_a_clock_that_leapt_does_not_hold_up_size_and_log_start(autojump_clock: object) -> None:
+async def test_a_clock_jump_does_not_delay_the_size_and_log_start_rules(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, retention_ms=3_600_000, retention_bytes=1024)
@@ -182,7 +182,7 @@ async def test_a_clock_that_leapt_does_not_hold_up_size_and_log_start(autojump_c
 
 
 @pytest.mark.parametrize("drift", [60_000, -86_400_000])
-async def test_a_minute_ahead_and_any_step_back_are_no_leap(autojump_clock: object, drift: int) -> None:
+async def test_a_minute_forward_and_any_step_back_are_no_clock_jump(autojump_clock: object, drift: int) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=[]) as broker:
         watch = ClockWatch(broker.clock)
@@ -195,9 +195,7 @@ async def test_a_minute_ahead_and_any_step_back_are_no_leap(autojump_clock: obje
 
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
-async def test_segments_of_which_nothing_tells_the_age_are_dated_by_the_check_that_meets_them(
-    autojump_clock: object, timestamp: int
-) -> None:
+async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clock: object, timestamp: int) -> None:
     """Written under a clock that was a year ahead, closed ones and the active one alike."""
     clock = LoopClock()
     clock.leap_ms = 365 * 86_400_000
@@ -242,7 +240,7 @@ async def test_a_modification_time_that_cannot_be_set_marks_the_partition_and_is
         assert bases(broker) == [5]
 
 
-async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_dated(
+async def test_expired_segments_are_dropped_also_if_later_ones_cannot_be_dated(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -263,7 +261,7 @@ async def test_segments_that_go_are_dropped_also_where_those_behind_cannot_be_da
 # --- The order, and a disk that fails ---------------------------------------------------------------------------------
 
 
-async def test_first_memory_then_state_and_checkpoint_then_the_names_and_last_the_files(
+async def test_expiry_changes_memory_then_state_and_checkpoint_then_names_and_last_the_files(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -293,7 +291,7 @@ async def test_first_memory_then_state_and_checkpoint_then_the_names_and_last_th
     assert {start for _, start in seen} == {4}
 
 
-async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(
+async def test_a_checkpoint_that_cannot_be_written_does_not_keep_expired_segments(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -307,7 +305,7 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_keep_what_is_to_go(
         fs.heal()
 
 
-async def test_names_that_cannot_be_changed_are_changed_when_the_delay_is_over(
+async def test_files_that_cannot_be_renamed_are_removed_when_the_delay_is_over(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
@@ -385,7 +383,7 @@ async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
 # --- With other tasks about -------------------------------------------------------------------------------------------
 
 
-async def test_a_partition_another_task_is_at_work_on_is_waited_for_and_holds_up_no_other(
+async def test_a_partition_that_another_task_is_working_on_is_waited_for_and_delays_no_other(
     autojump_clock: object,
 ) -> None:
     """The checkpoint task saves states at the very moment of a check: nobody waits an interval for that."""
@@ -402,7 +400,7 @@ async def test_a_partition_another_task_is_at_work_on_is_waited_for_and_holds_up
         assert bases(broker) == [1]
 
 
-async def test_one_that_stays_busy_is_looked_at_at_the_next_check(autojump_clock: object) -> None:
+async def test_a_partition_that_stays_busy_is_checked_next_time(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
@@ -417,7 +415,7 @@ async def test_one_that_stays_busy_is_looked_at_at_the_next_check(autojump_clock
         assert bases(broker) == [1]
 
 
-async def test_one_that_is_being_compacted_is_passed_over_without_waiting(autojump_clock: object) -> None:
+async def test_a_partition_that_is_being_compacted_is_skipped_without_waiting(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker)
@@ -560,7 +558,7 @@ async def test_a_fetch_in_flight_reads_to_its_end_a_segment_that_expires_and_is_
         assert not [path for path in fs.open_files if f"{0:020d}" in path], "and then the space comes back"
 
 
-async def test_a_slow_reader_is_told_where_the_log_begins_and_goes_on_there(autojump_clock: object) -> None:
+async def test_a_slow_reader_gets_the_log_start_and_continues_there(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, retention_ms=-1, retention_bytes=2048)

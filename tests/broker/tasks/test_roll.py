@@ -12,7 +12,7 @@ from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append
 TASKS = (run_rolls,)
 
 
-async def test_a_quiet_segment_is_closed_at_most_one_look_after_segment_ms(autojump_clock: object) -> None:
+async def test_an_idle_segment_is_closed_at_most_one_check_after_segment_ms(autojump_clock: object) -> None:
     for phase in (0.0, 0.3, 0.999):
         clock = LoopClock()
         async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
@@ -30,7 +30,7 @@ async def test_a_quiet_segment_is_closed_at_most_one_look_after_segment_ms(autoj
             assert bases(broker) == [0, 1], "an empty segment stays open"
 
 
-async def test_the_first_look_comes_after_the_initial_delay(autojump_clock: object) -> None:
+async def test_the_first_check_comes_after_the_initial_delay(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, "log.initial.task.delay.ms=30000", tasks=TASKS) as broker:
         await with_topic(broker, segment_ms=1)
@@ -41,7 +41,7 @@ async def test_the_first_look_comes_after_the_initial_delay(autojump_clock: obje
         assert bases(broker) == [0, 1]
 
 
-async def test_restarts_put_nothing_off(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_restarts_do_not_postpone_a_roll(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
     async with living(fs, clock, tasks=TASKS) as broker:
         await with_topic(broker, segment_ms=10_000)
         append(broker)
@@ -55,7 +55,7 @@ async def test_restarts_put_nothing_off(autojump_clock: object, clock: LoopClock
         assert bases(broker) == [0, 1]
 
 
-async def test_a_full_disk_is_told_and_the_roll_made_when_there_is_room_and_others_are_rolled(
+async def test_a_roll_on_a_full_disk_is_reported_and_made_when_there_is_room_and_other_partitions_are_rolled(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, tasks=TASKS) as broker:
@@ -87,7 +87,7 @@ async def test_a_clock_that_is_set_back_delays_a_roll_by_its_segment_ms_at_most(
         assert bases(broker) == [0, 1]
 
 
-async def test_an_altered_segment_ms_is_in_force_at_the_next_look(autojump_clock: object) -> None:
+async def test_an_altered_segment_ms_is_in_force_at_the_next_check(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
         await with_topic(broker)

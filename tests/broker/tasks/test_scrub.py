@@ -33,7 +33,7 @@ async def three_closed(broker: Broker) -> None:
     append(broker, 14)
 
 
-async def test_what_is_sound_stays_as_it_is_and_is_counted(
+async def test_sound_segments_are_unchanged_and_counted(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
@@ -57,7 +57,7 @@ async def test_at_rate_0_nothing_is_read(autojump_clock: object, clock: LoopCloc
         assert broker.metrics.scrub_passes == 0
 
 
-async def test_damage_is_told_before_anybody_reads_there_and_served_around(
+async def test_damage_is_reported_before_a_reader_finds_it_and_then_skipped(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
@@ -93,7 +93,7 @@ async def test_bytes_at_the_end_of_a_closed_segment_stand_for_the_offsets_up_to_
 
 
 @pytest.mark.parametrize("position", [7, 15], ids=["base offset", "leader epoch"])
-async def test_what_no_batch_checksum_covers_is_told_by_the_checksum_of_the_whole(
+async def test_bytes_that_no_batch_checksum_covers_are_checked_by_the_checksum_file(
     autojump_clock: object, position: int, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
@@ -162,7 +162,7 @@ async def test_a_segment_that_cannot_be_read_is_named_and_the_others_are_read(
         assert broker.hello().problems == []
 
 
-async def test_a_closed_segment_that_became_shorter_is_told_and_not_taken_for_covered(
+async def test_a_closed_segment_that_became_shorter_is_reported_and_gets_no_checksum_file(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, EVERY_HOUR, tasks=ONLY) as broker:
@@ -203,7 +203,7 @@ class _HeldScrubber(InlineWorkers):
         return verdict
 
 
-async def test_a_verdict_on_a_segment_that_has_left_the_log_meanwhile_changes_nothing(
+async def test_a_result_for_a_segment_that_has_left_the_log_meanwhile_changes_nothing(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     offload = _Held()

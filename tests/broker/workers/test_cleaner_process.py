@@ -67,7 +67,7 @@ async def test_a_process_does_what_the_function_does(log: Log) -> None:
     assert result.bytes_written > 0
 
 
-async def test_a_storage_error_is_told_with_its_reason(log: Log) -> None:
+async def test_a_storage_error_is_reported_with_its_reason(log: Log) -> None:
     job = dataclasses.replace(log.job(), directory=f"{log.directory}/nowhere")
     with pytest.raises(WorkerError, match="nowhere") as caught:
         await run_cleaner(job)
@@ -127,7 +127,7 @@ async def test_a_killed_process_is_an_error_and_the_next_one_does_the_job(stuck_
     assert stuck_log.records()[-1] == before
 
 
-async def test_a_process_that_cannot_start_properly_tells_its_last_words(
+async def test_a_process_that_cannot_start_reports_the_end_of_its_standard_error(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = (sys.executable, "-c", "raise SystemExit('no numpy here')")

@@ -55,7 +55,7 @@ def bomb(key: bytes | None = b"k") -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_small_batch_is_looked_at_at_once(codec: Codec) -> None:
+def test_a_small_batch_is_checked_at_once(codec: Codec) -> None:
     good = encode_batch([(5_000, b"k", b"v" * 100, ())] * 20, codec=codec)
     bad = encode_batch([(5_000, b"k", b"v", ()), (5, None, b"v", ())], codec=codec)
     for rules in (KEYED, DATED):
@@ -66,7 +66,7 @@ def test_a_small_batch_is_looked_at_at_once(codec: Codec) -> None:
         check_small_records(parse_header(bad), view(bad), DATED)
 
 
-def test_what_is_large_or_opens_to_much_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_or_one_that_decompresses_to_much_is_left_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     large = encode_batch([(-1, b"k", bytes(20_000), ())])
     monkeypatch.setattr(batch_checks, "check_records", lambda *_: pytest.fail("it was looked at"))
     assert not check_small_records(parse_header(large), view(large), KEYED)
@@ -87,7 +87,7 @@ def test_what_is_large_or_opens_to_much_is_left_alone(monkeypatch: pytest.Monkey
 # --- In a process -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_process_says_what_the_loop_would_and_is_not_left_behind() -> None:
+async def test_a_process_gives_the_same_answer_as_the_loop_and_ends_with_its_owner() -> None:
     offload = Offload()
     async with offload.ending_processes():
         await offload.check_records(view(bomb()), KEYED)
@@ -113,7 +113,7 @@ async def test_a_process_that_dies_is_an_error_to_be_tried_again_and_the_next_ba
         await offload.check_records(view(bomb()), KEYED)
 
 
-async def test_who_is_cancelled_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
+async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(autojump_clock: object) -> None:
     del autojump_clock
     offload = Offload()
     async with offload.ending_processes():
@@ -149,7 +149,7 @@ def append_request(*batches: bytes, topic: str = "keyed") -> tuple[AppendRequest
     return AppendRequest([AppendPartition(topic, 0, len(batch)) for batch in batches], "os"), b"".join(batches)
 
 
-async def test_one_connections_appends_keep_their_order_while_a_batch_is_away_and_others_are_served() -> None:
+async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked_and_others_are_served() -> None:
     offload = HeldOffload()
     broker = open_broker(offload)
     await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
@@ -172,7 +172,7 @@ async def test_one_connections_appends_keep_their_order_while_a_batch_is_away_an
 
 
 @pytest.mark.parametrize("what", ["deleted", "altered", "refused"])
-async def test_what_becomes_of_the_topic_while_a_batch_is_away_counts(what: str) -> None:
+async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: str) -> None:
     offload = HeldOffload()
     broker = open_broker(offload)
     await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
@@ -234,7 +234,7 @@ class CountingOffload(InlineOffload):
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize(("value_size", "is_searched"), [(10, 0), (50_000, 1)], ids=["small", "large"])
-async def test_a_moment_in_a_large_batch_is_looked_for_beside_the_loop_and_the_answer_is_the_same(
+async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_same_answer(
     codec: Codec, value_size: int, is_searched: int
 ) -> None:
     offload = CountingOffload()

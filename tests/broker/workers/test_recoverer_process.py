@@ -85,7 +85,7 @@ async def _worker() -> int:
     return child
 
 
-async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(directory: str) -> None:
+async def test_a_process_recovers_as_the_function_does_and_reports_progress(directory: str) -> None:
     told: list[int] = []
     async with WorkerPool(WORKER) as recoverer:
         outcome = await recoverer.run(RECOVERY, job(directory), progress=told.append)
@@ -97,7 +97,9 @@ async def test_a_process_recovers_as_the_function_does_and_tells_how_far_it_is(d
     assert again == recover_partition(_FS, SystemClock(), job(directory))
 
 
-async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(directory: str, tmp_path: Path) -> None:
+async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_done(
+    directory: str, tmp_path: Path
+) -> None:
     nowhere = dataclasses.replace(job(directory), directory=str(tmp_path / "nowhere"))
     async with WorkerPool(WORKER) as recoverer:
         with pytest.raises(WorkerError, match="nowhere") as caught:

@@ -48,7 +48,7 @@ def _no_process_left() -> Iterator[None]:
     assert not workers("scrubber")
 
 
-async def test_a_process_judges_as_the_function_does_one_segment_after_the_other(log: Log) -> None:
+async def test_a_scrubber_process_gives_the_same_results_as_the_function(log: Log) -> None:
     async with WorkerPool(WORKER) as scrubber:
         for number in range(2):
             expected = scrub_segment(log.fs, job(log, number), Throttle(None, lambda: 0.0, lambda _: None))
@@ -57,13 +57,13 @@ async def test_a_process_judges_as_the_function_does_one_segment_after_the_other
             assert len(workers("scrubber")) == 1
 
 
-def test_a_verdict_and_a_job_survive_the_way_between_processes(log: Log) -> None:
+def test_a_scrub_job_and_its_result_survive_json(log: Log) -> None:
     verdict = scrub_segment(log.fs, job(log), Throttle(None, lambda: 0.0, lambda _: None))
     assert parse_reply(SCRUB, answer_line(verdict)) == verdict
     assert decoded(ScrubJob, parse_request(request_line(SCRUB, job(log))).job) == job(log)
 
 
-async def test_a_storage_error_is_told_with_its_reason_and_the_next_job_is_done(log: Log) -> None:
+async def test_a_storage_error_is_reported_with_its_reason_and_the_next_job_is_done(log: Log) -> None:
     async with WorkerPool(WORKER) as scrubber:
         with pytest.raises(WorkerError, match="nowhere") as caught:
             await scrubber.run(SCRUB, dataclasses.replace(job(log), directory=f"{log.directory}/nowhere"))

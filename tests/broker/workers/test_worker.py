@@ -23,7 +23,7 @@ NO_BATCH = request_line(CHECK, CheckJob(needs_key=False, earliest=None, before_m
         ("record_checker", NO_BATCH),
     ],
 )
-def test_a_worker_goes_on_through_them_and_ends_with_its_stdin(kind: str, job: bytes) -> None:
+def test_a_worker_ignores_signals_and_ends_with_its_stdin(kind: str, job: bytes) -> None:
     """Under systemd's default a stop signals all of them: the broker then missed those that its last acks needed."""
     with worker(kind) as process:
         for number in (None, *SIGNALS):
@@ -36,7 +36,7 @@ def test_a_worker_goes_on_through_them_and_ends_with_its_stdin(kind: str, job: b
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ignored signals are read in /proc")
-def test_so_does_the_cleaner() -> None:
+def test_the_cleaner_ignores_signals_and_ends_with_its_stdin() -> None:
     with worker("cleaner") as process:
         while not all(ignored(process.pid) & 1 << number - 1 for number in SIGNALS):
             assert process.poll() is None

@@ -81,7 +81,7 @@ async def test_no_process_is_started_before_there_is_a_job() -> None:
         assert workers("record_checker") == []
 
 
-async def test_so_many_jobs_are_under_way_at_a_time_and_the_next_gets_a_process_that_has_become_free(
+async def test_the_number_of_jobs_at_a_time_is_limited_and_the_next_gets_an_idle_process(
     scripted: Path,
 ) -> None:
     pids: list[int] = []
@@ -100,7 +100,7 @@ async def test_so_many_jobs_are_under_way_at_a_time_and_the_next_gets_a_process_
         assert len(pids) == 3
 
 
-async def test_who_told_of_the_disk_gets_the_next_job_and_who_met_a_bug_is_replaced(scripted: Path) -> None:
+async def test_a_process_is_kept_after_a_storage_error_and_replaced_after_a_bug(scripted: Path) -> None:
     async with WorkerPool(WORKER) as checkers:
         first = await _pid(checkers, 9)
         for timestamp, kind, is_kept in ((2, STORAGE, True), (1, BUG, False)):
@@ -128,7 +128,7 @@ async def test_a_process_that_cannot_be_started_is_an_oserror(monkeypatch: pytes
                 await checkers.run(CHECK, KEYED, BATCH)
 
 
-def test_a_refusal_survives_the_way_between_processes_and_other_errors_are_told_in_words() -> None:
+def test_a_refusal_survives_the_way_between_processes_and_other_errors_become_messages() -> None:
     refusal = InvalidRecordError("record 3 has no key", record=3)
     with pytest.raises(WorkerError) as caught:
         parse_reply(CHECK, failure_line(WorkerError.of(refusal)))
@@ -139,7 +139,7 @@ def test_a_refusal_survives_the_way_between_processes_and_other_errors_are_told_
     assert (caught.value.kind, caught.value.message, caught.value.refusal) == (BUG, "MemoryError", None)
 
 
-def test_a_rate_holds_over_all_jobs_of_a_process_until_it_is_another() -> None:
+def test_a_rate_holds_over_all_jobs_of_a_process_until_it_changes() -> None:
     tools = Tools(ForgetfulFileSystem(), SystemClock())
     first = tools.throttle(1000)
     assert tools.throttle(1000) is first

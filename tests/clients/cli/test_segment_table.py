@@ -41,7 +41,7 @@ SEGMENTS = [
         compaction=SegmentCompaction(3, 500),
     ),
     ExplainedSegment(
-        *(32, 48, 16_384, "closed", "retention.ms = -1 lets it grow as old as it will"),
+        *(32, 48, 16_384, "closed", "retention.ms = -1 sets no limit to its age"),
         largest_timestamp=NOW - MINUTE,
         bytes_to_come=20_000,
         warnings=["its largest timestamp, 9, lies in the future: it ages from its modification time"],
@@ -97,7 +97,7 @@ SEGMENT  NEXT  BYTES   STATE    LEAVES THE LOG      LEAVES THE DISK
      32    48  16,384  closed   after 20,000 bytes  -
     records  2023-11-14T22:12:20.000Z
     rolled   for a reason that was not recorded
-    why      retention.ms = -1 lets it grow as old as it will
+    why      retention.ms = -1 sets no limit to its age
     leaves   by the check after 20,000 more bytes
     warning  its largest timestamp, 9, lies in the future: it ages from its
              modification time

@@ -131,7 +131,7 @@ def test_a_start_behind_every_record_is_an_error_unless_the_strategy_says_latest
 
 def test_a_read_that_ends_before_it_begins_is_refused() -> None:
     options = batch_options(startingOffsets='{"a": {"0": 7}}', endingOffsets='{"a": {"0": 3}}')
-    with pytest.raises(OptionError, match="begins at 7, behind its end 3"):
+    with pytest.raises(OptionError, match="begins at 7, after its end 3"):
         plan_batch(log(a_0=30), options, ALL)
 
 

@@ -1,7 +1,7 @@
 """``seglogd check DIRECTORY``: arguments, output, progress and exit codes.
 
-0: sound, 1: damage or wrong derived files (with --repair: those that remain), 2: usage or configuration, 4: refused,
-because the directory is in use or is not a log directory, 130: interrupted.
+Exit codes: 0 sound; 1 damage or wrong derived files (with --repair: those that remain); 2 wrong usage or configuration;
+4 refused, because the directory is in use or is not a log directory; 130 interrupted.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check a directory and print what was found; return the exit code. argparse leaves with SystemExit(2)."""
+    """Check a directory and print the findings; returns the exit code. Raises SystemExit(2) on wrong usage."""
     arguments = make_parser().parse_args(argv)
     file_name = arguments.config or os.environ.get("SEGLOG_CONFIG") or ""
     try:
@@ -40,16 +40,16 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(error.message, EXIT_USAGE)
     progress = _Progress(is_shown=sys.stderr.isatty())
     path = plain_path(arguments.directory)
-    ending = _Ending()
+    outcome = _Outcome()
 
     def check() -> int:
         options = CheckOptions(deep=arguments.deep, repair=arguments.repair)
-        reports = ending.watch(check_directory(PosixFileSystem(), path, config, options, progress.segment))
+        reports = outcome.watch(check_directory(PosixFileSystem(), path, config, options, progress.segment))
         for line in (json_lines if arguments.json else readable)(reports):
             progress.clear()
             print_line(line)
         progress.clear()
-        return EXIT_OK if ending.is_sound else EXIT_UNSOUND
+        return EXIT_OK if outcome.is_sound else EXIT_UNSOUND
 
     try:
         return run_printing("seglogd check", check, when_piped=EXIT_UNSOUND)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments; docs/OPERATIONS.md names them all."""
+    """The parser of the arguments, which docs/OPERATIONS.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd check",
         description="Check a log directory while no broker runs on it: every batch, checksum, index and small file. "
@@ -91,21 +91,21 @@ def _refuse(sentence: str, code: int) -> int:
     return code
 
 
-class _Ending:
-    """Passes reports on and keeps the verdict for the exit code."""
+class _Outcome:
+    """Passes reports on, and remembers for the exit code whether the directory is sound."""
 
     def __init__(self) -> None:
         self.is_sound = False
 
     def watch(self, reports: Iterable[Report]) -> Iterator[Report]:
-        for one in reports:
-            if isinstance(one, Totals):
-                self.is_sound = one.is_sound
-            yield one
+        for report in reports:
+            if isinstance(report, Totals):
+                self.is_sound = report.is_sound
+            yield report
 
 
 class _Progress:
-    """One progress line on standard error, overwritten each time, if that is a terminal."""
+    """A line of progress on standard error, overwritten each time. Shown only in a terminal."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self._is_shown = is_shown
@@ -113,7 +113,7 @@ class _Progress:
         self._is_there = False
 
     def segment(self, path: str, size: int) -> None:
-        """A segment is about to be read."""
+        """Show that the segment ``path`` of ``size`` bytes is read next."""
         if self._is_shown:
             sys.stderr.write(f"{_CLEAR_LINE}{size_text(self._bytes)} read, reading {path}")
             sys.stderr.flush()
@@ -121,7 +121,7 @@ class _Progress:
         self._bytes += size
 
     def clear(self) -> None:
-        """Make room for a line of output."""
+        """Remove the line, before a line of output is printed."""
         if self._is_there:
             sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()

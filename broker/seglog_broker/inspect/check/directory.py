@@ -1,7 +1,7 @@
 """The check of a whole log directory: its own files, then each partition, with repairs if they are asked for.
 
-The directory's lock is held meanwhile, so that no broker changes what is read. A broker that was stopped or killed
-leaves a directory that is sound, apart from notes.
+The directory is locked meanwhile, so that no broker changes its files. A broker that was stopped or killed leaves a
+sound directory: the findings are notes.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from seglog_broker.config import BrokerConfig, TopicConfig
-from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.findings import (
     Code,
     Finding,
@@ -22,8 +21,9 @@ from seglog_broker.inspect.check.findings import (
     Totals,
 )
 from seglog_broker.inspect.check.partition import Progress, check_partition
-from seglog_broker.inspect.check.plan import Circumstances
+from seglog_broker.inspect.check.plan import PartitionContext
 from seglog_broker.inspect.check.repair import lift_read_only, repair_partition, tidy
+from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
@@ -48,7 +48,7 @@ _OFFSET_CHECKPOINTS: Final = (
     checkpoints.CLEANER_CHECKPOINT,
 )
 _OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
-"""Files whose contents are not checked."""
+"""The lock and the ballast, whose contents are not checked."""
 
 _REPLACED_FILES: Final = frozenset(
     {
@@ -62,8 +62,10 @@ _REPLACED_FILES: Final = frozenset(
         filenames.CLEAN_PARTITIONS_FILE,
     }
 )
+"""Files that a broker replaces by way of ``<name>.tmp``."""
 
 Key = tuple[str, int]
+"""Topic and number of a partition."""
 
 
 class RefusedError(Exception):
@@ -87,7 +89,8 @@ def check_directory(
 ) -> Iterator[Report]:
     """Check the log directory ``path``; ``config`` is the configuration of its broker.
 
-    Raises RefusedError, before anything is yielded, when it is not a log directory, or is in use.
+    Raises RefusedError at once if it is not a log directory, or is in use. Otherwise the directory is locked until the
+    iterator ends or is closed.
     """
     _refuse_unless_log_directory(fs, path)
     try:
@@ -96,10 +99,10 @@ def check_directory(
         raise RefusedError(f"{path} is in use (its {filenames.LOCK_FILE} is held): stop the broker first") from error
     except OSError as error:
         raise RefusedError(f"{path} cannot be locked: {error.strerror or error}") from error
-    return _locked(_DirectoryCheck(fs, path, config, options, progress), lock.release)
+    return _reports(_DirectoryCheck(fs, path, config, options, progress), lock.release)
 
 
-def _locked(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Report]:
+def _reports(check: "_DirectoryCheck", release: Callable[[], None]) -> Iterator[Report]:
     try:
         yield from check.run()
     finally:
@@ -110,12 +113,12 @@ def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
     try:
         if not fs.stat(path).is_directory:
             raise RefusedError(f"{path} is a file: name a log directory, or use seglogd dump for files")
-        found = fs.list_directory(path)
-        if is_partition_directory(found):
+        names = fs.list_directory(path)
+        if is_partition_directory(names):
             raise RefusedError(f"{path} is one partition: name the log directory that it lies in")
-        if not is_log_directory(fs, path, found):
+        if not is_log_directory(fs, path, names):
             raise RefusedError(f"{path} is not a log directory: it holds no file of seglog or Kafka")
-        if filenames.FORMAT_FILE in found:
+        if filenames.FORMAT_FILE in names:
             text = read_file(fs, f"{path}/{filenames.FORMAT_FILE}").decode(errors="replace").strip()
             if not text.isdigit() or int(text) > FORMAT_VERSION:
                 raise RefusedError(
@@ -129,7 +132,7 @@ def _refuse_unless_log_directory(fs: FileSystem, path: str) -> None:
 
 
 def _is_as_written(content: bytes, offsets: Mapping[Key, int]) -> bool:
-    """Whether a checkpoint has the form that a broker writes, in any order; an empty one has."""
+    """Whether ``content`` has the bytes that a broker writes for ``offsets``, with lines in any order, or is empty."""
     lines = checkpoints.encode_offsets(offsets).split(b"\n")
     return not content or content == b"0\n" or sorted(content.split(b"\n")[2:]) == sorted(lines[2:])
 
@@ -146,76 +149,81 @@ class _DirectoryCheck:
         self._totals = Totals(path)
         self._topics: dict[str, Topic] = {}
         self._deleting: Sequence[str] = ()
-        self._deleted_by_name: Sequence[str] = ()  # directories of deletions that the registry does not have yet
+        self._deleted_by_name: Sequence[str] = ()  # directories of deleted topics that the registry still lists
         self._is_registered = False
         self._offsets: dict[str, dict[Key, int]] = {}
         self._is_clean = False
         self._is_own_stop = False
         self._is_from_kafka = False
-        self._aside: set[Key] = set()  # partitions set aside as -stray
-        self._partitions: dict[str, Key] = {}  # directories that are partitions of live topics, or may be
-        self._open: list[Finding] = []  # findings about the directory's own files that are not repaired
+        self._set_aside: set[Key] = set()  # partitions set aside as -stray
+        self._partitions: dict[str, Key] = {}  # directories of partitions, without those deleted or set aside
+        self._unrepaired: list[Finding] = []  # findings about the directory's own files that are not repaired
 
     def run(self) -> Iterator[Report]:
-        found = self._fs.list_directory(self._path)
-        directories = [name for name in found if self._fs.stat(self._file(name)).is_directory]
-        self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in found
-        yield from self._of_the_whole(found, directories)
+        """Findings and repairs of the directory's own files, then those of each partition, then the totals."""
+        names = self._fs.list_directory(self._path)
+        directories = [name for name in names if self._fs.stat(self._path_of(name)).is_directory]
+        self._is_clean = filenames.CLEAN_SHUTDOWN_FILE in names
+        yield from self._check_own_files(names, directories)
         if self._options.repair:
-            yield from (Remaining(finding) for finding in self._open if finding.severity != Severity.NOTE)
+            yield from (Remaining(finding) for finding in self._unrepaired if finding.severity != Severity.NOTE)
         for name, key in self._partitions.items():
-            yield from self._partition(name, key)
+            yield from self._check_partition(name, key)
         yield self._totals
 
-    # --- The whole ----------------------------------------------------------------------------------------------------
+    # --- The directory's own files ------------------------------------------------------------------------------------
 
-    def _of_the_whole(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
-        for name in found:
+    def _check_own_files(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
+        for name in names:
             if name in directories or name in _REPLACED_FILES or name in _OTHER_FILES:
                 continue
             if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
-                # Before anything is replaced, which goes by way of such a file.
-                yield from self._left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
+                # First, because a repair writes a file of this name.
+                yield from self._report_left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
             else:
                 yield self._note(Code.UNKNOWN_FILE, name, "is not a file of seglog or Kafka")
-        yield from self._identity(found, directories)
-        yield from self._registry(found, directories)
-        yield from self._kafka(found, directories)
-        yield from self._checkpoints(found)
+        yield from self._check_identity(names, directories)
+        yield from self._check_registry(names, directories)
+        marker = filenames.CLEAN_SHUTDOWN_FILE
+        is_ours = marker in names and read_file(self._fs, self._path_of(marker)) == CLEAN_MARKER
+        self._is_own_stop = is_ours and not self._is_from_kafka
+        if filenames.REGISTRY_FILE not in names and directories:
+            yield from self._check_without_registry(names, directories)
+        yield from self._check_offset_checkpoints(names)
         for name in directories:
-            yield from self._directory(name)
+            yield from self._check_sub_directory(name)
         for topic in self._topics.values():
             for partition in range(topic.partitions):
                 if filenames.partition_directory_name(topic.name, partition) not in directories:
-                    yield from self._absent((topic.name, partition))
+                    yield from self._report_absent((topic.name, partition))
 
-    def _identity(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
+    def _check_identity(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         name = filenames.META_PROPERTIES_FILE
-        if name in found:
-            version = decode_properties(read_file(self._fs, self._file(name))).get("version", "0")
+        if name in names:
+            version = decode_properties(read_file(self._fs, self._path_of(name))).get("version", "0")
             if version not in {"0", "1"}:
                 yield self._finding(Severity.DAMAGE, Code.IDENTITY_WRONG, name, f"has version {version!r}")
-        elif directories or filenames.REGISTRY_FILE in found:
+        elif directories or filenames.REGISTRY_FILE in names:
             yield self._finding(Severity.DAMAGE, Code.IDENTITY_MISSING, name, "is not there, and data is")
 
         name = filenames.FORMAT_FILE
-        if name in found and read_file(self._fs, self._file(name)) != FORMAT_CONTENT:
+        if name in names and read_file(self._fs, self._path_of(name)) != FORMAT_CONTENT:
             finding = self._finding(Severity.DERIVED, Code.FORMAT_WRONG, name, "is not written as seglog writes it")
             yield finding
             if self._options.repair:
-                write_file_atomically(self._fs, self._file(name), FORMAT_CONTENT)
-                yield self._repaired(Repaired(self._file(name), f"has format {FORMAT_VERSION}"), finding)
+                write_file_atomically(self._fs, self._path_of(name), FORMAT_CONTENT)
+                yield self._count_repair(Repaired(self._path_of(name), f"has format {FORMAT_VERSION}"), finding)
         name = filenames.PRODUCER_IDS_FILE
-        if name in found:
+        if name in names:
             try:
-                ProducerIds(self._fs, self._file(name), highest_seen=NO_PRODUCER_ID)
+                ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
             except LogDirectoryError as error:
                 yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
 
-    def _registry(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
+    def _check_registry(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         name = filenames.REGISTRY_FILE
-        if name in found:
-            registry = TopicRegistry(self._fs, self._file(name))
+        if name in names:
+            registry = TopicRegistry(self._fs, self._path_of(name))
             try:
                 registry.load()
             except LogDirectoryError as error:
@@ -224,20 +232,15 @@ class _DirectoryCheck:
             self._is_registered = True
             self._deleted_by_name = registry.remove_deleted(directories)
             self._topics, self._deleting = registry.topics, registry.deleting
-            signs = signs_of_kafka(self._fs, self._path, found, registry)
+            signs = signs_of_kafka(self._fs, self._path, names, registry)
             if signs:
                 self._is_from_kafka = True
                 yield self._note(Code.KAFKA_WAS_HERE, "", f"was used by Kafka after seglog: {'; '.join(signs)}")
 
-    def _kafka(self, found: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
-        """Directories that Kafka wrote, or had in between: what a start makes of them, or refuses to."""
-        marker = filenames.CLEAN_SHUTDOWN_FILE
-        is_ours = marker in found and read_file(self._fs, self._file(marker)) == CLEAN_MARKER
-        self._is_own_stop = is_ours and not self._is_from_kafka
-        if filenames.REGISTRY_FILE in found or not directories:
-            return
+    def _check_without_registry(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
+        """Check partitions without a topic registry: Kafka wrote the directory, or the registry was lost."""
         name = filenames.REGISTRY_FILE
-        if filenames.FORMAT_FILE in found:
+        if filenames.FORMAT_FILE in names:
             what = "is missing, and seglog wrote this directory: the topics' configuration is lost"
             yield self._finding(Severity.DAMAGE, Code.REGISTRY_MISSING, name, what)
         else:
@@ -254,17 +257,17 @@ class _DirectoryCheck:
             name = filenames.partition_directory_name(*key)
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, what)
 
-    def _checkpoints(self, found: Sequence[str]) -> Iterator[Report]:
+    def _check_offset_checkpoints(self, names: Sequence[str]) -> Iterator[Report]:
         for name in _OFFSET_CHECKPOINTS:
             self._offsets[name] = {}
-            if name not in found:
+            if name not in names:
                 continue
-            content = read_file(self._fs, self._file(name))
-            done = "written without entries"
+            content = read_file(self._fs, self._path_of(name))
+            repaired = "written without entries"
             try:
                 self._offsets[name] = checkpoints.decode_offsets(content)
                 problem = "" if _is_as_written(content, self._offsets[name]) else "is not written as a broker writes it"
-                done = "written as a broker writes it"
+                repaired = "written as a broker writes it"
             except checkpoints.MalformedCheckpointError as error:
                 problem = str(error)
             if problem:
@@ -272,10 +275,10 @@ class _DirectoryCheck:
                 yield finding
                 if self._options.repair:
                     content = checkpoints.encode_offsets(self._offsets[name])
-                    write_file_atomically(self._fs, self._file(name), content)
-                    yield self._repaired(Repaired(self._file(name), done), finding)
+                    write_file_atomically(self._fs, self._path_of(name), content)
+                    yield self._count_repair(Repaired(self._path_of(name), repaired), finding)
 
-    def _directory(self, name: str) -> Iterator[Report]:
+    def _check_sub_directory(self, name: str) -> Iterator[Report]:
         if name in filenames.SKIPPED_DIRECTORIES:
             return
         try:
@@ -289,19 +292,19 @@ class _DirectoryCheck:
             what = f"is of topic {topic}, deleted although {filenames.REGISTRY_FILE} still has it: a start removes it"
             yield self._note(Code.LEFT_OVER, name, what)
         elif marker == filenames.DELETE_MARKER or (not marker and self._is_of_deleted_topic(name)):
-            yield from self._left_over(name, "is of a deleted topic, a start removes it")
+            yield from self._report_left_over(name, "is of a deleted topic, a start removes it")
         elif marker:
-            self._aside.add((topic, partition))
+            self._set_aside.add((topic, partition))
             yield self._note(Code.PARTITION_ASIDE, name, f"is set aside as {marker}")
         else:
             self._partitions[name] = (topic, partition)
             if self._is_registered and not self._is_known((topic, partition)):
-                now = "; Kafka made it, and a start takes it over" if self._is_from_kafka else ""
-                yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{now}")
+                origin = "; Kafka made it, and a start takes it over" if self._is_from_kafka else ""
+                yield self._note(Code.PARTITION_UNKNOWN, name, f"is in no topic of {filenames.REGISTRY_FILE}{origin}")
 
     def _is_of_deleted_topic(self, name: str) -> bool:
-        """Whether the directory belongs to a deleted topic, and a crash has left it behind."""
-        path = f"{self._file(name)}/{filenames.PARTITION_METADATA_FILE}"
+        """Whether the directory belongs to a deleted topic, and a crash kept the broker from removing it."""
+        path = f"{self._path_of(name)}/{filenames.PARTITION_METADATA_FILE}"
         try:
             return (
                 bool(self._deleting)
@@ -318,12 +321,12 @@ class _DirectoryCheck:
         under_way = PendingCreation.read(self._fs, self._path)
         return under_way is not None and self._is_known(key) and under_way.has(self._topics[key[0]].id, key[1])
 
-    def _absent(self, key: Key) -> Iterator[Report]:
+    def _report_absent(self, key: Key) -> Iterator[Report]:
         name = filenames.partition_directory_name(*key)
         point = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT].get(key, 0)
         if self._is_being_made(key):
             yield self._note(Code.PARTITION_NOT_MADE, name, "is not there yet")
-        elif self._is_from_kafka and key in self._aside:
+        elif self._is_from_kafka and key in self._set_aside:
             yield self._note(Code.PARTITION_NOT_MADE, name, "is set aside by Kafka: a start gives it its name again")
         elif self._is_from_kafka and not any(topic == key[0] for topic, _ in self._partitions.values()):
             yield self._note(Code.PARTITION_NOT_MADE, name, "is not there: Kafka has deleted the topic")
@@ -331,45 +334,46 @@ class _DirectoryCheck:
             had = f", and had records up to offset {point - 1}" if point else ", and had been made"
             yield self._finding(Severity.DAMAGE, Code.PARTITION_GONE, name, f"is not there{had}")
 
-    def _left_over(self, name: str, what: str) -> Iterator[Report]:
+    def _report_left_over(self, name: str, what: str) -> Iterator[Report]:
         finding = self._note(Code.LEFT_OVER, name, what)
         yield finding
         if self._options.repair:
-            path = self._file(name)
+            path = self._path_of(name)
             if self._fs.stat(path).is_directory:
                 self._fs.remove_tree(path)
             else:
                 self._fs.unlink(path)
             self._fs.sync_directory(self._path)
-            yield self._repaired(Repaired(path, "removed"), finding)
+            yield self._count_repair(Repaired(path, "removed"), finding)
 
     # --- A partition --------------------------------------------------------------------------------------------------
 
-    def _partition(self, name: str, key: Key) -> Iterator[Report]:
-        path = self._file(name)
-        known = self._circumstances(key)
+    def _check_partition(self, name: str, key: Key) -> Iterator[Report]:
+        path = self._path_of(name)
+        context = self._context_of(key)
         if self._options.repair:
-            for done in tidy(self._fs, path, is_clean=known.is_clean):
-                yield self._repaired(done)
-        checked = check_partition(self._fs, path, known, self._progress)
-        for finding in checked.findings:
-            yield self._count(finding)
-        stopped = self._stopped(key)
+            for repaired in tidy(self._fs, path, is_clean=context.is_clean):
+                yield self._count_repair(repaired)
+        result = check_partition(self._fs, path, context, self._progress)
+        for finding in result.findings:
+            yield self._count_finding(finding)
+        stopped = self._clean_stop_of(key)
         if stopped is None:
-            yield from self._beyond_end(key, checked.counts)
+            yield from self._report_checkpoints_beyond_end(key, result.counts)
         else:
-            yield from self._checkpoints_of_a_stop(key, stopped)
+            yield from self._compare_checkpoints_with_stop(key, stopped)
         if self._options.repair:
-            checked = yield from self._repair(path, key, known, checked)
-        self._totals.add(checked.counts)
-        yield checked.counts
+            result = yield from self._repair(path, key, context, result)
+        self._totals.add(result.counts)
+        yield result.counts
 
-    def _circumstances(self, key: Key) -> Circumstances:
+    def _context_of(self, key: Key) -> PartitionContext:
         topic = self._topics.get(key[0]) if self._is_known(key) else None
         config = self._topic_config(topic)
-        stopped = self._stopped(key)
-        points, starts = checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.LOG_START_CHECKPOINT
-        return Circumstances(
+        stopped = self._clean_stop_of(key)
+        recovery_points = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT]
+        log_starts = self._offsets[checkpoints.LOG_START_CHECKPOINT]
+        return PartitionContext(
             is_clean=self._is_clean,
             is_own_stop=self._is_own_stop,
             is_adopted=topic is None or bool(topic.notes) or self._is_from_kafka,
@@ -377,19 +381,19 @@ class _DirectoryCheck:
             is_being_made=self._is_being_made(key),
             compacted_before=self._offsets[checkpoints.CLEANER_CHECKPOINT].get(key, 0),
             topic_id=None if topic is None else topic.id,
-            recovery_point=self._offsets[points].get(key, 0) if stopped is None else stopped.log_end,
+            recovery_point=recovery_points.get(key, 0) if stopped is None else stopped.log_end,
             high_watermark=self._offsets[checkpoints.HIGH_WATERMARK_CHECKPOINT].get(key),
-            log_start=self._offsets[starts].get(key, 0) if stopped is None else stopped.log_start,
+            log_start=log_starts.get(key, 0) if stopped is None else stopped.log_start,
             index_interval=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
             deep=self._options.deep,
         )
 
-    def _stopped(self, key: Key) -> StoppedAt | None:
-        """Where the log began and ended at the clean stop of seglog, if nothing was written since."""
+    def _clean_stop_of(self, key: Key) -> StoppedAt | None:
+        """Start and end of the log at seglog's clean stop; None if the last stop was not clean, or Kafka's."""
         if not self._is_own_stop:
             return None
-        return PartitionState.load(self._fs, self._file(filenames.partition_directory_name(*key))).stopped
+        return PartitionState.load(self._fs, self._path_of(filenames.partition_directory_name(*key))).stopped
 
     def _topic_config(self, topic: Topic | None) -> TopicConfig:
         try:
@@ -397,8 +401,8 @@ class _DirectoryCheck:
         except InvalidConfigError:
             return self._config.topic_config({})  # as a start does
 
-    def _beyond_end(self, key: Key, counts: PartitionCounts) -> Iterator[Report]:
-        """Checkpoints above the end of the log, of those that a start does not rely on."""
+    def _report_checkpoints_beyond_end(self, key: Key, counts: PartitionCounts) -> Iterator[Report]:
+        """Notes about offsets beyond the log end in checkpoints that a start does not rely on."""
         for name in (checkpoints.HIGH_WATERMARK_CHECKPOINT, checkpoints.CLEANER_CHECKPOINT):
             offset = self._offsets[name].get(key, 0)
             if offset > counts.end_offset:
@@ -406,64 +410,66 @@ class _DirectoryCheck:
                 what = f"has offset {offset} for {partition}, whose log ends at {counts.end_offset}"
                 yield self._note(Code.CHECKPOINT_BEYOND_END, name, what)
 
-    def _checkpoints_of_a_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Report]:
-        """Checkpoints that differ from what a clean stop wrote: the log's end in two, its start in the third."""
+    def _compare_checkpoints_with_stop(self, key: Key, stopped: StoppedAt) -> Iterator[Report]:
+        """Findings about checkpoints that differ from the clean stop: two have the log end, one the log start."""
         partition = filenames.partition_directory_name(*key)
-        names = self._fs.list_directory(self._file(partition))
+        names = self._fs.list_directory(self._path_of(partition))
         first = min((base for name in names if (base := log_base(name)) is not None), default=0)
         wanted = {
             checkpoints.RECOVERY_POINT_CHECKPOINT: (stopped.log_end, 0),
             checkpoints.HIGH_WATERMARK_CHECKPOINT: (stopped.log_end, 0),
         }
-        if first <= stopped.log_start:  # else the first segment is gone, which is worse
+        if first <= stopped.log_start:  # else the first segment is gone, which ``check_partition`` reports
             wanted[checkpoints.LOG_START_CHECKPOINT] = (stopped.log_start, first)
-        for name, (offset, least) in wanted.items():
-            said = self._offsets[name].get(key, 0)
-            if max(said, least) == offset:
+        for name, (offset, default) in wanted.items():
+            stored = self._offsets[name].get(key, 0)
+            if max(stored, default) == offset:
                 continue
-            what = f"has offset {said} for {partition}, where the last stop had {offset}"
+            what = f"has offset {stored} for {partition}, where the last stop had {offset}"
             finding = self._finding(Severity.DERIVED, Code.CHECKPOINT_WRONG, name, what)
             yield finding
             if self._options.repair:
                 self._offsets[name][key] = offset
-                write_file_atomically(self._fs, self._file(name), checkpoints.encode_offsets(self._offsets[name]))
-                yield self._repaired(Repaired(self._file(name), f"has {offset} for {partition} now"), finding)
+                write_file_atomically(self._fs, self._path_of(name), checkpoints.encode_offsets(self._offsets[name]))
+                yield self._count_repair(Repaired(self._path_of(name), f"has {offset} for {partition} now"), finding)
 
-    def _repair(self, path: str, key: Key, known: Circumstances, checked: Checked) -> Generator[Report, None, Checked]:
-        """Carry out the repairs of a partition, and check it again."""
-        plan = checked.plan
+    def _repair(
+        self, path: str, key: Key, context: PartitionContext, first: CheckResult
+    ) -> Generator[Report, None, CheckResult]:
+        """Carry out the repairs of a partition, and check it again. Returns the result of the second check."""
+        plan = first.plan
         before = self._totals.repairs
-        for done in repair_partition(self._fs, path, plan):
-            yield self._repaired(done)
+        for repaired in repair_partition(self._fs, path, plan):
+            yield self._count_repair(repaired)
         if plan.lower_recovery_point is not None:
-            yield self._repaired(self._lower_recovery_point(key, plan.lower_recovery_point))
-            known = replace(known, is_clean=False, recovery_point=plan.lower_recovery_point)
+            yield self._count_repair(self._lower_recovery_point(key, plan.lower_recovery_point))
+            context = replace(context, is_clean=False, recovery_point=plan.lower_recovery_point)
         if plan.lower_log_start is not None:
-            yield self._repaired(self._lower_log_start(key, plan.lower_log_start))
-            known = replace(known, log_start=plan.lower_log_start)
-        left = replace(checked, findings=list(checked.findings))
+            yield self._count_repair(self._lower_log_start(key, plan.lower_log_start))
+            context = replace(context, log_start=plan.lower_log_start)
+        second = replace(first, findings=list(first.findings))
         if self._totals.repairs > before:
-            left = check_partition(self._fs, path, known, self._progress)
-        if plan.rewrite is not None and all(finding.code == Code.READ_ONLY for finding in left.faults):
-            yield self._repaired(lift_read_only(self._fs, path, left.counts.batches))
-            left.findings = [finding for finding in left.findings if finding.code != Code.READ_ONLY]
-        for finding in checked.findings:
+            second = check_partition(self._fs, path, context, self._progress)
+        if plan.rewrite is not None and all(finding.code == Code.READ_ONLY for finding in second.faults):
+            yield self._count_repair(lift_read_only(self._fs, path, second.counts.batches))
+            second.findings = [finding for finding in second.findings if finding.code != Code.READ_ONLY]
+        for finding in first.findings:
             self._totals.findings[finding.severity] -= 1
-        for finding in left.findings:
-            self._count(finding)
-        yield from map(Remaining, left.faults)
-        return left
+        for finding in second.findings:
+            self._count_finding(finding)
+        yield from map(Remaining, second.faults)
+        return second
 
     def _lower_recovery_point(self, key: Key, offset: int) -> Repaired:
-        """Lower a recovery point and make the next start an unclean one, which begins a new leader epoch.
+        """Lower a recovery point, and remove the marker of the clean stop.
 
-        So offsets that are handed out a second time belong to another epoch.
+        So the next start begins a new leader epoch, and offsets that are given a second time belong to another epoch.
         """
         if self._is_clean:
-            self._fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
+            self._fs.unlink(self._path_of(filenames.CLEAN_SHUTDOWN_FILE))
             self._fs.sync_directory(self._path)
             self._is_clean = False
-        path = self._file(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        path = self._path_of(checkpoints.RECOVERY_POINT_CHECKPOINT)
         points = self._offsets[checkpoints.RECOVERY_POINT_CHECKPOINT]
         points[key] = offset
         write_file_atomically(self._fs, path, checkpoints.encode_offsets(points))
@@ -471,7 +477,7 @@ class _DirectoryCheck:
         return Repaired(path, f"has {offset} for {name} now, and the next start begins a new leader epoch")
 
     def _lower_log_start(self, key: Key, offset: int) -> Repaired:
-        path = self._file(checkpoints.LOG_START_CHECKPOINT)
+        path = self._path_of(checkpoints.LOG_START_CHECKPOINT)
         starts = self._offsets[checkpoints.LOG_START_CHECKPOINT]
         starts[key] = offset
         write_file_atomically(self._fs, path, checkpoints.encode_offsets(starts))
@@ -480,24 +486,24 @@ class _DirectoryCheck:
     # --- Counting -----------------------------------------------------------------------------------------------------
 
     def _finding(self, severity: Severity, code: Code, name: str, what: str) -> Finding:
-        finding = self._count(Finding(severity, code, self._file(name), what))
-        self._open.append(finding)
+        finding = self._count_finding(Finding(severity, code, self._path_of(name), what))
+        self._unrepaired.append(finding)
         return finding
 
     def _note(self, code: Code, name: str, what: str) -> Finding:
         return self._finding(Severity.NOTE, code, name, what)
 
-    def _count(self, finding: Finding) -> Finding:
+    def _count_finding(self, finding: Finding) -> Finding:
         self._totals.findings[finding.severity] += 1
         return finding
 
-    def _repaired(self, done: Repaired, finding: Finding | None = None) -> Repaired:
-        """Count a repair, and remove the finding that it settles."""
+    def _count_repair(self, repaired: Repaired, finding: Finding | None = None) -> Repaired:
+        """Count a repair, and no longer count the finding that it removes."""
         self._totals.repairs += 1
         if finding is not None:
             self._totals.findings[finding.severity] -= 1
-            self._open.remove(finding)
-        return done
+            self._unrepaired.remove(finding)
+        return repaired
 
-    def _file(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -1,4 +1,4 @@
-"""Leader epochs of the batches, to compare with ``leader-epoch-checkpoint``."""
+"""The leader epochs of a log's batches, and their comparison with ``leader-epoch-checkpoint``."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class EpochsSeen:
         self.runs: list[EpochRun] = []
 
     def add(self, segment: int, found: LocatedBatch) -> None:
-        """Count in the next batch."""
+        """Add the next batch."""
         header = found.header
         last = self.runs[-1] if self.runs else None
         if last is not None and last.epoch == header.leader_epoch:
@@ -43,9 +43,9 @@ class EpochsSeen:
         return found
 
     def contradicting(self, known: LeaderEpochs, log_start: int) -> list[EpochRun]:
-        """Runs whose epoch is not that of ``known`` for their offsets; offsets below ``log_start`` are left out.
+        """The runs whose epoch differs from that of ``known`` for their offsets, from ``log_start`` on.
 
-        The checkpoint is written and synced before the first batch of an epoch, so it knows them all.
+        ``known`` has every epoch: the checkpoint is written and synced before the first batch of an epoch.
         """
         first = max(log_start, known.entries[0].start_offset) if known.entries else log_start
         return [

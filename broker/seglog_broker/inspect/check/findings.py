@@ -1,4 +1,4 @@
-"""The findings of a check: each kind has a stable name, advice for the operator, and a severity.
+"""The findings of a check. Each kind has a stable name and advice for the operator; each finding has a severity.
 
 *Damage*: records are lost, unreadable, or may differ from what was written. *Derived*: a file that can be rebuilt from
 the log is wrong. *Note*: information; nothing is wrong.
@@ -34,7 +34,7 @@ class Code(StrEnum):
     EPOCH_WRONG = "epoch-wrong"
     READ_ONLY = "read-only"
     UNREADABLE = "unreadable"
-    # Files that follow from it
+    # Files derived from the log
     INDEX_WRONG = "index-wrong"
     INDEX_MISSING = "index-missing"
     INDEX_SPACING = "index-spacing"
@@ -53,7 +53,7 @@ class Code(StrEnum):
     CHECKPOINT_BEYOND_END = "checkpoint-beyond-end"
     LOG_START_WRONG = "log-start-wrong"
     LOG_START_BEYOND_END = "log-start-beyond-end"
-    # What belongs together
+    # Files of the log directory, and which files belong together
     REGISTRY_MALFORMED = "registry-malformed"
     REGISTRY_MISSING = "registry-missing"
     IDENTITY_WRONG = "identity-wrong"
@@ -131,7 +131,7 @@ REMEDIES: Final[dict[Code, str]] = {
     Code.SET_ASIDE: f"{_NO_ACTION}: a copy of damaged bytes made by --repair; delete it when you do not need it",
     Code.UNKNOWN_FILE: f"{_NO_ACTION}: seglog and Kafka ignore it",
 }
-"""Advice for the operator."""
+"""Advice for the operator, by kind of finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Totals:
     findings: dict[Severity, int] = field(default_factory=lambda: dict.fromkeys(Severity, 0))
 
     def add(self, counts: PartitionCounts) -> None:
-        """Count a partition in."""
+        """Add the counts of a partition."""
         self.partitions += 1
         self.segments += counts.segments
         self.covered += counts.covered
@@ -215,4 +215,4 @@ class Remaining:
 
 
 Report = Finding | Repaired | Remaining | PartitionCounts | Totals
-"""What a check yields: for each partition findings, repairs, remaining findings and counts; the totals last."""
+"""One report of a check. Each partition has findings, repairs, remaining findings and counts; the totals come last."""

@@ -1,8 +1,8 @@
 """The expected bytes of a segment's two indexes, built from its batches by the rule that the broker writes them by.
 
-Indexes have no checksum, but they follow from the log, so comparing bytes checks all of them. Only the
-``index.interval.bytes`` of an index is not in the directory; where the configured one does not give the same bytes, the
-only other possible one is derived from the entries.
+Indexes have no checksum, but can be computed from the log, so comparing bytes checks every entry. The
+``index.interval.bytes`` that an index was written with is in no file: if the configured one does not give the same
+bytes, the only other possible one is derived from the entries.
 """
 
 from copy import deepcopy
@@ -14,7 +14,7 @@ from seglog_protocol.record_batch import NO_TIMESTAMP, BatchHeader
 
 
 class IndexBytes(NamedTuple):
-    """Both files of a segment."""
+    """The bytes of both index files of a segment."""
 
     offsets: bytes
     times: bytes
@@ -35,7 +35,7 @@ class ExpectedIndexes:
         self._last_time = NO_TIMESTAMP
 
     def add(self, position: int, header: BatchHeader) -> None:
-        """Count in the batch at ``position``."""
+        """Add the batch at ``position``."""
         if header.max_timestamp > self._largest[0]:
             self._largest = (header.max_timestamp, header.last_offset)
         if position - self._indexed > self.interval and not self._is_full:
@@ -72,9 +72,10 @@ class ExpectedIndexes:
 
 
 class TrueTimes:
-    """The entries of a time index that are true of the batches, whenever they were written.
+    """Checks the entries of a time index, wherever they were added: each must be true of the batches.
 
     Kafka also adds the largest timestamp at every stop, so its indexes have entries between those of the interval.
+    ``found`` is the content of the index.
     """
 
     def __init__(self, found: bytes, base_offset: int) -> None:
@@ -86,7 +87,7 @@ class TrueTimes:
         self._largest = NO_TIMESTAMP
 
     def add(self, header: BatchHeader) -> None:
-        """Count in the next batch."""
+        """Add the next batch."""
         if self._wanted and header.max_timestamp > self._largest:
             self._largest = header.max_timestamp
             entry = names.encode_time_entry(header.max_timestamp, header.last_offset - self._base_offset)
@@ -94,9 +95,9 @@ class TrueTimes:
                 self._true.add(entry)
 
     def are_all(self, least: bytes, *, is_complete: bool) -> bool:
-        """Whether every entry found is true and in order, and those of ``least`` are among them.
+        """Whether every entry of the index is true and in order, and the entries in ``least`` are among them.
 
-        Unless the index ``is_complete`` it may end before the last of ``least``.
+        If the index is not ``is_complete``, it may end before the last entry of ``least``.
         """
         size = names.TIME_ENTRY.size
         if self._entries and len(self._entries[-1]) < size:
@@ -110,7 +111,7 @@ class TrueTimes:
 
 
 def interval_of(offsets: bytes) -> int | None:
-    """The largest interval that gives these entries of an offset index; None when there is none."""
+    """The largest ``index.interval.bytes`` that gives these entries of an offset index; None if none does."""
     before, smallest = 0, None
     for entry in names.offset_entries(offsets):
         gap = entry.position - before

@@ -9,22 +9,22 @@ from seglog_broker.inspect.check.findings import Finding, PartitionCounts, Remai
 
 
 def json_lines(reports: Iterable[Report]) -> Iterator[str]:
-    """A line for each, without its newline."""
-    for one in reports:
-        yield json.dumps(_shown(one), ensure_ascii=False)
+    """One line for each report, without its newline."""
+    for report in reports:
+        yield json.dumps(_json_object(report), ensure_ascii=False)
 
 
-def _shown(one: Report) -> dict[str, Any]:
-    if isinstance(one, Finding):
-        return {"kind": "finding", **_finding(one)}
-    if isinstance(one, Remaining):
-        return {"kind": "left", **_finding(one.finding)}
-    if isinstance(one, Repaired):
-        return {"kind": "repaired", **asdict(one)}
-    if isinstance(one, PartitionCounts):
-        return {"kind": "partition", **asdict(one)}
-    assert isinstance(one, Totals)
-    return {"kind": "totals", "sound": one.is_sound, **asdict(one)}
+def _json_object(report: Report) -> dict[str, Any]:
+    if isinstance(report, Finding):
+        return {"kind": "finding", **_finding(report)}
+    if isinstance(report, Remaining):
+        return {"kind": "left", **_finding(report.finding)}
+    if isinstance(report, Repaired):
+        return {"kind": "repaired", **asdict(report)}
+    if isinstance(report, PartitionCounts):
+        return {"kind": "partition", **asdict(report)}
+    assert isinstance(report, Totals)
+    return {"kind": "totals", "sound": report.is_sound, **asdict(report)}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.inspect.check.findings import Code, Finding, Severity
 from seglog_broker.inspect.check.indexes import ExpectedIndexes, TrueTimes, interval_of
-from seglog_broker.inspect.check.plan import Circumstances, Replacement
+from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.dump.facts import Damage
 from seglog_broker.inspect.dump.index_files import dump_offset_index, dump_time_index
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
@@ -22,29 +22,34 @@ class FoundIndexes(NamedTuple):
 
 
 class _Kind(NamedTuple):
+    """One of the two index files, and what it should be."""
+
     suffix: str
     entry_size: int
-    found: bytes | None
-    stripped: bytes  # what was found, without entries of zeros at its end
-    closed: bytes
-    live: bytes
+    found: bytes | None  # its content; None if it is missing
+    stripped: bytes  # its content without entries of zeros at the end
+    closed: bytes  # the right content if the segment is closed
+    live: bytes  # the right content if the segment is active
 
     @property
     def entries(self) -> bytes:
-        """What was found, without padding; but an only entry may be all zeros: the first offset, at 1970."""
+        """The content without padding. A single entry may be all zeros: the first offset, at 1970."""
         return self.stripped if self.found != self.live else self.live
 
 
 class IndexJudge:
-    """The indexes of one segment; ``is_live``: they may end early, as those of a segment that was being appended to."""
+    """Compares the index files of one segment with its batches. ``is_live``: the files may lack the last entries.
+
+    Add every batch to ``true_times``, and to the models that ``judge`` gets.
+    """
 
     def __init__(
-        self, fs: FileSystem, directory: str, base_offset: int, circumstances: Circumstances, *, is_live: bool
+        self, fs: FileSystem, directory: str, base_offset: int, context: PartitionContext, *, is_live: bool
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._base_offset = base_offset
-        self._known = circumstances
+        self._context = context
         self._is_live = is_live
         self.found = FoundIndexes(self._read(names.OFFSET_INDEX_SUFFIX), self._read(names.TIME_INDEX_SUFFIX))
         self._stripped = (
@@ -52,25 +57,25 @@ class IndexJudge:
             _without_padding(self.found.times or b"", names.TIME_ENTRY.size),
         )
         times = self._stripped[1] if is_live else self.found.times or b""
-        self.true_times = TrueTimes(times if circumstances.is_adopted else b"", base_offset)
-        """To be given every batch."""
+        self.true_times = TrueTimes(times if context.is_adopted else b"", base_offset)
 
     def intervals(self) -> list[int]:
         """Values of ``index.interval.bytes`` that these files may have been written with, the configured one first."""
-        configured = self._known.index_interval
+        configured = self._context.index_interval
         offsets = self.found.offsets
         if offsets == b"":
-            return [configured, names.OFFSET_MAX]  # any that is larger than the segment
+            return [configured, names.OFFSET_MAX]  # one that is larger than the segment gives no entries
         other = interval_of(self._stripped[0])
         return [configured] if other in {None, configured} else [configured, other or 0]
 
     def judge(
         self, models: Sequence[ExpectedIndexes], before_damage: Sequence[ExpectedIndexes], log_size: int
     ) -> tuple[list[Finding], list[Replacement]]:
-        """Findings, and files to replace. ``models`` are the expected indexes for the ``intervals``, in their order.
+        """Findings about the two files, and files to replace.
 
-        So are ``before_damage``, if any: for the log before batches in it were damaged. Indexes of that log are not
-        wrong, but are rebuilt with the repair of the damage.
+        ``models`` are the expected indexes for each of ``intervals()``, in that order. So are those in
+        ``before_damage``, which is empty if no batch is damaged: they include the batches with a wrong checksum. Files
+        that match those are not wrong, but are rebuilt with the repair of the damage.
         """
         fitting = next((model for model in models if self._may_be_of(model)), None)
         before = next((number for number, model in enumerate(before_damage) if self._may_be_of(model)), None)
@@ -89,7 +94,7 @@ class IndexJudge:
         return findings, self._replacements(fitting or models[0])
 
     def _replacements(self, model: ExpectedIndexes) -> list[Replacement]:
-        """Both files, for they are of one interval."""
+        """Replacements for both files, because both must have the same interval."""
         return [
             Replacement(self._path(kind.suffix), kind.closed, _REBUILT)
             for kind in self._kinds(model)
@@ -114,7 +119,7 @@ class IndexJudge:
             return False
         if kind.found == kind.closed or (self._is_live and kind.live.startswith(kind.entries)):
             return True
-        if not self._known.is_adopted or not kind.entries:
+        if not self._context.is_adopted or not kind.entries:
             return False
         if kind.suffix == names.OFFSET_INDEX_SUFFIX:
             return False
@@ -143,20 +148,20 @@ class IndexJudge:
             what = f"{padding} bytes of zeros follow its entries, and a start would take them for entries"
             at = (len(kind.closed), len(kind.found))
             return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what, *at)
-        if self._known.is_adopted and not is_interval_known and kind.found and self._ends_well(kind):
+        if self._context.is_adopted and not is_interval_known and kind.found and self._ends_well(kind):
             what = "every entry is right, but no single index.interval.bytes gives their spacing"
             return Finding(Severity.NOTE, Code.INDEX_SPACING, path, what)
         what = f"it is not what the log gives: {_difference(kind.found, kind.closed, kind.entry_size)}"
         return Finding(Severity.DERIVED, Code.INDEX_WRONG, path, what)
 
     def _compare(self, kind: _Kind) -> list[object]:
-        """The facts of ``dump`` about its single entries."""
+        """The facts that ``dump`` finds about the single entries."""
         dump = dump_offset_index if kind.suffix == names.OFFSET_INDEX_SUFFIX else dump_time_index
         return list(dump(self._fs, self._path(kind.suffix), self._base_offset, self._path(names.LOG_SUFFIX)))
 
     @staticmethod
     def _ends_well(kind: _Kind) -> bool:
-        """A time index must end with the largest timestamp; retention and lookups by time go by it."""
+        """Whether a time index ends with the largest timestamp, which retention and look-ups by time rely on."""
         if kind.suffix == names.OFFSET_INDEX_SUFFIX or kind.found is None:
             return True
         return kind.found[-kind.entry_size :] == kind.closed[-kind.entry_size :]
@@ -170,7 +175,7 @@ class IndexJudge:
 
 
 def _without_padding(found: bytes, entry_size: int) -> bytes:
-    """The entries up to the last that is not all zeros: Kafka allocates its indexes in advance."""
+    """The entries up to the last one that is not all zeros: Kafka preallocates its indexes."""
     used = -(-len(found.rstrip(b"\0")) // entry_size) * entry_size
     return found[:used]
 

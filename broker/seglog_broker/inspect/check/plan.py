@@ -1,4 +1,4 @@
-"""The input of a partition's check, and the repairs that the check decides on."""
+"""The input of a partition's check, and its output: the plan of repairs."""
 
 from dataclasses import dataclass, field
 
@@ -7,15 +7,18 @@ from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What the log directory's files say of a partition. ``topic_id`` is None where they name none."""
+class PartitionContext:
+    """What the rest of the log directory and the configuration say about a partition; offsets count records.
+
+    ``topic_id`` is None where no file has one.
+    """
 
     is_clean: bool = True  # the marker of a clean stop exists
-    is_own_stop: bool = False  # and it is seglog's, so that seglog's own files describe the present state
-    is_adopted: bool = False  # Kafka wrote it, or part of it
+    is_own_stop: bool = False  # the marker is seglog's, so that seglog's own files describe the present state
+    is_adopted: bool = False  # Kafka wrote the partition, or a part of it
     is_from_kafka: bool = False  # Kafka used the directory after seglog
-    is_being_made: bool = False  # it is being created, or was when the broker crashed
-    compacted_before: int = 0  # by the cleaner's checkpoint; the partition's state may know more
+    is_being_made: bool = False  # the broker crashed while it created the partition
+    compacted_before: int = 0  # by the cleaner's checkpoint; the partition's state may have a higher offset
     topic_id: str | None = None
     recovery_point: int = 0
     high_watermark: int | None = None  # None: the checkpoint has none
@@ -31,15 +34,15 @@ class Replacement:
 
     path: str
     content: bytes
-    what: str  # the end of a sentence about it, for when it is done
+    what: str  # reported once it is written, as the end of a sentence about the file
 
 
 @dataclass(slots=True)
 class RepairPlan:
-    """The repairs of one partition; none by default."""
+    """The repairs that one partition needs; none by default."""
 
     set_aside: list[DamagedRange] = field(default_factory=list)  # new damage, whose bytes are to be copied
-    state: PartitionState | None = None  # the right content of the state file, with its read-only mark unchanged
+    state: PartitionState | None = None  # the correct content of the state file, its read-only mark unchanged
     saves_state: bool = False  # whether the state file is to be written
     replace: list[Replacement] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)  # paths of useless files

@@ -1,4 +1,4 @@
-"""The reports of a check as text: each finding with its place and advice, then counts and a verdict."""
+"""The reports of a check as text: each finding with its place and advice, then counts, and whether all is sound."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -11,20 +11,21 @@ _HEADINGS: Final = {Severity.DAMAGE: "DAMAGED", Severity.DERIVED: "WRONG", Sever
 
 def readable(reports: Iterable[Report]) -> Iterator[str]:
     """Lines, without their newlines."""
-    for one in reports:
-        if isinstance(one, Finding):
-            yield f"{_HEADINGS[one.severity]}: {_place(one)}: {printable(one.what)} [{one.code}]"
-            yield f"  {one.remedy}"
-        elif isinstance(one, Remaining):
-            yield f"STILL {_HEADINGS[one.finding.severity]}: {_place(one.finding)}: {printable(one.finding.what)}"
-        elif isinstance(one, Repaired):
-            yield f"repaired: {printable(one.path)}: {printable(one.what)}"
-        elif isinstance(one, PartitionCounts):
-            yield _partition(one)
+    for report in reports:
+        if isinstance(report, Finding):
+            yield f"{_HEADINGS[report.severity]}: {_place(report)}: {printable(report.what)} [{report.code}]"
+            yield f"  {report.remedy}"
+        elif isinstance(report, Remaining):
+            finding = report.finding
+            yield f"STILL {_HEADINGS[finding.severity]}: {_place(finding)}: {printable(finding.what)}"
+        elif isinstance(report, Repaired):
+            yield f"repaired: {printable(report.path)}: {printable(report.what)}"
+        elif isinstance(report, PartitionCounts):
+            yield _partition(report)
         else:
             yield ""
-            yield _counts(one)
-            yield _verdict(one)
+            yield _counts(report)
+            yield _verdict(report)
 
 
 def _place(finding: Finding) -> str:

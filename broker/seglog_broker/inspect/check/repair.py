@@ -1,12 +1,11 @@
-"""The repairs that a check decided on for one partition.
+"""Carries out the repairs that a check has planned for one partition.
 
-Each step is atomic, and an interrupted repair is continued by the next one, which begins with a check of its own.
+Each step is atomic. After an interruption the next repair, which begins with a check of its own, does the rest.
 
-The log's bytes are never changed. Damaged ranges are copied into plain files beside their segment, which stay when the
-segment is deleted, and are recorded in ``seglog-partition.json``, so that the broker skips them. The order matters
-where one file relies on another: the copies come before the record of the damage, that before the checksum that
-includes the damage, the removal of the clean-stop marker before a recovery point is lowered, and the read-only
-mark last.
+The bytes of the log are never changed. Damaged ranges are copied into plain files beside their segment, which stay when
+the segment is deleted, and are recorded in ``seglog-partition.json``, so that the broker skips them. The order matters,
+because some files rely on others: first the copies, then the record of the damage, then the checksum that includes the
+damage. The marker of the clean stop is removed before a recovery point is lowered. The read-only mark is removed last.
 """
 
 from collections.abc import Iterator
@@ -22,13 +21,13 @@ from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_protocol import segment_files as names
 
 SET_ASIDE_SUFFIX: Final = f"{names.LOG_SUFFIX}.damaged-"
-"""``<stem>.log.damaged-<position>``: the bytes that stand at that position of the segment."""
+"""``<stem>.log.damaged-<position>``: a copy of the bytes at that position of the segment."""
 
 _COPY_BYTES: Final = 1024 * 1024
 
 
 def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
-    """Remove or finish what a crash left, as a start does; runs before a check."""
+    """Remove or complete files that a crash left, as a start does. Call it before the check. Raises OSError."""
     before = set(fs.list_directory(path))
     after = set(tidy_directory(fs, path))
     if is_clean:
@@ -46,7 +45,7 @@ def tidy(fs: FileSystem, path: str, *, is_clean: bool) -> Iterator[Repaired]:
 
 
 def repair_partition(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Repaired]:
-    """Carry out all repairs but lifting a read-only mark. Raises OSError where a step fails; earlier ones stay done."""
+    """Carry out all repairs except lifting a read-only mark. Raises OSError if a step fails; earlier ones stay done."""
     for lost in plan.set_aside:
         yield _set_aside(fs, path, lost)
     if plan.saves_state and plan.state is not None:
@@ -70,7 +69,7 @@ def repair_partition(fs: FileSystem, path: str, plan: RepairPlan) -> Iterator[Re
 
 
 def lift_read_only(fs: FileSystem, path: str, batches: int) -> Repaired:
-    """Remove the read-only mark; ``batches`` is how many were verified before."""
+    """Remove the read-only mark; ``batches`` is the number of batches that were verified before."""
     state = PartitionState.load(fs, path)
     state.read_only = None
     state.save(fs, path)
@@ -86,10 +85,10 @@ def _set_aside(fs: FileSystem, path: str, lost: DamagedRange) -> Repaired:
 
 
 def _rewrite(fs: FileSystem, path: str, base: int) -> Repaired:
-    """Write a log's bytes into new blocks of the disk.
+    """Write the bytes of a ``.log`` into new blocks of the disk.
 
-    After a failed fsync the pages in memory look clean whether they reached the disk or not, so that reading them
-    proves nothing about it. An fsync of a copy does.
+    After a failed fsync the pages in memory look clean whether or not they reached the disk, so reading them proves
+    nothing. A successful fsync of a copy does.
     """
     log = f"{path}/{names.segment_file_name(base, names.LOG_SUFFIX)}"
     size = fs.stat(log).size

@@ -1,14 +1,14 @@
-"""The check of a partition's other files: whether they are well formed, and whether they agree with the log."""
+"""The check of a partition's small files: whether they are well formed, and whether they agree with the log."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from seglog_broker.inspect.check.checked import Checked
 from seglog_broker.inspect.check.epochs import EpochsSeen
 from seglog_broker.inspect.check.findings import Code, Finding, Severity
-from seglog_broker.inspect.check.plan import Circumstances, Replacement
+from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.check.repair import SET_ASIDE_SUFFIX
+from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.dump.facts import Damage, Fact
 from seglog_broker.inspect.dump.small_files import read_epochs, read_partition_metadata, read_snapshot, txn_index_reader
 from seglog_broker.inspect.log_walk import DamagedBytes
@@ -33,13 +33,13 @@ LEFT_OVER_SUFFIXES: Final = {
     names.SWAP_SUFFIX: "is output of a compaction, a start puts it in the place of its sources",
     names.TEMPORARY_SUFFIX: "is an unfinished replacement of a file, a start removes it",
 }
-"""Files that ``tidy_directory`` handles."""
+"""Files that ``tidy_directory`` removes or renames, and what a start does with each."""
 
 _OWN_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, PARTITION_STATE_FILE})
 
 
 class SmallFiles:
-    """The files of one partition; findings and plan go to ``out``. ``state`` comes first."""
+    """Checks the small files of one partition. Adds findings and repairs to ``out``. Call ``check_state`` first."""
 
     def __init__(
         self,
@@ -47,49 +47,49 @@ class SmallFiles:
         path: str,
         found: Sequence[str],
         bases: Sequence[int],
-        circumstances: Circumstances,
-        out: Checked,
+        context: PartitionContext,
+        out: CheckResult,
     ) -> None:
         self.recorded: list[DamagedRange] = []  # damaged ranges in the partition's state
         self._fs = fs
         self._path = path
         self._names = found
         self._bases = bases
-        self._known = circumstances
+        self._context = context
         self._out = out
         self._read_only: str | None = None
-        self._is_first_gone = False  # and reported
-        self._remembered = PartitionState()
+        self._is_first_gone_reported = False
+        self._state = PartitionState()
 
-    # --- What the broker remembers ------------------------------------------------------------------------------------
+    # --- The partition's state ----------------------------------------------------------------------------------------
 
-    def state(self) -> None:
-        """``seglog-partition.json``; the plan gets a copy to which damage can be added."""
+    def check_state(self) -> None:
+        """Check ``seglog-partition.json``. The plan gets a copy of its content, to which damage can be added."""
         try:
             state = PartitionState.read(self._fs, self._path)
         except MalformedStateError as error:
-            path = self._file(PARTITION_STATE_FILE)
+            path = self._path_of(PARTITION_STATE_FILE)
             what = f"cannot be understood ({error}), and a start takes it for absent"
             self._derived(Code.STATE_MALFORMED, path, what)
             state = PartitionState()
             self._out.plan.saves_state = True
-        if self._known.is_from_kafka:  # as a start does
-            known = self._known
-            said = KafkaOffsets(known.recovery_point, known.log_start, known.compacted_before)
-            state = state_after_kafka(self._fs, self._path, state, said)
-        self._remembered = state
+        if self._context.is_from_kafka:  # as a start does
+            context = self._context
+            offsets = KafkaOffsets(context.recovery_point, context.log_start, context.compacted_before)
+            state = state_after_kafka(self._fs, self._path, state, offsets)
+        self._state = state
         self.recorded = list(state.damaged)
         self._read_only = state.read_only
         self._out.plan.state = replace(state, damaged=list(state.damaged))
 
-    def start(self, log_start: int) -> None:
-        """Set the log start offset, and check that the log's first records are there."""
-        self._known = replace(self._known, log_start=log_start)
+    def check_log_start(self, log_start: int) -> None:
+        """Set the log start offset, and check that no records after it are missing at the start of the log."""
+        self._context = replace(self._context, log_start=log_start)
         first = self._bases[0]
-        remembered = self._remembered
-        if self._known.is_own_stop and remembered.stopped is not None:
-            remembered = replace(remembered, log_start=remembered.stopped.log_start)
-        gone = records_gone(log_start, remembered, (), first)
+        stored = self._state
+        if self._context.is_own_stop and stored.stopped is not None:
+            stored = replace(stored, log_start=stored.stopped.log_start)
+        gone = records_gone(log_start, stored, (), first)
         if gone is None:
             return
         what = f"the log begins at offset {first}, by {gone.source} it began at {gone.start}"
@@ -102,77 +102,77 @@ class SmallFiles:
         if state.stopped is not None:
             state.stopped = state.stopped._replace(log_start=first)
         self._out.plan.saves_state = True
-        self._is_first_gone = True
+        self._is_first_gone_reported = True
 
-    def read_only(self) -> None:
-        """The read-only mark that a failed write or fsync left."""
+    def check_read_only_mark(self) -> None:
+        """Report the read-only mark that a failed write or fsync left."""
         if self._read_only is not None:
             what = f"the partition is marked read-only: {self._read_only}"
-            path = self._file(PARTITION_STATE_FILE)
+            path = self._path_of(PARTITION_STATE_FILE)
             self._out.findings.append(Finding(Severity.DAMAGE, Code.READ_ONLY, path, what))
 
-    def ranges(self, ranges: Iterable[DamagedBytes], holes: Sequence[DamagedRange], end: int) -> None:
+    def check_damaged_ranges(self, ranges: Iterable[DamagedBytes], holes: Sequence[DamagedRange], end: int) -> None:
         """Check that each recorded range is still unreadable."""
         bad = [lost for lost, _ in ranges]
         state = self._out.plan.state
         assert state is not None, "the state is read before"
-        for known in self.recorded:
-            if self._bases and known.end_offset <= self._bases[0]:
+        for recorded in self.recorded:
+            if self._bases and recorded.end_offset <= self._bases[0]:
                 continue  # its segment has been deleted since
-            if known.reason == "missing":
-                is_true = known.start_offset >= end or any(_is_within(known, hole) for hole in holes)
+            if recorded.reason == "missing":
+                is_true = recorded.start_offset >= end or any(_is_within(recorded, hole) for hole in holes)
             else:
-                is_true = any(_is_bytes_within(known, lost) for lost in bad)
+                is_true = any(_is_bytes_within(recorded, lost) for lost in bad)
             if not is_true:
                 self._derived(
                     Code.RANGE_UNTRUE,
-                    self._file(PARTITION_STATE_FILE),
-                    f"says that offsets {known.start_offset} to {known.end_offset - 1} are {known.reason}, at "
-                    f"{known.position} of segment {known.segment}, but there are batches",
-                    (known.start_offset, known.end_offset),
+                    self._path_of(PARTITION_STATE_FILE),
+                    f"says that offsets {recorded.start_offset} to {recorded.end_offset - 1} are {recorded.reason}, at "
+                    f"{recorded.position} of segment {recorded.segment}, but there are batches",
+                    (recorded.start_offset, recorded.end_offset),
                 )
-                state.damaged.remove(known)
+                state.damaged.remove(recorded)
                 self._out.plan.saves_state = True
 
     # --- Epochs -------------------------------------------------------------------------------------------------------
 
-    def epochs(self, seen: EpochsSeen) -> None:
-        """``leader-epoch-checkpoint`` against the epochs of the batches."""
-        path = self._file(LEADER_EPOCH_CHECKPOINT)
-        known = LeaderEpochs(self._fs, self._path)
-        known.load()
+    def check_epochs(self, seen: EpochsSeen) -> None:
+        """Compare ``leader-epoch-checkpoint`` with the epochs of the batches."""
+        path = self._path_of(LEADER_EPOCH_CHECKPOINT)
+        checkpoint = LeaderEpochs(self._fs, self._path)
+        checkpoint.load()
         problem: str | None = None
         if LEADER_EPOCH_CHECKPOINT not in self._names:
             problem = "is not there"
         else:
             problem = next((fact.reason for fact in _damage(read_epochs(self._fs, path))), None)
             content = read_file(self._fs, path)
-            if problem is None and content and content != encode_checkpoint(known.entries):
+            if problem is None and content and content != encode_checkpoint(checkpoint.entries):
                 problem = "is not written as Kafka writes it"
         first_base = self._bases[0] if self._bases else 0
         if problem is not None:
             self._derived(Code.EPOCHS_MALFORMED, path, problem)
-            entries = self._remembered_epochs() or seen.entries()
-            content = encode_checkpoint(known.entries if entries is None else entries)
+            entries = self._epochs_of_state() or seen.entries()
+            content = encode_checkpoint(checkpoint.entries if entries is None else entries)
             self._out.plan.replace.append(Replacement(path, content, "rewritten from the batches"))
             return
-        if (remembered := self._epochs_it_should_have(known)) is not None:
-            what = f"says {_epochs(known.entries)}, and seglog had written {_epochs(remembered)}"
+        if (stored := self._epochs_that_contradict(checkpoint)) is not None:
+            what = f"says {_epochs(checkpoint.entries)}, and seglog had written {_epochs(stored)}"
             self._derived(Code.EPOCHS_WRONG, path, what)
-            content = encode_checkpoint(remembered)
+            content = encode_checkpoint(stored)
             self._out.plan.replace.append(Replacement(path, content, "written as seglog had left it"))
-            known.entries = remembered
-        if not known.entries:
+            checkpoint.entries = stored
+        if not checkpoint.entries:
             if seen.runs:
                 self._note(Code.EPOCHS_EMPTY, path, "is empty, and there are batches")
         else:
-            for run in seen.contradicting(known, self._known.log_start):
-                wanted = known.epoch_for(run.start_offset)
+            for run in seen.contradicting(checkpoint, self._context.log_start):
+                wanted = checkpoint.epoch_for(run.start_offset)
                 self._out.findings.append(
                     Finding(
                         Severity.DAMAGE,
                         Code.EPOCH_WRONG,
-                        self._file(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
+                        self._path_of(names.segment_file_name(run.segment, names.LOG_SUFFIX)),
                         f"the batch with offset {run.start_offset} has leader epoch {run.epoch}, "
                         f"the checkpoint has {wanted} there",
                         run.position,
@@ -181,51 +181,55 @@ class SmallFiles:
                         run.last_offset + 1,
                     )
                 )
-            if known.entries[0].start_offset < first_base:
-                self._first_is_gone(path, known, first_base)
+            if checkpoint.entries[0].start_offset < first_base:
+                self._report_first_segment_gone(path, checkpoint, first_base)
 
-    def _epochs_it_should_have(self, known: LeaderEpochs) -> list[EpochEntry] | None:
-        """The epochs in the partition's state, where the file, which has no checksum, contradicts them; else None.
+    def _epochs_that_contradict(self, checkpoint: LeaderEpochs) -> list[EpochEntry] | None:
+        """The epochs in the partition's state if they contradict the checkpoint, which has no checksum; else None.
 
-        A running broker writes the file first, so after a kill it may have more; an epoch never goes back.
+        A running broker writes the checkpoint first, so after a kill it may have more epochs. An epoch never falls.
         """
-        remembered = self._remembered_epochs()
-        if not remembered or not known.entries or known.entries == remembered:
+        stored = self._epochs_of_state()
+        if not stored or not checkpoint.entries or checkpoint.entries == stored:
             return None
-        if self._known.is_own_stop:
-            return remembered
-        epochs, latest = {entry.epoch for entry in remembered}, remembered[-1].epoch
-        is_possible = known.latest >= latest and all(e.epoch > latest or e.epoch in epochs for e in known.entries)
-        return None if is_possible else remembered
+        if self._context.is_own_stop:
+            return stored
+        epochs, latest = {entry.epoch for entry in stored}, stored[-1].epoch
+        is_possible = checkpoint.latest >= latest and all(
+            e.epoch > latest or e.epoch in epochs for e in checkpoint.entries
+        )
+        return None if is_possible else stored
 
-    def _remembered_epochs(self) -> list[EpochEntry]:
-        """The epochs in the partition's state; none where Kafka used the directory since."""
-        if self._known.is_from_kafka:
+    def _epochs_of_state(self) -> list[EpochEntry]:
+        """The epochs in the partition's state; none if Kafka used the directory since."""
+        if self._context.is_from_kafka:
             return []
-        return [EpochEntry(*entry) for entry in self._remembered.epochs]
+        return [EpochEntry(*entry) for entry in self._state.epochs]
 
-    def _first_is_gone(self, path: str, known: LeaderEpochs, first_base: int) -> None:
-        """Report a first epoch below the first segment: a deletion of segments would have moved it up."""
-        start = known.entries[0].start_offset
+    def _report_first_segment_gone(self, path: str, checkpoint: LeaderEpochs, first_base: int) -> None:
+        """Report a first epoch that begins below the first segment: deleting segments would have raised it."""
+        start = checkpoint.entries[0].start_offset
         what = f"the log begins at offset {first_base}, by {LEADER_EPOCH_CHECKPOINT} it began at {start}"
-        severity = Severity.DAMAGE if self._known.is_clean else Severity.NOTE
-        if not self._is_first_gone:
+        severity = Severity.DAMAGE if self._context.is_clean else Severity.NOTE
+        if not self._is_first_gone_reported:
             self._out.findings.append(
                 Finding(severity, Code.FIRST_SEGMENT_GONE, self._path, what, None, None, start, first_base)
             )
-        known.truncate_from_start(first_base)
+        checkpoint.truncate_from_start(first_base)
         state = self._out.plan.state
         assert state is not None, "the state is read before"
-        state.epochs = [(entry.epoch, entry.start_offset) for entry in known.entries]
+        state.epochs = [(entry.epoch, entry.start_offset) for entry in checkpoint.entries]
         self._out.plan.saves_state = True
-        self._out.plan.replace.append(Replacement(path, encode_checkpoint(known.entries), f"begins at {first_base}"))
+        self._out.plan.replace.append(
+            Replacement(path, encode_checkpoint(checkpoint.entries), f"begins at {first_base}")
+        )
 
     # --- Identity, transactions, names --------------------------------------------------------------------------------
 
-    def topic_id(self) -> None:
-        """``partition.metadata`` against the registry."""
-        path = self._file(PARTITION_METADATA_FILE)
-        wanted = self._known.topic_id
+    def check_topic_id(self) -> None:
+        """Compare ``partition.metadata`` with the registry."""
+        path = self._path_of(PARTITION_METADATA_FILE)
+        wanted = self._context.topic_id
         problem: str | None = "is not there"
         if PARTITION_METADATA_FILE in self._names:
             problem = next((fact.reason for fact in _damage(read_partition_metadata(self._fs, path))), None)
@@ -235,27 +239,27 @@ class SmallFiles:
                 content = encode_partition_metadata(wanted)
                 self._out.plan.replace.append(Replacement(path, content, f"has topic id {wanted}, as the registry"))
             return
-        self._metadata_text(path)
+        self._check_metadata_text(path)
         if wanted is not None:
             found = decode_partition_metadata(read_file(self._fs, path))
-            if found != wanted and not self._known.is_from_kafka:
+            if found != wanted and not self._context.is_from_kafka:
                 what = f"names topic id {found}, the registry has {wanted}"
                 self._out.findings.append(Finding(Severity.DAMAGE, Code.TOPIC_ID_WRONG, path, what))
 
-    def _metadata_text(self, path: str) -> None:
-        """Check all bytes of the file: they follow from the id, so that a flipped bit elsewhere is found, too."""
+    def _check_metadata_text(self, path: str) -> None:
+        """Check the whole text of the file, which follows from the id, so that every flipped bit is found."""
         content = encode_partition_metadata(decode_partition_metadata(read_file(self._fs, path)))
         if read_file(self._fs, path) != content:
             self._derived(Code.METADATA_WRONG, path, "is not written as Kafka writes it")
             self._out.plan.replace.append(Replacement(path, content, "written as Kafka writes it"))
 
-    def transactions(self) -> None:
-        """Producer snapshots and transaction indexes."""
+    def check_transaction_files(self) -> None:
+        """Check producer snapshots and transaction indexes."""
         for name in self._names:
             parsed = names.parse_segment_file_name(name)
             if parsed is None:
                 continue
-            path = self._file(name)
+            path = self._path_of(name)
             if parsed[1] == names.SNAPSHOT_SUFFIX:
                 for fact in _damage(read_snapshot(self._fs, path)):
                     self._derived(Code.SNAPSHOT_WRONG, path, fact.reason)
@@ -264,15 +268,15 @@ class SmallFiles:
                 for fact in _damage(txn_index_reader(parsed[0])(self._fs, path)):
                     self._derived(Code.TXN_INDEX_WRONG, path, fact.reason)
 
-    def names(self) -> None:
-        """Files that do not belong to a segment, and those that show that a segment is gone."""
-        gone = [] if self._known.is_clean else bases_without_log(self._names)
+    def check_names(self) -> None:
+        """Report files that do not belong to a segment, and segments that are gone but for their index files."""
+        gone = [] if self._context.is_clean else bases_without_log(self._names)
         for base in gone:
             what = "is gone, but its index files are there: some of its records may have been on the disk"
-            path = self._file(names.segment_file_name(base, names.LOG_SUFFIX))
+            path = self._path_of(names.segment_file_name(base, names.LOG_SUFFIX))
             self._out.findings.append(Finding(Severity.DAMAGE, Code.SEGMENTS_GONE, path, what))
         for name in self._names:
-            path = self._file(name)
+            path = self._path_of(name)
             left_over = next((what for suffix, what in LEFT_OVER_SUFFIXES.items() if name.endswith(suffix)), None)
             parsed = names.parse_segment_file_name(name)
             if left_over is not None:
@@ -293,7 +297,7 @@ class SmallFiles:
     def _note(self, code: Code, path: str, what: str) -> None:
         self._out.findings.append(Finding(Severity.NOTE, code, path, what))
 
-    def _file(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"
 
 
@@ -310,7 +314,7 @@ def _is_within(inner: DamagedRange, outer: DamagedRange) -> bool:
 
 
 def _is_bytes_within(known: DamagedRange, lost: DamagedRange) -> bool:
-    """Whether all of ``known`` is really lost; a ``lost`` without offsets is at the end of the log."""
+    """Whether ``lost`` includes all of ``known``; a ``lost`` with an empty range of offsets is at the log's end."""
     return (
         known.segment == lost.segment
         and lost.position <= known.position

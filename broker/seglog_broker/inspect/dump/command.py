@@ -1,6 +1,6 @@
 """``seglogd dump PATH...``: arguments, output and exit codes.
 
-0: all shown, 1: damage was found, 2: usage, or a path with nothing to show, 130: interrupted.
+Exit codes: 0 all was shown; 1 damage was found; 2 wrong usage, or a path with nothing to show; 130 interrupted.
 """
 
 import argparse
@@ -22,7 +22,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the contents of the paths to standard output; return the exit code. argparse leaves with SystemExit(2)."""
+    """Print the contents of the paths; returns the exit code. Raises SystemExit(2) on wrong usage."""
     arguments = make_parser().parse_args(argv)
     options = DumpOptions(records=arguments.records, verify=arguments.verify, count=not arguments.quick)
     fs = PosixFileSystem()
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments; docs/OPERATIONS.md names them all."""
+    """The parser of the arguments, which docs/OPERATIONS.md lists."""
     parser = argparse.ArgumentParser(
         prog="seglogd dump",
         description="Show the contents of a log directory, a partition, or single files of seglog or Kafka. "
@@ -57,30 +57,30 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _dump(fs: FileSystem, paths: Sequence[str], options: DumpOptions, *, as_json: bool) -> int:
-    facts_found = _Facts(fs, options)
-    for line in (json_lines if as_json else readable)(facts_found.facts(paths)):
+    reader = _PathReader(fs, options)
+    for line in (json_lines if as_json else readable)(reader.facts(paths)):
         print_line(line)
-    return EXIT_USAGE if facts_found.nothing_there else EXIT_DAMAGED if facts_found.damaged else EXIT_OK
+    return EXIT_USAGE if reader.has_nothing_to_show else EXIT_DAMAGED if reader.has_damage else EXIT_OK
 
 
-class _Facts:
-    """The facts of several paths; keeps what the exit code depends on."""
+class _PathReader:
+    """Yields the facts of several paths, and remembers what the exit code depends on."""
 
     def __init__(self, fs: FileSystem, options: DumpOptions) -> None:
         self._fs = fs
         self._options = options
-        self.damaged = False
-        self.nothing_there = False
+        self.has_damage = False
+        self.has_nothing_to_show = False  # of at least one path
 
     def facts(self, paths: Iterable[str]) -> Iterator[Fact]:
         for path in paths:
             try:
                 found = facts_of(self._fs, path, self._options)
             except NothingToDumpError as error:
-                self.nothing_there = True
+                self.has_nothing_to_show = True
                 sys.stdout.flush()
                 print(f"seglogd dump: {error}", file=sys.stderr)  # noqa: T201 - the one sentence for it
                 continue
             for fact in found:
-                self.damaged = self.damaged or isinstance(fact, Damage)
+                self.has_damage = self.has_damage or isinstance(fact, Damage)
                 yield fact

@@ -1,7 +1,7 @@
-"""The overview of a directory: a partition's segments, or a whole log directory with its topics and checkpoints.
+"""The overview of a partition directory, or of a log directory with its topics, checkpoints and partitions.
 
-Counts come from batch headers; checksums are not read. A running broker may remove a file between its listing and its
-reading; that is a note.
+Counts come from batch headers; checksums are not verified. A running broker may remove a file after it was listed and
+before it is read; that is a note.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,13 +66,13 @@ _PARTITION_FILES: Final = frozenset(
     {checkpoints.LEADER_EPOCH_CHECKPOINT, filenames.PARTITION_METADATA_FILE, PARTITION_STATE_FILE}
 )
 
-GONE: Final = "it was there a moment ago and is gone: a broker is at work"
+REMOVED_MEANWHILE: Final = "it was removed while it was read: a broker is running"
 
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets of the log directory's checkpoints, by file name."""
 
 
-def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+def with_read_errors(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
     """``facts``, followed by a ``Damage`` where an OSError ends them."""
     try:
         yield from facts
@@ -81,7 +81,7 @@ def to_the_end(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
 
 
 def is_partition_directory(names: Sequence[str]) -> bool:
-    """Whether a directory with these files is a partition, whatever its own name is."""
+    """Whether a directory with these files is a partition, by its content and not by its own name."""
     return any(name in _PARTITION_FILES or parse_segment_file_name(name) is not None for name in names)
 
 
@@ -113,12 +113,12 @@ def dump_log_directory(fs: FileSystem, path: str, *, count: bool = True) -> Iter
             foreign.append(name)
         else:
             partition = f"{path}/{name}"
-            yield from to_the_end(dump_partition(fs, partition, parsed, offsets, count=count), partition)
+            yield from with_read_errors(dump_partition(fs, partition, parsed, offsets, count=count), partition)
     for name in foreign:
         yield Note(
             f"{path}/{name}", "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory"
         )
-    yield from _ghosts(path, directories, offsets)
+    yield from _entries_without_directory(path, directories, offsets)
     others = [name for name in found if name not in directories and name not in _KNOWN_FILES]
     if others:
         yield Note(path, f"other files: {_listed(others, 10)}")
@@ -149,14 +149,14 @@ def _topics(fs: FileSystem, path: str, found: Sequence[str], directories: Sequen
                     if (name := filenames.partition_directory_name(fact.name, number)) not in directories
                 ]
                 if missing:
-                    text = f"no directory yet for {_listed(missing)}: a start makes the missing ones"
+                    text = f"no directory yet for {_listed(missing)}: a start creates the missing ones"
                     yield Note(path, f"topic {fact.name}: {text}")
         return
     live = [parsed for name in directories if (parsed := _partition_name(name)) is not None and not parsed.marker]
     if live:
         lost = "; their configuration is lost" if filenames.FORMAT_FILE in found else ""
         yield Note(
-            path, f"no seglog-topics.json: a start takes these topics from their directories and keeps it all{lost}"
+            path, f"no seglog-topics.json: a start adopts the topics from their directories, with all records{lost}"
         )
     for topic in sorted({parsed.topic for parsed in live}):
         numbers = [parsed.partition for parsed in live if parsed.topic == topic]
@@ -171,20 +171,20 @@ def _checkpoint(fs: FileSystem, path: str, name: str, offsets: dict[str, dict[To
         offsets[name] = checkpoints.read_offsets(fs, file)
     except MalformedCheckpointError:
         yield CheckpointFound(name, fs.stat(file).size, None)
-        yield from read_offset_checkpoint(fs, file)  # which names the damage
+        yield from read_offset_checkpoint(fs, file)  # its Damage has the reason
     else:
         yield CheckpointFound(name, fs.stat(file).size, len(offsets[name]))
 
 
-def _ghosts(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[Note]:
+def _entries_without_directory(path: str, directories: Sequence[str], offsets: Offsets) -> Iterator[Note]:
     for name, entries in offsets.items():
-        ghosts = [
+        absent = [
             directory
             for key in sorted(entries)
             if (directory := filenames.partition_directory_name(*key)) not in directories
         ]
-        if ghosts:
-            yield Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(ghosts)}")
+        if absent:
+            yield Note(f"{path}/{name}", f"it names partitions that have no directory: {_listed(absent)}")
 
 
 def _partition_name(name: str) -> filenames.PartitionDirectory | None:
@@ -219,12 +219,15 @@ def dump_partition(
     *,
     count: bool = True,
 ) -> Iterator[Fact]:
-    """The facts of a partition directory, ``offsets`` being what the log directory's checkpoints say."""
+    """The facts of a partition directory. ``offsets`` are those in the log directory's checkpoints, if it is known.
+
+    ``parsed`` is the parsed name of the directory. Without ``count`` no ``.log`` is read.
+    """
     try:
         found = fs.list_directory(path)
         sizes = {name: fs.stat(f"{path}/{name}").size for name in found}
     except FileNotFoundError:
-        yield Note(path, GONE)
+        yield Note(path, REMOVED_MEANWHILE)
         return
     if parsed is None:
         parsed = _partition_name(path.rpartition("/")[2])
@@ -255,7 +258,7 @@ def dump_partition(
     followings: list[int | None] = [*bases[1:], None]
     for base, following in zip(bases, followings, strict=False):  # without a segment only None is left
         segment = _segment(fs, path, base, following, stems[base], count=count)
-        for fact in to_the_end(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
+        for fact in with_read_errors(segment, f"{path}/{segment_file_name(base, LOG_SUFFIX)}"):
             if isinstance(fact, SegmentFound) and count:
                 end = base if fact.next_offset is None else fact.next_offset
             yield fact
@@ -314,9 +317,9 @@ def _segment(
             problems += counts.walk(fs, f"{path}/{log}", base, following)
         ends = summarize_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
         times = summarize_time_index(fs, f"{path}/{time_index}") if time_index in names else None
-        log_size = fs.stat(f"{path}/{log}").size  # after the index: a running broker writes it first
+        log_size = fs.stat(f"{path}/{log}").size  # read after the index, because a running broker writes the log first
     except FileNotFoundError as error:
-        yield Note(error.filename or f"{path}/{log}", GONE)
+        yield Note(error.filename or f"{path}/{log}", REMOVED_MEANWHILE)
         return
     shown = (log, offset_index, time_index, segment_file_name(base, SNAPSHOT_SUFFIX))
     yield SegmentFound(
@@ -342,7 +345,7 @@ def _segment(
 
 
 class _Counts:
-    """Totals of a segment's headers."""
+    """Totals of a segment, from its batch headers."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -375,7 +378,7 @@ class _Counts:
             elif following is not None and (end := self.next_offset or base) < following:
                 yield Note(
                     path,
-                    f"offsets {end} to {following - 1} are in no segment: compaction leaves gaps, lost files do too",
+                    f"offsets {end} to {following - 1} are in no segment: left by compaction, or a file is lost",
                 )
         finally:
             file.close()

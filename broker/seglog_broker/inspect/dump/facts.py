@@ -1,8 +1,8 @@
 """The facts of a dump: one small value for each thing found, in the order in which it was found.
 
 ``kind`` is the JSON object's ``kind``, the fields are its other keys. Offsets count records, positions and sizes are
-bytes, times are epoch ms. Numbers are as on disk, so that -1 means none in Kafka's fields; None is ours, and means that
-there is no value. ``Damage`` makes the exit code 1; a ``Note`` is information, and not damage.
+bytes, times are milliseconds since 1970. Numbers are as on disk: in Kafka's fields -1 means none. A field that is None
+has no value. ``Damage`` makes the exit code 1; a ``Note`` is information, not damage.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Note(Fact):
 
 @dataclass(frozen=True, slots=True)
 class FileFound(Fact):
-    """A file whose contents follow; ``type`` is what it is, in words."""
+    """A file, whose contents are the next facts; ``type`` is its type in words."""
 
     kind = "file"
     path: str
@@ -78,7 +78,7 @@ class Batch(Fact):
 
 @dataclass(frozen=True, slots=True)
 class RecordFound(Fact):
-    """A record of the batch before; ``marker`` is the type of a control record, such as "COMMIT"."""
+    """A record of the preceding batch; ``marker`` is the type of a control record, such as "COMMIT"."""
 
     kind = "record"
     offset: int
@@ -197,7 +197,7 @@ class Property(Fact):
 
 @dataclass(frozen=True, slots=True)
 class TopicFound(Fact):
-    """A topic; ``id`` None: it is in no file."""
+    """A topic; ``id`` is None if no file has it."""
 
     kind = "topic"
     name: str
@@ -237,7 +237,7 @@ class StateFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LogDirectoryFound(Fact):
-    """A log directory; ``format`` None: seglog has not served it. ``clean``: it has the marker of a clean stop."""
+    """A log directory. ``format`` is None if seglog has not served it; ``clean``: the marker of a clean stop exists."""
 
     kind = "log_directory"
     path: str
@@ -248,7 +248,7 @@ class LogDirectoryFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFound(Fact):
-    """A checkpoint file of the log directory and how many entries it has; None: it cannot be read."""
+    """A checkpoint file of the log directory; ``entries`` is their number, None if it is malformed."""
 
     kind = "checkpoint"
     name: str
@@ -281,7 +281,7 @@ class PartitionFound(Fact):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFound(Fact):
-    """A segment. Counts come from batch headers, checksums are not read; None where nothing was counted.
+    """A segment. Counts come from batch headers, without checksums; None if nothing was counted.
 
     ``first_timestamp`` is the maxTimestamp of its first batch. A missing index has None entries; its padding is the
     number of zero bytes after them.

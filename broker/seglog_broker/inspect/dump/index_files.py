@@ -1,7 +1,7 @@
-"""``.index`` and ``.timeindex``: their entries, and whether each points to the right batch.
+"""The facts of an ``.index`` or ``.timeindex``: its entries, and whether each points to the right batch.
 
-Entries of zeros at the end are padding: Kafka preallocates its indexes and trims them at a clean stop. Verification
-walks the log once beside the index, without using it, so that a wrong entry does not mislead the check of others.
+Entries of zeros at the end are padding: Kafka preallocates its indexes and trims them at a clean stop. To verify, the
+log is walked once from its start, without the index, so that a wrong entry does not affect the check of others.
 """
 
 from collections.abc import Iterator
@@ -36,12 +36,15 @@ _READ_ENTRIES: Final = 4096
 """Entries read at a time."""
 
 _OLD_APPEND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes after an entry's position in which its offset is searched: more than one append of a Kafka before 4.0."""
+"""How many bytes after an entry's position are searched for its offset: more than one append of a Kafka before 4.0."""
 
 
 @dataclass(slots=True)
 class _Pieces:
-    """The whole entries of an index, piece by piece, without the zeros at its end."""
+    """Iterates over the entries of an index in pieces of many, without the zeros at its end.
+
+    The counts are complete after the iteration.
+    """
 
     file: File
     size: int  # taken before the log is opened, so that entries of a running broker do not point beyond the log's end
@@ -51,7 +54,7 @@ class _Pieces:
     rest_bytes: int = 0  # of half an entry
 
     def __iter__(self) -> Iterator[bytes | tuple[int, int]]:
-        """Entries as bytes; a run of zero entries that others follow as (first byte, end)."""
+        """Yields entries as bytes, and for zeros between entries their range of positions, the end exclusive."""
         self.rest_bytes = self.size % self.entry_size
         end, position, zeros = self.size - self.rest_bytes, 0, 0
         while position < end:
@@ -76,14 +79,14 @@ class _Pieces:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """Counts and ends of an index, for the overview, without reading all of it."""
+    """Counts, first and last entry of an index, for the overview of a directory."""
 
     entries: int
     padding_bytes: int
     ends: bytes  # the first and the last entry, and the bytes of an incomplete one after them
 
     def offset_problem(self, log_size: int) -> str | None:
-        """Why this cannot be the offset index of a log of that size, or None."""
+        """Why this cannot be the offset index of a log of ``log_size`` bytes, or None."""
         return offset_index_problem(self.ends, log_size)
 
     def time_problem(self) -> str | None:
@@ -92,16 +95,16 @@ class IndexSummary:
 
 
 def summarize_offset_index(fs: FileSystem, path: str) -> IndexSummary:
-    """Count the entries; the file is read through only when it ends in zeros. Raises OSError."""
-    return _look(fs, path, OFFSET_ENTRY.size)
+    """The summary of an ``.index``; reads the whole file only if it ends in zeros. Raises OSError."""
+    return _summarize(fs, path, OFFSET_ENTRY.size)
 
 
 def summarize_time_index(fs: FileSystem, path: str) -> IndexSummary:
-    """The same for a time index."""
-    return _look(fs, path, TIME_ENTRY.size)
+    """The same for a ``.timeindex``."""
+    return _summarize(fs, path, TIME_ENTRY.size)
 
 
-def _look(fs: FileSystem, path: str, entry_size: int) -> IndexSummary:
+def _summarize(fs: FileSystem, path: str, entry_size: int) -> IndexSummary:
     file = fs.open(path)
     try:
         size = file.size()
@@ -126,7 +129,7 @@ def dump_offset_index(fs: FileSystem, path: str, base_offset: int, log_path: str
     try:
         pieces = _Pieces(file, file.size(), OFFSET_ENTRY.size)
         yield FileFound(path, "offset index", pieces.size)
-        log = _LogBeside(fs, log_path, base_offset) if log_path is not None else None
+        log = _LogOfIndex(fs, log_path, base_offset) if log_path is not None else None
         try:
             number, before = 0, OffsetEntry(-1, -1)
             for piece in pieces:
@@ -159,7 +162,7 @@ def dump_time_index(fs: FileSystem, path: str, base_offset: int, log_path: str |
     try:
         pieces = _Pieces(file, file.size(), TIME_ENTRY.size)
         yield FileFound(path, "time index", pieces.size)
-        log = _LogBeside(fs, log_path, base_offset) if log_path is not None else None
+        log = _LogOfIndex(fs, log_path, base_offset) if log_path is not None else None
         try:
             number, before = 0, TimeEntry(NO_TIMESTAMP, -1)
             for piece in pieces:
@@ -227,8 +230,8 @@ def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
     yield IndexTotals(path, pieces.entries, pieces.padding_bytes, verified)
 
 
-class _LogBeside:
-    """The log of an index, walked once from its start, as far as entries need it."""
+class _LogOfIndex:
+    """The log of an index, walked once from its start, as far as the entries reach. The owner closes it."""
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int) -> None:
         self._file = fs.open(path)
@@ -241,7 +244,7 @@ class _LogBeside:
         self._file.close()
 
     def check_offset_entry(self, offset: int, position: int) -> tuple[str | None, str | None]:
-        """(what is wrong, what is only unusual) with an entry whose position is above all asked before."""
+        """(error or None, remark or None) about an entry. Positions must rise from call to call."""
         while self._current is None or self._current.position < position:
             if not self._step():
                 where = f"{position}, the log ends at {self._size}" if position >= self._size else str(position)
@@ -256,7 +259,7 @@ class _LogBeside:
         return f"the batch at {position} has offsets {header.base_offset} to {header.last_offset}", None
 
     def check_time_entry(self, timestamp: int, offset: int) -> tuple[str | None, str | None]:
-        """(what is wrong, what is only unusual) with an entry whose offset is not below any asked before."""
+        """(error or None, remark or None) about an entry. Offsets must not fall from call to call."""
         while self._current is None or self._current.header.last_offset < offset:
             if not self._step():
                 return self._unless_growing(f"the log has no batch with offset {offset}")
@@ -272,7 +275,7 @@ class _LogBeside:
         return None, None
 
     def _unless_growing(self, problem: str) -> tuple[str | None, str | None]:
-        """The problem of an entry beyond the log's end; only a remark if the log grew after its size was read."""
+        """An error about an entry beyond the log's end; only a remark if the log grew after its size was read."""
         if self._file.size() > self._size:
             return None, "the log grew while it was read: not compared"
         return problem, None

@@ -1,7 +1,7 @@
 """Facts as JSON lines: one object each, ``kind`` first, so that a log of any size can be streamed.
 
-Bytes are text, or base64 under ``key_base64`` and ``value_base64`` where they are not UTF-8; null is null. This is how
-``seglog consume --format json`` shows a record, too.
+Keys and values are text, or base64 under ``key_base64`` and ``value_base64`` if they are not UTF-8, or null. ``seglog
+consume --format json`` shows records in the same way.
 """
 
 import base64

@@ -10,7 +10,7 @@ from seglog_broker.inspect.dump.directories import (
     dump_partition,
     is_log_directory,
     is_partition_directory,
-    to_the_end,
+    with_read_errors,
 )
 from seglog_broker.inspect.dump.facts import Damage, Fact, Note, PartitionFound
 from seglog_broker.inspect.dump.index_files import dump_offset_index, dump_time_index
@@ -58,9 +58,9 @@ def plain_path(path: str) -> str:
 
 
 def facts_of(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
-    """The facts of ``path``, read lazily.
+    """The facts of ``path``, which is read as they are taken.
 
-    Raises NothingToDumpError before the first fact. For a file that cannot be read the last fact is a ``Damage``.
+    Raises NothingToDumpError at once. If a file cannot be read later, the last fact is a ``Damage``.
     """
     path = plain_path(path)
     try:
@@ -70,7 +70,7 @@ def facts_of(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
         raise NothingToDumpError(f"{path} does not exist") from None
     except OSError as error:
         raise NothingToDumpError(f"{path} cannot be read: {error.strerror or error}") from error
-    return to_the_end(facts, path)
+    return with_read_errors(facts, path)
 
 
 def _directory(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact]:
@@ -89,7 +89,7 @@ def _directory(fs: FileSystem, path: str, options: DumpOptions) -> Iterator[Fact
 
 
 def _verified(fs: FileSystem, facts: Iterator[Fact], options: DumpOptions) -> Iterator[Fact]:
-    """The facts of the overview, and after each partition the further damage in its files."""
+    """The facts of the overview, and after each partition the damage found by reading all of its files."""
     partition: PartitionFound | None = None
     shown: set[Fact] = set()
     for fact in facts:

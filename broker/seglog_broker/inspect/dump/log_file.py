@@ -1,4 +1,4 @@
-"""``.log`` files: their batches, and the invalid bytes between them, as ``walk_file`` finds them."""
+"""The facts of a ``.log``: its batches and records, and the invalid bytes between them."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,9 +25,9 @@ def changed_meanwhile(file: File, size: int, path: str) -> Note | None:
 
 
 def dump_log(fs: FileSystem, path: str, base_offset: int, *, records: bool = False) -> Iterator[Fact]:
-    """The facts of one ``.log``: its batches, with ``records`` each followed by its records, and damage in its place.
+    """The facts of one ``.log``: batches, each followed by its records if ``records``, and damage between them.
 
-    A torn tail of a file that grew meanwhile is a batch being written, not damage. Raises OSError.
+    Invalid bytes at the end of a file that grew meanwhile are a batch being written, not damage. Raises OSError.
     """
     file = fs.open(path)
     try:
@@ -79,7 +79,7 @@ class _Totals:
         self.damaged_bytes = 0
 
     def add(self, header: BatchHeader) -> str | None:
-        """Count a batch. Returns a problem of its offsets, which no checksum covers, or None."""
+        """Count a batch. Returns what is wrong with its offsets, which no checksum covers, or None."""
         self.batches += 1
         self.records += header.record_count
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
@@ -128,7 +128,7 @@ def _batch(located: LocatedBatch, problem: str | None, *, crc_ok: bool) -> Batch
 
 
 def _records(file: File, path: str, found: LocatedBatch) -> Iterator[Fact]:
-    """The records of one batch; decompression is bounded, and unreadable records are damage."""
+    """The records of one batch. Decompression is bounded; records that cannot be read are a ``Damage``."""
     header = found.header
     batch = file.pread(header.size, found.position)
     try:

@@ -1,4 +1,4 @@
-"""Facts as text: headings, aligned tables, damage and notes in their places. Times are UTC."""
+"""Facts as text: headings, aligned tables, and damage and notes between the rows. Times are UTC."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,7 @@ class _Layout(NamedTuple):
 
 
 def readable(facts: Iterable[f.Fact]) -> Iterator[str]:
-    """Lines without their newlines, streamed; only the first rows of a table are held back."""
+    """Lines without their newlines. Streamed, except that the first rows of a table wait until its widths are known."""
     return _Writer().lines(facts)
 
 
@@ -95,9 +95,7 @@ class _Writer:
             version = "no seglog-format yet" if fact.format is None else f"seglog format {printable(fact.format)}"
             yield from self._heading(fact.path, f"{printable(fact.path)}: log directory, {version}", "")
             yield "  " + (
-                "stopped in order"
-                if fact.clean
-                else "no marker of an orderly stop: a broker runs here, or did not stop in order"
+                "stopped cleanly" if fact.clean else "no marker of a clean stop: a broker is running, or was killed"
             )
             for name, value in fact.identity.items():
                 yield f"  {printable(name):<14}{printable(value)}"

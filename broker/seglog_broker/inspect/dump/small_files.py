@@ -1,7 +1,7 @@
-"""Files that are read whole: checkpoints, epochs, snapshots, the transaction index, and the small texts.
+"""The facts of small files: checkpoints, epochs, snapshots, transaction indexes, and the small texts.
 
-Each reader uses the module that owns the format. A malformed file is one ``Damage``, with the reason given by that
-module, after the facts that can be read.
+Each reader uses the module of the file's format. A malformed file gives the facts that can be read, then one ``Damage``
+with the reason.
 """
 
 import json
@@ -51,7 +51,7 @@ Reader = Callable[[FileSystem, str], Iterator[Fact]]
 
 
 def dump_small_file(fs: FileSystem, path: str, type_: str, reader: Reader) -> Iterator[Fact]:
-    """A heading and the facts of ``reader``. Raises OSError."""
+    """A heading with the ``type_`` of the file in words, then the facts of ``reader``. Raises OSError."""
     size = fs.stat(path).size
     yield FileFound(path, type_, size)
     if size > BYTES_MAX:
@@ -187,7 +187,7 @@ def read_registry(fs: FileSystem, path: str) -> Iterator[Fact]:
 
 
 def read_partition_state(fs: FileSystem, path: str) -> Iterator[Fact]:
-    """``seglog-partition.json``; the damage recorded in it is ``Damage`` here, too."""
+    """``seglog-partition.json``; a ``Damage`` for each range of damage recorded in it."""
     directory = path.rpartition("/")[0] or "."
     try:
         state = PartitionState.read(fs, directory)
@@ -217,9 +217,9 @@ SMALL_FILES: Final[Mapping[str, tuple[str, Reader]]] = {
     checkpoints.LEADER_EPOCH_CHECKPOINT: ("leader epoch checkpoint", read_epochs),
     filenames.PARTITION_METADATA_FILE: ("partition metadata", read_partition_metadata),
     filenames.META_PROPERTIES_FILE: ("identity of the log directory", read_meta_properties),
-    filenames.CLEAN_SHUTDOWN_FILE: ("marker of an orderly stop", read_clean_marker),
+    filenames.CLEAN_SHUTDOWN_FILE: ("marker of a clean stop", read_clean_marker),
     filenames.REGISTRY_FILE: ("topic registry", read_registry),
     filenames.FORMAT_FILE: ("format of the log directory", read_format),
     PARTITION_STATE_FILE: ("partition state", read_partition_state),
 }
-"""Files that have one name: what they are, in words, and who reads them."""
+"""Files with a fixed name: their type in words, and their reader."""

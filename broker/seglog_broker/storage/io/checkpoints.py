@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files, read through the seam; their text is known to ``seglog_protocol.checkpoint_files``."""
+"""Kafka's checkpoint files, read through ``FileSystem``. ``seglog_protocol.checkpoint_files`` has their text format."""
 
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol.checkpoint_files import (
@@ -34,5 +34,5 @@ __all__ = [
 
 
 def read_offsets(fs: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint, none when there is no file. Raises MalformedCheckpointError."""
+    """The offsets in an offset checkpoint; empty when there is no file. Raises MalformedCheckpointError, OSError."""
     return decode_offsets(read_file(fs, path)) if fs.exists(path) else {}

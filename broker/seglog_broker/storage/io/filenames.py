@@ -20,7 +20,7 @@ PRODUCER_IDS_FILE: Final = "seglog-producer-ids.json"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 SKIPPED_DIRECTORIES: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
-"""Kafka's own, passed over by its loader and by ours."""
+"""Directories of Kafka's that Kafka does not load as partitions, and seglog neither."""
 
 DELETE_MARKER: Final = "-delete"
 STRAY_MARKER: Final = "-stray"
@@ -36,7 +36,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 class PartitionDirectory(NamedTuple):
-    """What a partition directory's name says; ``marker`` is "-delete", "-stray", "-future" or empty."""
+    """The parts of a partition directory's name; ``marker`` is "-delete", "-stray", "-future" or empty."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class PartitionDirectory(NamedTuple):
 
 
 def why_invalid_topic(topic: str) -> str | None:
-    """Why this cannot be a topic's name, or None."""
+    """Why ``topic`` is not a valid topic name, as a sentence; None if it is valid."""
     if not topic:
         return "it is empty"
     if topic in (".", ".."):
@@ -62,7 +62,7 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker: str) -> str:
-    """``commits-0.<32 hex>-delete``, its topic cut from the right so that the whole has at most 255 characters."""
+    """``commits-0.<32 hex>-delete``; a long topic is shortened so that the name has at most 255 characters."""
     suffix = f"-{partition}.{unique.hex}{marker}"
     return topic[: _FILE_NAME_MAX - len(suffix)] + suffix
 
@@ -70,15 +70,15 @@ def marked_directory_name(topic: str, partition: int, unique: uuid.UUID, marker:
 def deleted_topic_id(name: str) -> str | None:
     """The id in the name of a directory that is marked ``-delete``; None for any other name.
 
-    It is a topic's where the deletion of that one was written down by this name (``TopicAdmin.forget_topic``),
-    else one that nothing has.
+    It is the topic's id if the name is the record of the topic's deletion (``TopicAdmin.forget_topic``). Otherwise it
+    is a random id, which no topic has.
     """
     found = _DELETED.search(name)
     return None if found is None else new_id(uuid.UUID(hex=found[1]))
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory:
-    """The reverse of both, split at the last ``-``. ValueError naming what is wrong with it."""
+    """The parts of a directory's name, which is split at the last ``-``. Raises ValueError saying what is wrong."""
     marker = next((marker for marker in _MARKERS if name.endswith(marker)), "")
     plain = name
     if marker:
@@ -104,7 +104,7 @@ def uuid_of(topic_id: str) -> uuid.UUID:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` is such an id, and not the all-zero one."""
+    """Whether ``text`` is an id as ``new_id`` returns it, other than the one of 16 zero bytes."""
     return _ID.fullmatch(text) is not None and any(urlsafe_b64decode(text + "=="))
 
 

@@ -26,11 +26,11 @@ ItemT = TypeVar("ItemT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
 
 BUFFERS_PER_WRITE: Final = 1024
-"""IOV_MAX of Linux and macOS: with more buffers pwritev fails as a whole, so it is given the first of them."""
+"""IOV_MAX of Linux and macOS: with more buffers pwritev fails as a whole, so it gets only the first so many."""
 
 PAGE_PROBE_INTERVAL: Final = 128 * 1024
-"""Bytes between two probes of ``File.is_cached``: readahead brings pages in by such windows, so one byte speaks for
-its window."""
+"""Bytes between two probes of ``File.is_cached``: readahead reads pages in by windows of this size, so that one byte
+stands for its window."""
 
 
 SYNCS_BEGUN_MAX: Final = 64
@@ -40,18 +40,18 @@ SYNC_THREADS_MAX: Final = 8
 """Fsyncs side by side where the kernel has no queue for them."""
 
 DIRECTORIES_OPEN_MAX: Final = 32
-"""Directories that are open at a time to be synced."""
+"""Directories that are held open at a time while they are synced."""
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""What is made is for the user that runs the broker alone; what is there keeps its mode."""
+"""New files and directories are for the broker's own user only; existing ones keep their mode."""
 
 PAGE_BYTES_MIN: Final = 4096
-"""Pages are at least so large: two bytes of one such piece of a file are in memory together, or not at all."""
+"""The smallest page size: the bytes of one such piece of a file are all in memory, or none is."""
 
 ORPHANS_WAIT_SECONDS: Final = 10.0
-"""How long a start waits for the processes of a broker that was killed: they follow it within milliseconds, unless the
-disk holds them up."""
+"""How long a start waits for worker processes of a broker that was killed: they end within milliseconds, unless they
+wait for the disk."""
 
 _ORPHANS_LOOK_SECONDS: Final = 0.005
 
@@ -60,7 +60,7 @@ _PROBE: Final = [bytearray(1)]
 
 
 class FileStat(NamedTuple):
-    """What the storage engine asks of a file."""
+    """Size in bytes, time of the last change (ms since 1970), and kind of a file."""
 
     size: int
     mtime_ms: int
@@ -68,14 +68,14 @@ class FileStat(NamedTuple):
 
 
 class Inodes(NamedTuple):
-    """Files and directories that a file system can still make, and that it can have in all."""
+    """The numbers of free and of all inodes of a file system: one for each file and directory."""
 
     free: int
     total: int
 
 
 class File(Protocol):
-    """An open file. The opener must close it; the garbage collector does not."""
+    """An open file. Who opened it must close it; the garbage collector does not."""
 
     @property
     def path(self) -> str:
@@ -111,11 +111,11 @@ class File(Protocol):
         ...
 
     def no_readahead(self) -> None:
-        """From now on only what is asked for is read from the disk: readahead has to wait where many requests are."""
+        """Turn readahead off for this file: it may block while the device's queue is full."""
         ...
 
     def bring_in(self, position: int, size: int) -> None:
-        """Ask for [position, position + size) to be read into memory; waits for the request only, not for the bytes."""
+        """Have the system read [position, position + size) into memory; does not wait for the bytes."""
         ...
 
     def close(self) -> None:
@@ -144,20 +144,20 @@ class Lock(Protocol):
         ...
 
     def release(self) -> None:
-        """Let go. The lock file stays where it is: deleting it would let two processes lock two inodes."""
+        """Release the lock. The lock file stays: deleting it would let two processes lock two inodes."""
         ...
 
 
 class Hold(Protocol):
-    """A directory that is held, by this process and by every one that inherited ``descriptors``."""
+    """A lock on a directory, held by this process and by every worker process that inherits ``descriptors``."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """For processes that write into the directory for us; empty where the file system has no such locks."""
+        """Descriptors for worker processes to inherit; empty where the file system has no such locks."""
         ...
 
     def release(self) -> None:
-        """Let go of it here. A second release does nothing."""
+        """Release the lock in this process. A second release does nothing."""
         ...
 
 
@@ -222,7 +222,7 @@ class FileSystem(Protocol):
         ...
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """``fdatasync`` of them all, side by side where that is quicker; what each failed with."""
+        """``fdatasync`` of all files, side by side where that is quicker. Returns the error of each, or None."""
         ...
 
     def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
@@ -233,18 +233,17 @@ class FileSystem(Protocol):
         ...
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """``sync_directory`` of them all, likewise."""
+        """``sync_directory`` of all, in the same way."""
         ...
 
     def lock(self, path: str) -> Lock:
-        """Take the exclusive lock file ``path``; BlockingIOError when someone holds it, this process included."""
+        """Lock the file ``path`` exclusively. Raises BlockingIOError when any process, also this one, holds it."""
         ...
 
     def hold(self, directory: str) -> Hold:
-        """Hold a directory that is locked already, so that no process of an earlier holder writes into it any more.
+        """Hold a directory that this process has locked, once no worker process of an earlier broker holds it.
 
-        Where that one was killed and its processes are about to follow, they are waited for; BlockingIOError when they
-        do not.
+        If that broker was killed, its workers are about to end: waits for them. Raises BlockingIOError if they do not.
         """
         ...
 
@@ -262,9 +261,9 @@ class FileSystem(Protocol):
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every byte of ``buffers`` at ``position``, however short the single counts are; return how many.
+    """Write all of ``buffers`` at ``position``, with as many calls as it takes; returns the number of bytes.
 
-    Raises OSError with what was written so far left in the file: only the caller knows where the old end was.
+    After an OSError a part may be written: only the caller knows where the file ended before.
     """
     done = file.pwritev(buffers, position)
     if done == sum(map(len, buffers)):
@@ -287,7 +286,7 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
-    """The whole of a small file."""
+    """The content of a small file. Raises OSError."""
     file = fs.open(path)
     try:
         return file.pread(file.size(), 0)
@@ -296,12 +295,12 @@ def read_file(fs: FileSystem, path: str) -> bytes:
 
 
 def write_file_atomically(fs: FileSystem, path: str, content: bytes, *, sync: bool = True) -> None:
-    """Replace ``path`` so that after a crash at any point it holds the old content or the new, whole.
+    """Replace ``path`` so that after a crash at any point it has the whole old content or the whole new one.
 
-    ``<path>.tmp``, fsync, rename, fsync of the directory; a left-over ``.tmp`` of an earlier crash is overwritten, and
-    that of a failure removed: on a full disk it would hold room that is needed.
-    Without ``sync`` this is true of a crash of the process only: after a power cut the path may hold anything or be
-    absent, which is for content that carries a checksum and can be done without.
+    Writes ``<path>.tmp``, syncs it, renames it, syncs the directory. A ``.tmp`` that an earlier crash left is
+    overwritten; after an OSError it is removed, because on a full disk its space is needed.
+    Without ``sync`` this is true of a crash of the process only: after a power cut the path may have any content or be
+    missing. That is for content that has a checksum and can be rebuilt.
     """
     temporary = f"{path}.tmp"
     file = fs.open(temporary, create=True)
@@ -428,7 +427,7 @@ class _PosixLock:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            return True  # that says nothing about it
+            return True  # unknown, so nothing is wrong yet
         return (found.st_dev, found.st_ino) == self._identity
 
     def release(self) -> None:
@@ -484,7 +483,7 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def stat(self, path: str) -> FileStat:
-        """What stat says."""
+        """As the system call stat reports it."""
         found = os.stat(path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, stat_module.S_ISDIR(found.st_mode))
 
@@ -525,7 +524,7 @@ class PosixFileSystem:
             os.close(descriptor)
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """Through the kernel's own queue where there is one, else in a few threads."""
+        """Through the kernel's queue (``fsync_queue``) where there is one, else in a few threads."""
         if len(files) < 2:
             return [outcome_of(file.fdatasync) for file in files]
         return _ordinary_rest(sync_in_kernel([file.fileno() for file in files]), files, lambda file: file.fdatasync())
@@ -538,7 +537,7 @@ class PosixFileSystem:
         return None if syncing is None else _PosixSync(files, syncing)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """Through the kernel's queue as well; no more than DIRECTORIES_OPEN_MAX are open at a time."""
+        """As ``sync_files``; at most DIRECTORIES_OPEN_MAX directories are open at a time."""
         if len(paths) < 2:
             return [outcome_of(self.sync_directory, path) for path in paths]
         codes: list[int | None] = []
@@ -606,7 +605,7 @@ class PosixFileSystem:
 
 
 def _sync_directories(paths: Sequence[str]) -> list[int | None]:
-    """As ``sync_in_kernel``; one that cannot be opened is left for the ordinary way, which says why."""
+    """As ``sync_in_kernel``; None also for one that cannot be opened: ``sync_directory`` then raises the reason."""
     opened: list[int | None] = []
     try:
         for path in paths:
@@ -626,7 +625,7 @@ def _sync_directories(paths: Sequence[str]) -> list[int | None]:
 def _ordinary_rest(
     codes: Sequence[int | None], items: Sequence[ItemT], sync: Callable[[ItemT], None]
 ) -> list[OSError | None]:
-    """The outcomes for ``items``, after ``sync`` of those for which the kernel's queue did nothing."""
+    """The error of each item, or None, after calling ``sync`` for those that the kernel's queue did not try."""
     outcomes = [_outcome(code, str(getattr(item, "path", item))) for code, item in zip(codes, items, strict=True)]
     rest = [number for number, code in enumerate(codes) if code is None]
     if rest:
@@ -645,7 +644,7 @@ def _outcome(code: int | None, path: str) -> OSError | None:
 
 
 def outcome_of(call: Callable[[*ArgumentTs], None], *arguments: *ArgumentTs) -> OSError | None:
-    """What ``call(*arguments)`` failed with, None when it did not."""
+    """The OSError of ``call(*arguments)``, or None if it succeeded."""
     try:
         call(*arguments)
     except OSError as error:

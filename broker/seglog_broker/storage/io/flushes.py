@@ -1,4 +1,4 @@
-"""Flushes: the system calls that make a log durable, made ready on the loop, run by the kernel alone or in a thread."""
+"""Flushes: the fsyncs that make a log durable. They are prepared on the loop; the kernel or a thread runs them."""
 
 import errno
 from collections.abc import Sequence
@@ -9,36 +9,37 @@ from seglog_broker.storage.io.handle_pool import Lease
 
 
 class LogDirectoryGoneError(OSError):
-    """What was written and synced is found under no name any more."""
+    """The fsync succeeded, but the log directory is no longer under its path, so no start would find the files."""
 
     def __init__(self) -> None:
         super().__init__(errno.ENOENT, "the log directory was removed or replaced while the broker was running")
 
 
 class Flush:
-    """The system calls that make a log durable up to ``end_offset``; run once, alone or with others.
+    """The fsyncs that make a log durable up to ``end_offset``. Run it once, alone or with others; then release it.
 
-    It holds leases on the files and touches nothing of the log.
+    It owns leases on the files and does not use the log, so that it can run in a thread.
     """
 
     def __init__(self, fs: FileSystem, leases: Sequence[Lease[File]], directory: str | None, end_offset: int) -> None:
         self._fs = fs
         self.leases = leases
-        self.directory = directory  # whose names are synced too, or None
+        self.directory = directory  # to be synced too, because a file in it is new; or None
         self.end_offset = end_offset
         self.files_are_synced = False
 
     def run(self) -> None:
-        """Return when everything is on the disk. OSError: what was reached is unknown, now and for ever.
+        """Return when everything is on the disk.
 
-        Unless ``files_are_synced``: then only the directory is in doubt.
+        After an OSError it is unknown, for good, which bytes are on the disk. If ``files_are_synced`` is true
+        nevertheless, only the names in the directory are in doubt.
         """
         [error] = run_flushes(self._fs, [self])
         if error is not None:
             raise error
 
     def release(self) -> None:
-        """Give the files back, whatever happened."""
+        """Release the leases, whether or not the flush succeeded."""
         for lease in self.leases:
             lease.release()
 
@@ -69,9 +70,9 @@ def begin_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> PendingFlushes | 
 
 
 def run_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
-    """Run many flushes side by side; what each failed with. May be called in a thread.
+    """Run many flushes side by side, in any thread. Returns the error of each, None where it succeeded.
 
-    Directories follow when the files are on the disk, and only those of which all files are.
+    The files are synced first, then the directories, each only if all of its flush's files were synced.
     """
     errors = _note_files(flushes, fs.sync_files(_files_of(flushes)))
     named = [(number, flush.directory) for number, flush in enumerate(flushes) if flush.files_are_synced]

@@ -1,9 +1,8 @@
-"""Free space on the disk: when it is too little for appends, and a ballast file that is deleted then.
+"""Free space on the disk: when appends must stop for lack of it, and a ballast file that is deleted then.
 
-A full disk cannot even be emptied in order: checkpoints and the registry are written before anything is deleted. So
-appends stop while some space is left, and a ballast file is kept for the case that other programs use that up: deleting
-it frees a little. Code that has to write before it can delete does so ``with_ballast``, because the free space may not
-have been looked at yet.
+Deleting needs space too: checkpoints and the registry are written before any file is deleted. So appends stop while
+some space is left. If other programs use that up as well, deleting the ballast file frees a little. Code that has to
+write before it can delete does so ``with_ballast``, because the free space may not have been measured yet.
 
 Appends stop when less than ``hard`` bytes are free and continue when ``soft`` are: with one mark for both, the broker
 would alternate between refusing and accepting records. Bytes that the ballast lacks count as used, so that deleting it
@@ -30,12 +29,12 @@ SOFT_BYTES_MAX: Final = 512 * MIB
 SOFT_SHARE: Final = 10
 BALLAST_BYTES_MAX: Final = 16 * MIB
 BALLAST_SHARE: Final = 100
-"""What the marks are unless they are set: the smaller of a size and, for small disks, one part in so many."""
+"""The default marks: the smaller of a size in bytes and, on small disks, the disk's size divided by the share."""
 
 INODES_MAX: Final = 100
 INODES_SHARE: Final = 100
-"""Appends stop when fewer inodes are free: a roll takes four, and each file that is replaced takes one for a moment.
-They go on when twice as many are."""
+"""Appends stop when fewer inodes than this are free, or than the disk's inodes divided by the share. They continue when
+twice as many are free. A roll takes four inodes, and each file that is replaced takes one for a moment."""
 
 _ZEROS: Final = bytes(MIB)
 
@@ -43,34 +42,34 @@ T = TypeVar("T")
 
 
 class SpaceLevel(StrEnum):
-    """How much room there is."""
+    """How much space is free, compared with the marks."""
 
     ENOUGH = "enough"
     LOW = "low"
-    """Below the soft mark: time to warn."""
+    """Below the soft mark: a warning is logged."""
     FULL = "full"
-    """Below the hard mark, and not above the soft one since."""
+    """Below the hard mark, and since then not yet above the soft one."""
 
 
 class Room(NamedTuple):
-    """What is left on a disk: bytes, and files that can still be made, None where the file system has no such limit."""
+    """What is free on a disk: bytes, and inodes, None where the file system has no limit on them."""
 
     free: int
     inodes: Inodes | None
 
     @property
     def inodes_free(self) -> int:
-        """As a number in any case."""
+        """The number of free inodes; ``sys.maxsize`` where there is no limit."""
         return sys.maxsize if self.inodes is None else self.inodes.free
 
-    def least(self, other: "Room") -> "Room":
-        """The smaller of each number."""
+    def minimum(self, other: "Room") -> "Room":
+        """The smaller number of bytes and the smaller number of inodes of the two."""
         fewer = self if self.inodes_free <= other.inodes_free else other
         return Room(min(self.free, other.free), fewer.inodes)
 
 
 class Marks(NamedTuple):
-    """Bytes, decided."""
+    """The soft and the hard mark and the size of the ballast, in bytes."""
 
     soft: int
     hard: int
@@ -78,77 +77,79 @@ class Marks(NamedTuple):
 
 
 def marks_of(config: BrokerConfig, total: int) -> Marks:
-    """The marks for a disk of ``total`` bytes; the soft one is never below the hard one."""
+    """The marks for a disk of ``total`` bytes; the soft mark is never below the hard one."""
 
-    def decide(wanted: int, size_max: int, share: int) -> int:
-        return min(size_max, total // share) if wanted < 0 else wanted
+    def or_default(configured: int, size_max: int, share: int) -> int:
+        return min(size_max, total // share) if configured < 0 else configured
 
-    hard = decide(config.seglog_disk_free_hard_bytes, HARD_BYTES_MAX, HARD_SHARE)
-    soft = decide(config.seglog_disk_free_soft_bytes, SOFT_BYTES_MAX, SOFT_SHARE)
-    return Marks(max(soft, hard), hard, decide(config.seglog_disk_ballast_bytes, BALLAST_BYTES_MAX, BALLAST_SHARE))
+    hard = or_default(config.seglog_disk_free_hard_bytes, HARD_BYTES_MAX, HARD_SHARE)
+    soft = or_default(config.seglog_disk_free_soft_bytes, SOFT_BYTES_MAX, SOFT_SHARE)
+    ballast = or_default(config.seglog_disk_ballast_bytes, BALLAST_BYTES_MAX, BALLAST_SHARE)
+    return Marks(max(soft, hard), hard, ballast)
 
 
 class FreeSpace:
-    """The free space on the disk of one log directory. The caller decides when to ``look`` again."""
+    """The free space on the disk of one log directory, as last measured; the caller decides when to measure again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
         """Looks, and gives up the ballast if a start has no other room to write."""
         self.path = directory
         self.level = SpaceLevel.ENOUGH
-        self.free = 0  # bytes, at the last look
-        self.inodes: Inodes | None = None  # at the last look
+        self.free = 0  # bytes, as last measured
+        self.inodes: Inodes | None = None  # as last measured
         self._fs = fs
         self._config = config
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
-        self._room = 0  # bytes to be appended before the next look is due
+        self._room = 0  # bytes that may be appended before the free space is measured again
         self._total = fs.total_bytes(directory)  # bytes of the disk
         self.marks = marks_of(config, self._total)
-        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0  # bytes of the file
+        # Bytes of the ballast file, 0 when there is none.
+        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0
         self.make_ready()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take other marks; the ballast stays as large as it is."""
+        """Use the marks of another configuration; the size of the ballast does not change."""
         self._config = config
-        with contextlib.suppress(OSError):  # the size of the disk is not known: the marks stay as they are
+        with contextlib.suppress(OSError):  # the size of the disk is unknown: the marks stay
             self.marks = marks_of(config, self._fs.total_bytes(self.path))._replace(ballast=self.marks.ballast)
-            self.look()
+            self.refresh()
 
     def make_ready(self) -> None:
-        """Before a start or a stop, which have to write: gives up the ballast at once if the disk is full."""
-        self.look()
-        if self.is_full or self.free < self.ballast:  # the latter where no mark is set
+        """Measure the free space before a start or a stop, which write files; on a full disk remove the ballast."""
+        self.refresh()
+        if self.is_full or self.free < self.ballast:  # the second test is for marks of 0
             self.give_up_ballast()
 
     @property
     def is_full(self) -> bool:
-        """Whether to append nothing."""
+        """Whether appends must be refused."""
         return self.level is SpaceLevel.FULL
 
     @property
     def is_short(self) -> bool:
-        """Whether what can be removed is to be removed at once: also where no marks are set."""
+        """Whether files that wait for their removal must be removed at once; meaningful also with marks of 0."""
         return self.is_full or self.free < min(MIB, self._total // BALLAST_SHARE) or self.lacks_inodes
 
     @property
     def lacks_inodes(self) -> bool:
-        """Whether it is files that the disk can hold no more of, or hardly, whatever the bytes."""
+        """Whether too few inodes are free, however many bytes are."""
         return self.inodes is not None and self.inodes.free < max(1, self._inodes_hard)
 
     @property
     def _inodes_hard(self) -> int:
-        """As ``marks.hard``, for inodes; those who set no mark for bytes get none here either."""
+        """The hard mark for inodes; 0 if the one for bytes is 0."""
         return min(INODES_MAX, self.inodes.total // INODES_SHARE) if self.inodes and self.marks.hard else 0
 
-    def ask(self) -> Room:
-        """What the file system says, for ``note``. In any thread."""
+    def measure(self) -> Room:
+        """Ask the file system how much is free; changes nothing. Raises OSError. For any thread."""
         return Room(self._fs.free_bytes(self.path), self._fs.inodes(self.path))
 
-    def look(self) -> None:
-        """Ask the file system how much is free. OSError leaves everything as it was."""
-        self.note(*self.ask())
+    def refresh(self) -> None:
+        """Measure the free space and ``update`` the level. An OSError leaves everything unchanged."""
+        self.update(*self.measure())
 
-    def note(self, free: int, inodes: Inodes | None = None) -> None:
-        """Take note that so many bytes and inodes are free now."""
+    def update(self, free: int, inodes: Inodes | None = None) -> None:
+        """Set the level from so many free bytes and inodes."""
         self.free, self.inodes = free, inodes
         inodes_hard = self._inodes_hard
         inodes_free = inodes_hard * 2 if inodes is None else inodes.free
@@ -162,28 +163,28 @@ class FreeSpace:
         self._room = usable - self.marks.hard
 
     def check(self, size: int) -> None:
-        """Raise DiskFullError unless ``size`` bytes may be written. No system call as long as there is plenty."""
+        """Raise DiskFullError unless ``size`` bytes may be appended. Without a system call while there is plenty."""
         if not self.is_full:
             self._room -= size
             if self._room >= 0 or not self.marks.hard:
                 return
             with contextlib.suppress(OSError):
-                self.look()
+                self.refresh()
                 self._room -= size
             if not self.is_full:
                 return
         raise self.refusal("the disk is full")
 
     def refusal_now(self, what: str) -> DiskFullError:
-        """As ``refusal``, of how full the disk is now."""
+        """As ``refusal``, with the free space measured now."""
         with contextlib.suppress(OSError):
-            self.look()
+            self.refresh()
         return self.refusal(what)
 
     def refusal(self, what: str) -> DiskFullError:
-        """The error that says so, and how it stands; ``what`` begins the sentence."""
+        """The error for a full disk, with the free space and the marks; ``what`` begins its message."""
         if self.lacks_inodes:
-            return self._full(f"{what}: {self._inodes_told()}")
+            return self._full(f"{what}: {self._inode_shortage()}")
         marks = (
             f"; below {self.marks.hard:,} (seglog.disk.free.hard.bytes) nothing is written until {self.marks.soft:,} "
             "are free (seglog.disk.free.soft.bytes)"
@@ -193,8 +194,8 @@ class FreeSpace:
     def _full(self, message: str) -> DiskFullError:
         return DiskFullError(message, free=self.free, hard=self.marks.hard, soft=self.marks.soft)
 
-    def _inodes_told(self) -> str:
-        """The end of a message where ``lacks_inodes``."""
+    def _inode_shortage(self) -> str:
+        """The end of a message about too few inodes."""
         inodes = self.inodes or Inodes(0, 0)
         until = f"; nothing is appended until {self._inodes_hard * 2} are free" if self._inodes_hard else ""
         return (
@@ -203,9 +204,9 @@ class FreeSpace:
         )
 
     def problem(self) -> str | None:
-        """A sentence for an operator, or None when there is room enough."""
+        """A sentence for the operator, or None when enough space is free."""
         if self.lacks_inodes:
-            return f"the disk of {self.path} is full: {self._inodes_told()}; reading, expiring and deleting go on"
+            return f"the disk of {self.path} is full: {self._inode_shortage()}; reading, expiring and deleting go on"
         if self.is_full:
             return (
                 f"the disk of {self.path} is full ({self.free:,} bytes are free): nothing is appended until "
@@ -218,26 +219,26 @@ class FreeSpace:
             )
         return None
 
-    # --- The ballast, off the loop ------------------------------------------------------------------------------------
+    # --- The ballast; in a thread -------------------------------------------------------------------------------------
 
     @property
     def lacks_ballast(self) -> bool:
-        """Whether it should be made now: there is room for it."""
+        """Whether the ballast is missing or too small, and there is room to make it."""
         missing = self.marks.ballast - self.ballast
         return 0 < missing <= self.free and self.level is SpaceLevel.ENOUGH
 
     def give_up_ballast(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the ballast file, if there is one. Raises OSError."""
         if self.ballast:
             with contextlib.suppress(FileNotFoundError):  # another thread, or an operator, has removed it
                 self._fs.unlink(self._ballast_path)
             self.ballast = 0
 
     def with_ballast(self, work: Callable[[], T]) -> T:
-        """What ``work()`` returns; where it finds no room, the ballast is given up and it is tried once more.
+        """Return ``work()``. If the disk is full, remove the ballast and call ``work`` once more.
 
-        For what makes room, and the little that has to be written first; not for what only fills the disk. ``work``
-        must bear to be called again after an error. In any thread; raises what the last attempt raised.
+        For work that frees space, with the little that it has to write first; not for work that only fills the disk.
+        ``work`` must be safe to call again after an error. For any thread. Raises what the last call raised.
         """
         had_ballast = self.ballast > 0
         try:
@@ -250,11 +251,11 @@ class FreeSpace:
                 raise
         self.give_up_ballast()
         with contextlib.suppress(OSError):
-            self.look()  # now, so that appends do not take the room that was meant for something else
+            self.refresh()  # now, so that appends do not take the space that ``work`` needs
         return work()
 
     def make_ballast(self) -> None:
-        """Write the file. OSError leaves none."""
+        """Write the ballast file. Raises OSError; no file is left then."""
         file = self._fs.open(self._ballast_path, create=True)
         try:
             for position in range(0, self.marks.ballast, len(_ZEROS)):

@@ -1,11 +1,11 @@
 """Many fsyncs in one system call: Linux's own queue for them (io_submit(2) with IOCB_CMD_FDSYNC, since 4.18).
 
-Threads could do the same, but each has to take the interpreter lock again after every single fsync, which on a busy
-loop is 5 ms a file. Here one thread gives up the lock once, the kernel's workers sync the files side by side, and each
-file has a result of its own, as from fdatasync(2). Or no thread is needed (``begin_in_kernel``): an eventfd(2), which a
-loop can wait for, tells when files are done. docs/decisions/0003 has the measurements.
+Threads could do the same, but each has to take the interpreter lock again after every fsync, which takes 5 ms a file
+when the loop is busy. Here one thread releases the lock once, the kernel's workers sync the files side by side, and
+each file has its own result, as from fdatasync(2). Or no thread is needed (``begin_in_kernel``): an eventfd(2), which a
+loop can wait for, becomes readable when files are done. docs/decisions/0003 has the measurements.
 
-Python has no such call, hence ctypes, which is loaded when first needed. Only ``filesystem`` uses this module.
+Python has no such call, so ctypes makes it, imported when first needed. Only ``filesystem`` uses this module.
 """
 
 import errno
@@ -24,10 +24,10 @@ _TELL_EVENT: Final = 1  # IOCB_FLAG_RESFD
 _CONTROL: Final = struct.Struct("<QIIHhIQQqQII")  # struct iocb, of 64 bytes
 _EVENT: Final = struct.Struct("<QQqq")  # struct io_event, of 32 bytes
 _NUMBERS: Final = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2), "riscv64": (0, 4, 2)}
-"""Of io_setup, io_getevents and io_submit, by machine; all of them put the low byte first."""
+"""System call numbers of io_setup, io_getevents and io_submit, by machine; all of these are little-endian."""
 
 _idle: Final[list["KernelQueue"]] = []
-"""Idle queues. They are only given back by the end of the process."""
+"""Idle queues. They stay until the process ends."""
 
 
 class KernelQueue:
@@ -45,16 +45,16 @@ class KernelQueue:
             raise OSError(ctypes.get_errno(), "io_setup")
 
     def event(self) -> int | None:
-        """The queue's eventfd(2), made when first needed; None where there is none to be had."""
+        """The queue's eventfd(2), made when first needed; None if the system has none."""
         if self._event is None:
             with suppress(OSError):
                 self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         return self._event
 
     def submit(self, descriptors: Sequence[int], *, data_only: bool, event: int | None = None) -> int:
-        """Begin to sync at most QUEUE_LENGTH files; return how many, from the first on, the kernel has taken.
+        """Begin to sync at most QUEUE_LENGTH files. Returns how many of them, from the first on, the kernel has taken.
 
-        ``event`` is an eventfd(2) to which each file that is done adds 1.
+        ``event`` is an eventfd(2) to which each finished file adds 1.
         """
         ctypes = self._ctypes
         count = len(descriptors)
@@ -72,9 +72,9 @@ class KernelQueue:
         return max(0, taken)
 
     def take_outcomes(self, left: int, *, wait: bool) -> list[tuple[int, int]]:
-        """(number, errno or 0) of files that are done: of all ``left`` with ``wait``, else of those that are by now.
+        """Returns (number, errno or 0) of finished files: of all ``left`` with ``wait``, else of those finished by now.
 
-        Where the kernel does not say, ``is_usable`` is False afterwards, and the list may be short.
+        If the kernel fails, ``is_usable`` is False afterwards, and the list may be short.
         """
         ctypes = self._ctypes
         found: list[tuple[int, int]] = []
@@ -96,29 +96,29 @@ class KernelQueue:
         return found
 
     def sync(self, descriptors: Sequence[int], *, data_only: bool) -> list[int | None]:
-        """Sync at most QUEUE_LENGTH files; of each the errno, 0 when it is on the disk, None when nothing was done."""
-        # It takes as many as it can, from the first on. Those after one that it refuses are left for the ordinary way.
+        """Sync at most QUEUE_LENGTH files. Returns for each its errno, 0 if it is on the disk, None if not tried."""
+        # The kernel takes as many as it can, from the first on. The caller syncs those after a refused one by fsync(2).
         taken = self.submit(descriptors, data_only=data_only)
         codes: list[int | None] = [None] * len(descriptors)
-        codes[:taken] = [errno.EIO] * taken  # until it is known better: under way, outcome unknown
+        codes[:taken] = [errno.EIO] * taken  # until their results arrive
         for number, code in self.take_outcomes(taken, wait=True):
             codes[number] = code
         return codes
 
 
 class KernelSync:
-    """Files that the kernel is syncing; an eventfd tells when one is done."""
+    """Files that the kernel is syncing."""
 
     def __init__(self, queue: KernelQueue, event: int, taken: int, count: int) -> None:
         self.descriptor = event
-        """Becomes readable when a file is done."""
+        """Becomes readable when a file is finished."""
         self._queue = queue
-        # Of those taken: outcome unknown, until it is known better.
+        # Those taken count as failed until their results arrive.
         self._codes: list[int | None] = [errno.EIO] * taken + [None] * (count - taken)
         self._left = taken
 
     def collect(self) -> list[int | None] | None:
-        """Of each file what ``sync_in_kernel`` says; None while some are not done."""
+        """Returns the results as ``sync_in_kernel``; None while some are missing."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
         found = self._queue.take_outcomes(self._left, wait=False)
@@ -134,9 +134,9 @@ class KernelSync:
 
 
 def begin_in_kernel(descriptors: Sequence[int]) -> KernelSync | None:
-    """Begin to ``fdatasync`` 1 to QUEUE_LENGTH files without a thread; None, and nothing begun, where that cannot be.
+    """Begin to ``fdatasync`` 1 to QUEUE_LENGTH files without a thread. Returns None, with nothing begun, if impossible.
 
-    The descriptors stay open until all outcomes are collected.
+    The caller keeps the descriptors open until all results are collected.
     """
     queue = _take_queue()
     if queue is None:
@@ -150,9 +150,10 @@ def begin_in_kernel(descriptors: Sequence[int]) -> KernelSync | None:
 
 
 def sync_in_kernel(descriptors: Sequence[int], *, data_only: bool = True) -> list[int | None]:
-    """Sync files side by side; of each the errno, 0 when it is on the disk, None when it has to be done otherwise.
+    """Sync files side by side. Returns for each its errno, 0 if it is on the disk, None if the caller must sync it.
 
-    Without ``data_only`` as fsync(2), which directories need. From any thread; the descriptors stay open meanwhile.
+    ``data_only`` is fdatasync(2), else fsync(2), which directories need. For any thread; the caller keeps the
+    descriptors open meanwhile.
     """
     codes: list[int | None] = []
     while len(codes) < len(descriptors):
@@ -167,7 +168,7 @@ def sync_in_kernel(descriptors: Sequence[int], *, data_only: bool = True) -> lis
 
 
 def _take_queue() -> KernelQueue | None:
-    """A queue, None where there is none to be had: another system, a sandbox that forbids it, too many in use."""
+    """A queue, or None: on another system, in a sandbox that forbids it, or when too many are in use."""
     if _idle:
         return _idle.pop()
     if sys.platform != "linux":

@@ -1,10 +1,11 @@
-"""Open files and maps, leased: nothing is closed or evicted while a lease on it is held.
+"""A pool of open files and maps, which are leased: none is closed or evicted while a lease on it is held.
 
-A descriptor number is reused by the operating system the moment it is closed. Without leases, an eviction between two
-steps of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
+The operating system reuses a descriptor number as soon as it is closed. Without leases, an eviction between two steps
+of a ``sendfile`` would send another file's bytes. So every use is ``with handles.lease(path) as file``; closing,
 eviction and deletion wait for the last lease, and a descriptor never crosses an ``await`` or enters a thread without
 one. The pool holds at most ``limit`` open handles, those of writers included: before it opens another one it closes the
-least recently used one. Only while all of them are leased it holds more, up to ``EXCESS_MAX``; ``excess`` is how many.
+least recently used one. Only while all of them are leased it holds more, up to ``EXCESS_MAX``; ``excess`` is their
+number.
 """
 
 import errno
@@ -21,14 +22,14 @@ from seglog_protocol.header_scan import Readable
 HANDLES_MAX_DEFAULT: Final = 512
 
 EXCESS_MAX: Final = 64
-"""Opened beyond the limit while everything is leased; then it is as if the process had no descriptor left. It must not
-come to that: others need some, too."""
+"""Handles beyond the limit, while all are leased. Then opening fails as if the process had no descriptor left, because
+connections and other files need the rest."""
 
 STOP_EXCESS: Final = 6
-"""A segment with its indexes, a snapshot of its producers, and two more."""
+"""Further handles that a stop may open: a segment with its indexes, a producer snapshot, and two more."""
 
 READ_AHEAD_BYTES: Final = 128 * 1024
-"""Read in at a time where a seek met cold bytes: what follows is what it, or the fetch behind it, reads next."""
+"""Bytes read into memory at a time when a seek found cold bytes: the seek, or the fetch after it, reads on there."""
 
 
 class _Closable(Protocol):
@@ -50,7 +51,7 @@ class _Handle(Generic[ResourceT]):
         self.writable = writable
         self.leases = 0
         self.retired = False  # no longer found by its path: the last lease closes it
-        self.forgotten = False  # because that path is not this file's any more
+        self.forgotten = False  # retired because the path no longer names this file
 
 
 class Lease(Generic[ResourceT]):
@@ -65,7 +66,7 @@ class Lease(Generic[ResourceT]):
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether the path has been forgotten since: the file was renamed, removed or replaced."""
+        """Whether the file has been renamed, removed or replaced since the lease began (``HandlePool.forget``)."""
         return self._handle is not None and self._handle.forgotten
 
     def release(self) -> None:
@@ -84,7 +85,7 @@ class Lease(Generic[ResourceT]):
 class ColdReadError(Exception):
     """Bytes [position, position + size) of ``path`` are not in memory, and the loop must not wait for the disk.
 
-    Nothing has changed: bring them into memory, from a thread, and ask again.
+    No state has changed: read the bytes into memory in a thread, and call again.
     """
 
     def __init__(self, path: str, position: int, size: int) -> None:
@@ -95,7 +96,7 @@ class ColdReadError(Exception):
 
 
 class _WarmFile:
-    """A File that reads only what is in memory already; ColdReadError for the rest."""
+    """A File that reads only bytes that are in memory, and raises ColdReadError for others."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -108,9 +109,10 @@ class _WarmFile:
 
 
 class RecordsWantedError(Exception):
-    """A look-up by timestamp would have to go through the records of a large batch: ``size`` bytes at ``position``.
+    """A look-up by timestamp needs the records of a batch that is too large to open on the loop.
 
-    ``question`` names batch, timestamp and offset; the answer is to be put into ``OnlyWarm.found`` under it.
+    The batch is ``size`` bytes at ``position`` of ``path``. ``question`` names batch, timestamp and offset. The caller
+    finds the record elsewhere, stores it in ``OnlyWarm.found`` under ``question``, and calls again.
     """
 
     def __init__(self, path: str, position: int, size: int, question: tuple[int, ...]) -> None:
@@ -122,14 +124,15 @@ class RecordsWantedError(Exception):
 
 
 class TurnWantedError(Exception):
-    """A look-up has done as much as one turn of the loop allows. Called again, it continues from there."""
+    """A look-up has taken as long as it may without letting other tasks run. Called again, it continues."""
 
 
 class OnlyWarm:
-    """Within ``with pool.only_warm:`` a seek raises ColdReadError instead of waiting for the disk. Not to be nested.
+    """Within ``with pool.only_warm:`` a seek raises an error instead of blocking the loop. Not to be nested.
 
-    RecordsWantedError, too, instead of going through the records of a large batch, unless ``found`` has the answer, and
-    TurnWantedError where it would have to walk far. Within ``with pool.only_warm.waiting():`` only the last two.
+    It raises ColdReadError instead of waiting for the disk; RecordsWantedError instead of opening a large batch, unless
+    ``found`` has the answer; TurnWantedError instead of a long walk. Within ``with pool.only_warm.waiting():`` it waits
+    for the disk, and raises the other two.
     """
 
     __slots__ = ("found", "is_on", "may_wait")
@@ -147,7 +150,7 @@ class OnlyWarm:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """For where it is no use to read in what is cold: the disk is waited for."""
+        """Allow waiting for the disk, for a seek that reading bytes into memory beforehand did not help."""
         self.may_wait = True
         try:
             with self:
@@ -159,7 +162,8 @@ class OnlyWarm:
 class HandlePool:
     """The open files and maps of one broker.
 
-    Without ``readahead`` files are read as asked for: so on a loop, which must not wait until the device takes more.
+    Without ``readahead`` the system reads only the bytes asked for. A loop needs that: readahead may block it while the
+    device's queue is full.
     """
 
     def __init__(self, fs: FileSystem, limit: int = HANDLES_MAX_DEFAULT, *, readahead: bool = True) -> None:
@@ -174,7 +178,7 @@ class HandlePool:
         self.only_warm = OnlyWarm()
 
     def lease(self, path: str, *, writable: bool = False, create: bool = False) -> Lease[File]:
-        """The file at ``path``, opened if it is not; a writable one serves readers too. OSError when it cannot."""
+        """The file at ``path``, opened if need be; one opened for writing serves readers too. Raises OSError."""
         writable = writable or create
         handle = self._files.get(path)
         if handle is not None and writable and not handle.writable:
@@ -188,11 +192,14 @@ class HandlePool:
         return self._leased(handle)
 
     def for_seeking(self, file: File) -> Readable:
-        """The file as a seek may read it now."""
+        """``file``, or within ``only_warm`` a view of it that raises ColdReadError for cold bytes."""
         return _WarmFile(file) if self.only_warm.is_on and not self.only_warm.may_wait else file
 
     def lease_map(self, path: str, size: int) -> Lease[Map]:
-        """A map of the first ``size`` > 0 bytes at ``path``; forget the path before its file changes."""
+        """A map of the first ``size`` > 0 bytes of ``path``. Call ``forget_map`` before the file changes.
+
+        Raises OSError, and ColdReadError within ``only_warm``.
+        """
         handle = self._maps.get(path)
         if handle is None:
             if self.only_warm.is_on and not self.only_warm.may_wait:
@@ -204,7 +211,7 @@ class HandlePool:
         return self._leased(handle)
 
     def forget(self, path: str) -> None:
-        """Close what is open at ``path``, at once or when its last lease ends; the next lease opens it again."""
+        """Close the file and the map of ``path``, at once or with the last lease; the next lease opens it again."""
         self._retire(self._files, path, forgotten=True)
         self._retire(self._maps, path, forgotten=True)
 
@@ -219,34 +226,34 @@ class HandlePool:
             self.forget(path)
 
     def limit_to(self, limit: int, excess_max: int) -> None:
-        """Hold at most ``limit``, and while all are leased ``excess_max`` more: the process may open no more files.
+        """Lower the limit to ``limit`` handles, and ``excess_max`` more while all are leased; never raises either.
 
-        Neither is made larger than it is.
+        For a process that may open fewer files than was planned.
         """
         self._limit, self._excess_max = min(self._limit, limit), min(self._excess_max, excess_max)
         self._shrink(self._limit)
 
     def make_room_for_stop(self) -> None:
-        """Allow for some more in excess: where all are leased by writers, a stop could not sync the first log."""
+        """Allow STOP_EXCESS more handles: if writers lease all of them, a stop could not open the files of any log."""
         self._excess_max += STOP_EXCESS
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close all files and maps; leased ones when their last lease ends."""
         for path in [*self._files, *self._maps]:
             self.forget(path)
 
     @property
     def open_count(self) -> int:
-        """Files and maps that are open, leased or not, forgotten or not."""
+        """The number of open files and maps, leased or not, forgotten ones included."""
         return len(self._files) + len(self._maps) + self._retired_open
 
     @property
     def excess(self) -> int:
-        """By how many of them the limit is exceeded, because all are leased; 0 when it is not."""
+        """By how many handles the limit is exceeded, because all are leased; 0 if it is not."""
         return max(0, self.open_count - self._limit)
 
     def _opened(self, open_it: Callable[[], ResourceT]) -> ResourceT:
-        """Open something, with room made for it; where the process has no descriptor left, with as much as there is."""
+        """``open_it()``, after closing an idle handle if the limit is reached, or all if the system has none left."""
         self._shrink(self._limit - 1)
         if self.excess >= self._excess_max:
             raise OSError(errno.EMFILE, f"all {self.open_count} open segment files and index maps are in use")

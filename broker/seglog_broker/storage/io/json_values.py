@@ -1,4 +1,4 @@
-"""Values that go between processes as JSON: dataclasses of numbers, texts and each other, checked on arrival."""
+"""Dataclasses read back from the JSON that goes between processes, with every field checked."""
 
 from dataclasses import fields, is_dataclass
 from types import UnionType
@@ -8,7 +8,10 @@ ValueT = TypeVar("ValueT")
 
 
 def decoded(kind: type[ValueT], item: Any) -> ValueT:
-    """The dataclass that ``asdict`` and JSON made ``item`` of, every field checked. ValueError says what is wrong."""
+    """The dataclass of type ``kind`` that ``dataclasses.asdict`` and JSON turned into ``item``.
+
+    Fields may be numbers, texts, tuples, None and dataclasses. Raises ValueError naming a field that does not fit.
+    """
     if not isinstance(item, dict):
         raise ValueError(f"{kind.__name__}: {item!r} is not an object")  # noqa: TRY004 - a wrong value, as JSON has it
     hints = get_type_hints(kind)

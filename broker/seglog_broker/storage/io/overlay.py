@@ -1,8 +1,8 @@
-"""A file system over another one: what is changed stays in memory, and nothing below is written to.
+"""A file system over another one: changes stay in memory, and the file system below is not written to.
 
-So a log can be opened and read on a disk that has no room for what opening it would write. Files without a change
-are read where they are; one that is cut is the same file, shown shorter; one that is written to is copied into memory,
-which suits indexes and small files. Syncs go through: what is shown as on the disk is to be there.
+So a log can be opened and read on a disk that has no room for the files that opening it would write. Unchanged files
+are read from below; a truncated file is the one below, shown shorter; a file that is written to is copied into memory,
+which suits indexes and small files. Syncs are passed on, so that what the log calls durable is on the disk.
 """
 
 import errno
@@ -26,12 +26,12 @@ from seglog_broker.storage.io.filesystem import (
 )
 
 COPY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A file that is larger is not copied into memory: opening a log writes to none of that size."""
+"""A larger file is not copied into memory: opening a log writes to no file of that size."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file: ``content`` in memory, or the first ``limit`` bytes (None for all) of the one below at ``path``."""
+    """A file: its ``content`` in memory, or else the first ``limit`` bytes (None: all) of ``path`` below."""
 
     path: str = ""
     limit: int | None = None
@@ -40,16 +40,16 @@ class _Node:
 
 
 class Overlay:
-    """See the module's description. Directories can be listed and synced, not made or removed."""
+    """The file system of this module. Directories can be listed and synced, but not made or removed."""
 
     def __init__(self, below: FileSystem) -> None:
         self._below = below
-        self._nodes: dict[str, _Node | None] = {}  # by the path it is seen under; None: removed
+        self._nodes: dict[str, _Node | None] = {}  # changed files by their path here; None: removed
 
     # --- Files --------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
-        """What is written goes to memory, so every file can be written to."""
+        """Open a file; every file can be written to, because writes go to memory."""
         del writable
         node = self._find(path)
         if node is None:
@@ -61,7 +61,7 @@ class Overlay:
         return _OverlayFile(self, path, node, below)
 
     def map(self, path: str, size: int) -> Map:
-        """A copy: truncating a file while it is mapped would end the process."""
+        """A copy of the bytes, because truncating a mapped file would kill the process."""
         node = self._found(path)
         if size > self.size_of(node):
             raise ValueError(f"{path} is shorter than {size} bytes")
@@ -69,37 +69,37 @@ class Overlay:
         return _CopiedMap(bytes(content[:size]))
 
     def stat(self, path: str) -> FileStat:
-        """As it is shown."""
+        """Size and time as changed here, else those of the file below."""
         node = self._find(path)
         if node is None:
             if path in self._nodes:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            return self._below.stat(path)  # a directory, or it says that there is nothing
+            return self._below.stat(path)  # a directory; or it raises FileNotFoundError
         mtime_ms = self._below.stat(node.path).mtime_ms if node.mtime_ms is None else node.mtime_ms
         return FileStat(self.size_of(node), mtime_ms, is_directory=False)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Shown from now on."""
+        """Set the time in memory only."""
         node = self._nodes[path] = self._found(path)
         node.mtime_ms = mtime_ms
 
     def exists(self, path: str) -> bool:
-        """Whether anything is shown there."""
+        """Whether the path exists, with the changes made here."""
         return self._nodes[path] is not None if path in self._nodes else self._below.exists(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Of files."""
+        """Rename a file, in memory only; not for directories."""
         node = self._found(old)
         self._nodes[old] = None
         self._nodes[new] = node
 
     def unlink(self, path: str) -> None:
-        """It is not shown any more."""
+        """Remove a file, in memory only."""
         self._found(path)
         self._nodes[path] = None
 
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
-        """One after the other."""
+        """Sync the files below, one after the other."""
         return [outcome_of(file.fdatasync) for file in files]
 
     def begin_sync(self, files: Sequence[File]) -> PendingSync | None:  # noqa: ARG002 - nothing here reaches a disk
@@ -109,7 +109,7 @@ class Overlay:
     # --- Directories --------------------------------------------------------------------------------------------------
 
     def list_directory(self, path: str) -> list[str]:
-        """Names, sorted."""
+        """Names, sorted, with the changes made here."""
         names = set(self._below.list_directory(path))
         for changed, node in self._nodes.items():
             if parent(changed) == path:
@@ -118,52 +118,52 @@ class Overlay:
         return sorted(names)
 
     def sync_directory(self, path: str) -> None:
-        """Of the one below."""
+        """Sync the directory below."""
         self._below.sync_directory(path)
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
-        """Of those below."""
+        """Sync the directories below."""
         return self._below.sync_directories(paths)
 
     def make_directory(self, path: str) -> None:
-        """Not here."""
+        """Raises OSError (EROFS): directories cannot be made here."""
         raise _refusal(path)
 
     def remove_tree(self, path: str) -> None:
-        """Not here."""
+        """Raises OSError (EROFS): directories cannot be removed here."""
         raise _refusal(path)
 
     def lock(self, path: str) -> Lock:
-        """Whoever shows a directory in this way holds its lock already."""
+        """Raises OSError (EROFS): the broker that uses an overlay has locked the directory below."""
         raise _refusal(path)
 
     def hold(self, directory: str) -> Hold:
-        """As for ``lock``."""
+        """Raises OSError (EROFS), as ``lock`` does."""
         raise _refusal(directory)
 
     def free_bytes(self, path: str) -> int:
-        """Of the disk below."""
+        """Free bytes of the disk below."""
         return self._below.free_bytes(path)
 
     def total_bytes(self, path: str) -> int:
-        """Of the disk below."""
+        """Bytes of the disk below."""
         return self._below.total_bytes(path)
 
     def inodes(self, path: str) -> Inodes | None:
-        """Of the disk below."""
+        """Inodes of the disk below."""
         return self._below.inodes(path)
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def size_of(self, node: _Node) -> int:
-        """Bytes that are shown."""
+        """The file's size in bytes, with the changes made here."""
         if node.content is not None:
             return len(node.content)
         size = self._below.stat(node.path).size
         return size if node.limit is None else min(size, node.limit)
 
     def copied(self, node: _Node) -> bytearray:
-        """The content of a file in memory, from now on at least. OSError: it is too large for that."""
+        """The content of a file, copied into memory if it was not there. Raises OSError if it is too large."""
         if node.content is None:
             size = self.size_of(node)
             if size > COPY_BYTES_MAX:
@@ -172,7 +172,7 @@ class Overlay:
         return node.content
 
     def cut(self, node: _Node, size: int) -> None:
-        """Show only so many bytes, or zeros behind what is there."""
+        """Truncate the file to ``size`` bytes, or extend it with zeros, in memory only."""
         if node.content is None and size <= self.size_of(node):
             node.limit = size
             return
@@ -181,7 +181,7 @@ class Overlay:
         content.extend(bytes(size - len(content)))
 
     def _find(self, path: str) -> _Node | None:
-        """The file shown at ``path``; None for a directory, or nothing."""
+        """The file at ``path``; None if it is a directory or does not exist."""
         if path in self._nodes:
             return self._nodes[path]
         is_file = self._below.exists(path) and not self._below.stat(path).is_directory

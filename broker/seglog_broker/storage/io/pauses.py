@@ -1,7 +1,7 @@
-"""Walks over a file that take more than one turn of the loop: where each stopped, so that it can continue there.
+"""Long walks over a file, done a part at a time so that the loop can run other tasks in between.
 
-A walk whose result does not change needs no task of its own. It stops with TurnWantedError; the caller lets other tasks
-run and calls it again, and it continues where it stopped.
+A walk stops with TurnWantedError and saves its state here. The caller lets other tasks run and calls again, and the
+walk continues from its saved state.
 """
 
 from typing import Any, Final
@@ -9,17 +9,20 @@ from typing import Any, Final
 from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 
 HEADERS_A_TURN: Final = 1_000
-"""Batch headers read in one turn: a few milliseconds."""
+"""Batch headers read in one turn of the loop; they take a few milliseconds."""
 
 SEARCHED_A_TURN: Final = 2 * 1024 * 1024
-"""Bytes searched for the beginning of a batch, or held against checksums, as above."""
+"""Bytes searched for the beginning of a batch, or verified by checksum, in one turn; they take a few milliseconds."""
 
 PAUSES_MAX: Final = 1_000
-"""Of one file. The walk that waits for longest begins from the start then."""
+"""Saved states of one file. When there are more, the oldest is dropped, and its walk begins from the start."""
 
 
 class Pauses:
-    """Of one file, by question, a tuple of what was asked. True while the bytes before them stay as they are."""
+    """The saved states of the walks over one file, by question: a tuple of the arguments of the look-up.
+
+    The owner calls ``forget`` when bytes of the file change.
+    """
 
     def __init__(self, only_warm: OnlyWarm) -> None:
         self._only_warm = only_warm
@@ -27,15 +30,15 @@ class Pauses:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether others wait for their turn: at a start, and in a process beside the loop, they do not."""
+        """Whether walks must stop for other tasks. Not during a start or in a worker process: no task waits there."""
         return self._only_warm.is_on
 
     def resume(self, question: tuple[Any, ...], start: Any) -> Any:
-        """Where the walk for ``question`` stopped; ``start`` if it did not."""
+        """The saved state of the walk for ``question``, or ``start`` if there is none."""
         return self._states.get(question, start) if self.are_wanted else start
 
     def pause(self, question: tuple[Any, ...], state: Any) -> None:
-        """Stop here if others wait for their turn: TurnWantedError."""
+        """Save ``state`` and raise TurnWantedError, if walks must stop for other tasks; else return."""
         if self.are_wanted:
             self._states.pop(question, None)
             while len(self._states) >= PAUSES_MAX:
@@ -44,5 +47,5 @@ class Pauses:
             raise TurnWantedError
 
     def forget(self) -> None:
-        """The bytes have changed, or what is known of them."""
+        """Drop all states: the bytes, or the known damage in them, have changed."""
         self._states.clear()

@@ -1,7 +1,7 @@
-"""JSON files that carry a checksum of themselves, so that a bit that turned in one is not believed.
+"""JSON files that contain their own checksum, so that a flipped bit is noticed.
 
 The last key is ``crc``: the CRC-32C, in 8 hex digits, of every byte before its value. A file without one was written
-by an earlier version. It may have no key that its reader does not know: that could be this one, with a bit turned.
+by an earlier version. Such a file may have no unknown key: that could be ``crc`` with a flipped bit.
 """
 
 import json
@@ -17,16 +17,16 @@ _END = re.compile(rb'[0-9a-f]{8}"\n?\}\n')
 
 
 class MalformedJsonError(ValueError):
-    """A file that is not what was written; the message says why, as the end of a sentence."""
+    """The content is not a file of this form, or was changed; the message is the end of a sentence."""
 
 
 def seal(facts: Mapping[str, Any]) -> bytes:
-    """The file's content. ``facts`` have no key ``crc``."""
+    """The content of a file with the keys of ``facts``, none of which is ``crc``, and the checksum."""
     return _sealed(json.dumps({**facts, _CRC_KEY: _DIGITS}))
 
 
 def seal_members(members: Iterable[str]) -> bytes:
-    """As ``seal``, of members that are JSON already, each its key and its value; one a line."""
+    """As ``seal``, from members that are JSON text already (``"key": value``); each gets a line of its own."""
     lines = ",\n ".join((*members, f'"{_CRC_KEY}": "{_DIGITS}"'))
     return _sealed(f"{{\n {lines}\n}}")
 
@@ -38,9 +38,9 @@ def _sealed(text: str) -> bytes:
 
 
 def unseal(content: bytes, known: Collection[str]) -> dict[str, Any]:
-    """What a file says, without its checksum. ``known`` are all keys that one without a checksum may have.
+    """The keys and values of a file, without its checksum. Raises MalformedJsonError.
 
-    Raises MalformedJsonError.
+    ``known`` are the keys that a file without a checksum may have.
     """
     try:
         found = json.loads(content)

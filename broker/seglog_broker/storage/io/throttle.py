@@ -1,31 +1,33 @@
-"""Keeping a stream of bytes below a rate, by sleeping now and then. Source: Kafka's Throttler."""
+"""Limits on a rate of bytes, kept by sleeping. After Kafka's Throttler."""
 
 from collections.abc import Callable
 from typing import Final
 
 WINDOW_SECONDS: Final = 0.3
-"""How long bytes are counted before the rate is looked at."""
+"""Bytes are counted for this long before they are compared with the rate."""
 
 
 class Pace:
-    """Keeps many streams, one after the other or side by side, below one rate: none begins before ``ready_at``.
+    """One rate for many streams: the caller begins none before ``ready_at``, in seconds of the caller's clock.
 
-    ``Throttle`` looks at its stream every ``WINDOW_SECONDS``, so what is shorter goes by it unseen. Here it counts.
-    Times are seconds of one clock.
+    ``Throttle`` does not slow down a stream that takes less than ``WINDOW_SECONDS``. ``Pace`` counts such streams too.
     """
 
     def __init__(self) -> None:
         self.ready_at = 0.0
 
     def note(self, size: int, began: float, bytes_per_second: float) -> None:
-        """A stream that began at that time has moved so many bytes, and all together may move so many a second."""
+        """Count a stream of ``size`` bytes that began at ``began``, and put ``ready_at`` off accordingly.
+
+        ``bytes_per_second`` is the limit for all streams together.
+        """
         self.ready_at = max(self.ready_at, began) + size / bytes_per_second
 
 
 class Throttle:
-    """Counts bytes; ``note`` sleeps when more went by than ``bytes_per_second`` allows. None never sleeps.
+    """Keeps one stream below ``bytes_per_second``: ``note`` sleeps when it was faster. None: it never sleeps.
 
-    ``monotonic`` returns seconds, ``sleep`` waits some; ``total`` is all that was counted.
+    ``monotonic`` returns seconds, ``sleep`` waits for so many; ``total`` is the number of bytes counted.
     """
 
     def __init__(

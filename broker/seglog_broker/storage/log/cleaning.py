@@ -187,9 +187,9 @@ class LogCleaning:
         ``damaged`` are the ranges in it that could not be read. StorageError: the log is unchanged.
         """
         first = self._segments.first_from(swap.base_offset)
-        behind = first + len(swap.sources)
-        sources = self._segments[first:behind]
-        bases = tuple(self._segments.bases[first:behind])
+        end = first + len(swap.sources)
+        sources = self._segments[first:end]
+        bases = tuple(self._segments.bases[first:end])
         assert bases == swap.sources, "the log has changed under a round of compaction"
         for segment in sources:
             segment.forget()
@@ -201,7 +201,7 @@ class LogCleaning:
             ) from error
         existing = [names.segment_file_name(swap.base_offset, suffix) for suffix in names.SEGMENT_SUFFIXES]
         self._damage.replace_segments(swap.sources, damaged)
-        self._segments.replace(first, behind, self._segments.make(swap.base_offset, existing))
+        self._segments.replace(first, end, self._segments.make(swap.base_offset, existing))
         for base in swap.sources:
             self._state_file.state.rolls.pop(base, None)
         with suppress(OSError):  # a start removes what is out of place

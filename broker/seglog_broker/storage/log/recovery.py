@@ -149,7 +149,7 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
         verifier = BatchVerifier(file, file.size())
         position, next_offset = 0, base_offset
         while position < verifier.size:
-            found = verifier.at_or_behind(position, next_offset, highest)
+            found = verifier.at_or_after(position, next_offset, highest)
             if found is None:
                 break
             position, next_offset = found.end, found.header.next_offset
@@ -187,10 +187,10 @@ class LogRecovery:
         """Recover consecutive ``segments`` up to the last of the log, and sync them."""
         report, verifier = self.report, self._verifier
         report.first_base = segments[0].base_offset
-        for segment, behind in zip(segments, [*segments[1:], None], strict=True):
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
             segment.release()
             segment.damaged.clear()
-            segment.rebuild_indexes(self._batches(segment, None if behind is None else behind.base_offset))
+            segment.rebuild_indexes(self._batches(segment, None if following is None else following.base_offset))
             report.scanned_bytes += segment.size
             self._report_progress(segment.size)
         verifier.finish()
@@ -229,7 +229,7 @@ class LogRecovery:
     def _note_losses(self, segments: Sequence[Segment]) -> None:
         """Record damage and missing offsets, except in the compacted part, where gaps are expected."""
         by_base = {segment.base_offset: segment for segment in segments}
-        for lost in self._verifier.met:
+        for lost in self._verifier.losses:
             if lost.reason == "damaged":
                 by_base[lost.segment].damaged.append(lost)
                 self.report.damaged.append(lost)

@@ -95,12 +95,12 @@ class SegmentList(Sequence[Segment]):
         """Remove number ``number`` and all after it; return them. If none is left, ``append`` one next."""
         return self._drop(number, len(self._bases))
 
-    def replace(self, first: int, behind: int, segment: Segment) -> None:
-        """Replace numbers [first, behind) with one segment."""
-        for base in self._bases[first:behind]:
+    def replace(self, first: int, end: int, segment: Segment) -> None:
+        """Replace the segments with numbers [first, end) with one segment."""
+        for base in self._bases[first:end]:
             self._forget(base)
-        self._bases[first:behind] = [segment.base_offset]
-        self._made[first:behind] = [segment]
+        self._bases[first:end] = [segment.base_offset]
+        self._made[first:end] = [segment]
         self.removals += 1
         self._find_active()
 
@@ -140,7 +140,7 @@ class SegmentList(Sequence[Segment]):
         return self.size_between(0, len(self._bases))
 
     def size_between(self, first: int, behind: int) -> int:
-        """As ``total_size``, of those with numbers [first, behind)."""
+        """As ``total_size``, of the segments with numbers from ``first`` up to, without, ``behind``."""
         sizes, total = self._sizes, 0
         for base, segment in zip(self._bases[first:behind], self._made[first:behind], strict=True):
             if segment is not None:
@@ -174,11 +174,11 @@ class SegmentList(Sequence[Segment]):
         self._forget(base)
         return segment
 
-    def _drop(self, first: int, behind: int) -> list[Segment]:
-        dropped = self[first:behind]
-        for base in self._bases[first:behind]:
+    def _drop(self, first: int, end: int) -> list[Segment]:
+        dropped = self[first:end]
+        for base in self._bases[first:end]:
             self._forget(base)
-        del self._bases[first:behind], self._made[first:behind]
+        del self._bases[first:end], self._made[first:end]
         self.removals += 1
         self._find_active()
         return dropped

@@ -1,7 +1,7 @@
 """A partition's producer snapshots: ``<offset>.snapshot`` is the state of every producer below ``<offset>``.
 
 One is taken at each roll, at each load and when the log is closed; a start reads the newest and replays the batches
-behind it. A snapshot does not say when its producers were last seen, so after a start they count as seen when it was
+after it. A snapshot does not say when its producers were last seen, so after a start they count as seen when it was
 written, by its file's modification time, and those of replayed batches as seen now.
 
 A snapshot is a cache with a checksum: where one is torn or lost, an older one and a longer replay replace it. A
@@ -100,9 +100,9 @@ class ProducerSnapshots:
     def truncate(
         self, segment_bases: Sequence[int], *, log_start: int, log_end: int, now_ms: int, replay: Replay
     ) -> LoadReport:
-        """Go back to what was known at ``log_end``, where the log now ends; what came behind it is gone.
+        """Restore the state as of ``log_end``, to which the log was truncated.
 
-        ``segment_bases`` are those that are left.
+        ``segment_bases`` are the base offsets of the remaining segments.
         """
         self._log_start = log_start
         if log_end != self.state.end_offset:
@@ -265,9 +265,9 @@ class ProducerSnapshots:
 
 
 class Replaying:
-    """Counting the batches behind a snapshot, and taking others where the last two segments begin.
+    """Replays the batches after a snapshot, and takes new snapshots where the last two segments begin.
 
-    A truncation, or a recovery after the next crash, then need not read more than those two.
+    So a truncation, or a recovery after the next crash, need not read more than these two.
     """
 
     def __init__(

@@ -141,9 +141,9 @@ class ProducerState:
     def check(self, headers: Sequence[BatchHeader]) -> Duplicate | None:
         """Check an append of one or several data batches, as the client sent them; None when it is to be written.
 
-        Batches of one producer are held against each other too. An append is written whole or not at all, so one that
-        repeats batches and goes on behind them is out of order, as a batch that repeats some records is. What a
-        producer sends that is not known, any more or yet, is accepted whatever its sequence.
+        Batches of one producer are compared with each other too. An append is written whole or not at all, so one that
+        repeats batches and then has new ones is out of order, as is a batch that repeats only some records. Batches of
+        a producer that is unknown, or no longer known, are accepted with any sequence.
 
         Raises OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTransactionStateError, and
         InvalidRecordError for a producer id without epoch or sequence. Batches without a producer id pass.

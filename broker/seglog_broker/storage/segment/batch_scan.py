@@ -1,4 +1,4 @@
-"""Whole batches of a ``.log`` file with their checksums, for recovery, checks and the search behind damage.
+"""Whole batches of a ``.log`` file with their checksums, for recovery, checks and the search after damage.
 
 Headers alone are walked by ``seglog_protocol.header_scan``. Neither skips bytes silently: a walk stops where they form
 no batch.
@@ -84,7 +84,7 @@ class BatchVerifier:
         return None
 
     def next_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
-        """The first valid batch at or behind ``position`` with all its offsets in [offset_min, offset_max].
+        """The first valid batch at or after ``position`` with all its offsets in [offset_min, offset_max].
 
         Where the header at ``position`` still gives a length that leads to a valid batch, that one is taken, so that a
         batch stored inside a damaged batch's value is not mistaken for one of the log.
@@ -112,8 +112,8 @@ class BatchVerifier:
             self._pause(question, position)
         return None
 
-    def at_or_behind(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
-        """The valid batch at ``position``, else the first behind it, as ``next_batch``."""
+    def at_or_after(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
+        """The valid batch at ``position``, else the first one after it, as ``next_batch``."""
         return self.batch_at(position, offset_min, offset_max) or self.next_batch(position, offset_min, offset_max)
 
     def next_consistent_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
@@ -122,9 +122,9 @@ class BatchVerifier:
         Checksums leave out the offset. When the batch after the one found has lower offsets, the one found is wrong;
         accepting it would make everything after it look like a tail.
         """
-        found = self.at_or_behind(position, offset_min, offset_max)
+        found = self.at_or_after(position, offset_min, offset_max)
         while found is not None and found.header.base_offset > offset_min:
-            after = self.at_or_behind(found.end, offset_min, offset_max)
+            after = self.at_or_after(found.end, offset_min, offset_max)
             if after is None or after.header.base_offset > found.header.last_offset:
                 break
             found = after
@@ -141,15 +141,15 @@ class BatchVerifier:
         """
         found = self.next_batch(position, offset_min, offset_max)
         if found is not None and found.position == position:  # its checksum is right: the flaw is its offset
-            found = self.at_or_behind(found.end, offset_min, offset_max)
+            found = self.at_or_after(found.end, offset_min, offset_max)
         while found is not None:
-            after = self.at_or_behind(found.end, offset_min, offset_max)
+            after = self.at_or_after(found.end, offset_min, offset_max)
             if after is None:
                 is_short = found.end == self.size and max(found.header.next_offset, dense_from) <= offset_max
                 return None if is_short and found.header.base_offset == offset_min else found
             if not self._disagree(found, after, dense_from):
                 break
-            third = self.at_or_behind(after.end, offset_min, offset_max)
+            third = self.at_or_after(after.end, offset_min, offset_max)
             goes_on = after.header.next_offset == (offset_max + 1 if third is None else third.header.base_offset)
             if not goes_on and found.header.base_offset > offset_min:  # else nothing at all would be lost
                 break

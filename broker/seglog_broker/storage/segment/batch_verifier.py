@@ -1,6 +1,6 @@
-"""The rules that separate valid batches of a log from damage, missing offsets and tails torn by a crash.
+"""The rules that separate valid batches of a log from damage, missing offsets and torn tails of a crash.
 
-Recovery acts on them (``recovery``), a check reports them. Nothing is changed here.
+Recovery acts on the result, a check reports it. This module changes nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ from seglog_protocol.header_scan import LocatedBatch, Readable
 
 
 class LogFile(Protocol):
-    """A ``.log`` that can be read: of ``size`` bytes, open while its lease lasts."""
+    """A ``.log`` of ``size`` bytes, which is open while a lease on it lasts."""
 
     @property
     def base_offset(self) -> int:
-        """Of the segment."""
+        """The base offset of the segment."""
         ...
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         ...
 
     def lease(self) -> AbstractContextManager[Readable]:
@@ -43,12 +43,12 @@ class Tail(NamedTuple):
 class LogVerifier:
     """One pass over a log: ``batches`` of each segment, in the order of their offsets, then ``finish``.
 
-    ``met``: damaged bytes, and offsets between segments or at the end that are missing, in the order of the log.
-    ``gaps``: offsets between two batches of one segment that are in none.
-    ``tails``: what stands at the end of a segment, with no valid batch behind it as yet; ``finish`` makes damage of
-    some, and the others are ``torn``: a crash can have left them.
-    ``next_offset``: behind the last batch; after ``finish`` behind damage and missing offsets at the end, too.
-    ``fresh_base``: where the log goes on in a new segment, None where it goes on in its last one.
+    ``losses``: damaged bytes, and offsets missing between segments or at the end, in the order of the log.
+    ``gaps``: offsets between two batches of one segment that are in no batch.
+    ``tails``: invalid bytes at the end of a segment, without a valid batch after them so far. ``finish`` moves them to
+    ``losses``, or to ``torn`` if a crash can have left them.
+    ``next_offset``: the offset after the last batch; after ``finish`` also after damage and missing offsets at the end.
+    ``fresh_base``: base offset of the new segment in which the log must continue; None: it continues in its last one.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class LogVerifier:
         is_exact: bool = False,
         known: Sequence[DamagedRange] = (),
     ) -> None:
-        """Below ``compacted_before`` compaction leaves gaps, so that one is no sign of a wrong offset.
+        """Below ``compacted_before`` gaps are from compaction, and no sign of a wrong offset.
 
-        Everything below ``held_end`` was on the disk once, so what is not there any more is damage; with ``is_exact``,
-        after a clean stop, nothing was behind it either. ``known`` damage keeps its offsets where the same bytes are
-        found: beside it compaction leaves gaps too.
+        Everything below ``held_end`` was on the disk once, so if it is no longer there, it is lost. With ``is_exact``,
+        after a clean stop, the log ended at ``held_end``. ``known`` damage keeps its recorded offsets if the same bytes
+        are damaged: next to it compaction leaves gaps too.
         """
         self.next_offset: int | None = None
         self.fresh_base: int | None = None
-        self.met: list[DamagedRange] = []
+        self.losses: list[DamagedRange] = []
         self.gaps: list[DamagedRange] = []
         self.tails: list[Tail] = []
         self.torn: list[Tail] = []
@@ -78,9 +78,9 @@ class LogVerifier:
         self._logs: list[LogFile] = []
 
     def batches(self, log: LogFile, following: int | None) -> Iterator[LocatedBatch]:
-        """Every valid batch of the next segment. ``following``: base offset of the one behind it, None: it is the last.
+        """The valid batches of the next segment. ``following``: base offset of the one after it; None for the last.
 
-        What stands between two batches has been met before the second one is yielded. Raises OSError.
+        When a batch is yielded, the losses before it are in ``losses``. Raises OSError.
         """
         if self._logs and not self.tails:
             self._note_hole(self.next_offset or self._logs[0].base_offset, log.base_offset)
@@ -107,7 +107,7 @@ class LogVerifier:
                 elif first > lowest and not self.tails:
                     gap = DamagedRange(lowest, first, log.base_offset, position, position, reason="missing")
                     self.gaps.append(gap)
-                for tail in self.tails:  # a valid batch follows: they were none
+                for tail in self.tails:  # a valid batch follows, so they are damage
                     self._note_damage(tail.log, tail.lost_offset, first, tail.position, tail.log.size)
                 self.tails.clear()
                 self.next_offset = found.header.next_offset
@@ -117,7 +117,7 @@ class LogVerifier:
     def finish(self) -> None:
         """Call it after the last segment: separates torn tails from damage, and sets where the log continues."""
         first, last = self._logs[0], self._logs[-1]
-        following = {before.base_offset: behind.base_offset for before, behind in pairwise(self._logs)}
+        following = {before.base_offset: after.base_offset for before, after in pairwise(self._logs)}
         tails, self.tails = self.tails, []
         for tail in tails:
             log, lost = tail.log, tail.lost_offset
@@ -125,7 +125,7 @@ class LogVerifier:
             if not (whole or self._is_exact or lost < self._held_end or _holds_a_batch(tail)):
                 self.torn.append(tail)
                 continue
-            # Its checksum says how many offsets a batch holds, though its place says that they are not those in it.
+            # The checksummed part of a misplaced batch has its number of offsets, though not which ones they are.
             end = following.get(log.base_offset) or max(lost + whole, self._held_end)
             self._note_damage(log, lost, end, tail.position, log.size)
             self.next_offset = max(self.next_offset or 0, end)
@@ -143,16 +143,16 @@ class LogVerifier:
     def _is_misplaced(
         self, found: LocatedBatch, position: int, lowest: int, highest: int, verifier: BatchVerifier
     ) -> bool:
-        """Whether the last batch of the log carries an offset that it cannot have been given.
+        """Whether the last batch of the log has an offset that cannot be the one it was appended at.
 
-        Appends leave no gap, and the checksum leaves out the offset. Behind damage, and where compaction has been at
-        work, there may be one; and a batch that ends where the log is known to have ended is in its place.
+        Appends leave no gap, and the checksum does not cover the offset. A gap is possible after damage, and below the
+        offset up to which the log was compacted. A batch that ends where the log is known to have ended is in place.
         """
         return (
             found.position == position
             and self._compacted_before <= lowest < found.header.base_offset
             and not (self._is_exact and found.header.next_offset == self._held_end)
-            and verifier.at_or_behind(found.end, lowest, highest) is None
+            and verifier.at_or_after(found.end, lowest, highest) is None
         )
 
     def _note_damage(self, log: LogFile, start: int, end: int, position: int, end_position: int) -> None:
@@ -160,16 +160,16 @@ class LogVerifier:
         known = self._known.get((log.base_offset, position, end_position))
         if known is not None and start <= known.start_offset <= known.end_offset <= end:
             damage = known
-        self.met.append(damage)
+        self.losses.append(damage)
 
     def _note_hole(self, start: int, end: int) -> None:
-        """Offsets that were given and whose bytes never reached the disk; they are not given again."""
+        """Add offsets that were given to records which are not in the log. They are not given again."""
         if start < end:
-            self.met.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
+            self.losses.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
 
 
 def _offsets_held(tail: Tail) -> int:
-    """How many offsets the batches hold that begin it and match their checksums, which leave out 21 bytes of each."""
+    """The number of offsets in the batches at its beginning whose checksums, of all but 21 bytes, are right."""
     held, position = 0, tail.position
     with tail.log.lease() as file:
         verifier = BatchVerifier(file, tail.log.size)
@@ -179,7 +179,7 @@ def _offsets_held(tail: Tail) -> int:
 
 
 def _holds_a_batch(tail: Tail) -> bool:
-    """Whether a valid batch of lower offsets lies behind its beginning: then one before it is wrong."""
+    """Whether it contains a valid batch with lower offsets: then the offset of a batch before the tail is wrong."""
     with tail.log.lease() as file:
         verifier = BatchVerifier(file, tail.log.size)
         return verifier.next_batch(tail.position, tail.log.base_offset, tail.lost_offset - 1) is not None

@@ -31,7 +31,7 @@ class OffsetIndex(SparseIndex):
         return self._last
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. IndexOrderError when it does not lie behind the last, or out of the segment's range."""
+        """Add an entry. Raises IndexOrderError unless it is above the last one and in the segment's range."""
         relative = offset - self.base_offset
         last = self.last
         if not 0 <= relative <= files.RELATIVE_OFFSET_MAX:

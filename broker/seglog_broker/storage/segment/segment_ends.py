@@ -14,7 +14,7 @@ from seglog_protocol import segment_files as names
 from seglog_protocol.header_scan import scan_headers
 
 HEADERS_MAX: Final = 200
-"""Looked at behind the last entry of an index; there are more only where it is no use."""
+"""The most headers read after the last entry of an index. There are more only if the index is wrong."""
 
 
 class SegmentHole(NamedTuple):
@@ -32,14 +32,14 @@ def holes_between(fs: FileSystem, directory: str, pairs: Iterable[tuple[int, int
         try:
             end = _end_of(fs, directory, base, following)
         except OSError:
-            continue  # it was deleted meanwhile, or its readers get the error
+            continue  # deleted meanwhile; else its readers get the error
         if end is not None and end < following:
             found.append(SegmentHole(base, end, following))
     return found
 
 
 def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | None:
-    """The offset behind the last batch; None where that is not sure, or the segment has no batch."""
+    """The offset after the last batch; None if that is not certain, or the segment has no batch."""
     last = _last_entry(fs, f"{directory}/{names.segment_file_name(base, names.OFFSET_INDEX_SUFFIX)}")
     with closing(fs.open(f"{directory}/{names.segment_file_name(base, names.LOG_SUFFIX)}")) as file:
         size, position, end = file.size(), last.position, -1
@@ -53,7 +53,7 @@ def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | 
         if batch is None or batch.end != size:
             return None
         if end < following and BatchVerifier(file, size).batch_at(batch.position) is None:
-            return None  # it is damaged, perhaps in what it says of its last offset
+            return None  # it is damaged, so its last offset may be wrong
         return end
 
 

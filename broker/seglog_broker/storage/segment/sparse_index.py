@@ -58,7 +58,7 @@ class SparseIndex:
         self._handles = handles
         self._exists = exists
         self._on_file: int | None = None if exists else 0  # entries that live only in the file
-        self._tail = bytearray()  # entries behind those
+        self._tail = bytearray()  # entries after those
         self._written = 0  # bytes of the tail that are in the file too
         self._last_known = not exists  # whether the subclass has the newest entry decoded
         self.is_dirty = False  # written since it was last known to be synced
@@ -119,7 +119,7 @@ class SparseIndex:
             return bytes(mapped.data[: count * self.entry_size]) + self._tail
 
     def read_ends(self) -> bytes:
-        """The first and the last entry, one behind the other; what a sanity check needs of an index of any size."""
+        """The first and the last entry, concatenated: all that a sanity check needs."""
         count = self.count
         numbers = (0, count - 1) if count > 1 else range(count)
         return b"".join(self._entry_bytes(number) for number in numbers)

@@ -32,7 +32,7 @@ class Tail:
     def __init__(self) -> None:
         self._bases = array("q")  # of each batch its base offset
         self._positions = array("q")  # and where it begins
-        self._next_offset = self._end = -1  # behind the last one
+        self._next_offset = self._end = -1  # after the last batch
         self.latest: TailRange | None = None
         """What was found last, if nothing has changed since; always another object once something has."""
         self.latest_asked = (-1, -1, False)

@@ -1,1 +1,1 @@
-"""The kinds of worker, a module each: its jobs, what it answers, and the functions that do them."""
+"""The kinds of worker, each in a module: their jobs and answers, and the functions that do the jobs."""

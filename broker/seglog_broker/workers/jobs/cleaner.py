@@ -1,6 +1,6 @@
-"""The cleaner: goes through the records of one round of compaction.
+"""The cleaner: reads and rewrites the segments of one round of compaction.
 
-What it leaves when it is interrupted are ``.cleaned`` files, which the next start or the next cleaning removes.
+If it is interrupted, it leaves ``.cleaned`` files, which the next round or the next start removes.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""One closed segment of a log that is being served, read from its first byte to its last; nothing of it is changed.
+"""Scrubs one closed segment of a log in service: reads and checks all of its bytes, and does not change it.
 
-The walk, the rules and the indexes are those of ``seglogd check``. Every byte is read from the disk once: what the walk
-has passed is added up while it is still in memory.
+The checks are those of ``seglogd check``. Every byte is read from the disk once: the checksum of the file is computed
+over bytes that the walk has just read, while they are in memory.
 """
 
 from collections.abc import Iterable
@@ -10,36 +10,36 @@ from dataclasses import replace
 from typing import Final
 
 from seglog_broker.inspect.check.findings import Severity
-from seglog_broker.inspect.check.plan import Circumstances, Replacement
+from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.check.segment_walk import SegmentWalk
 from seglog_broker.inspect.log_walk import LogWalk
 from seglog_broker.storage.io.filesystem import FileSystem, write_all
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.segment.checksum import MalformedChecksumError, RunningChecksum, read_segment_checksum
 from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubVerdict
+from seglog_broker.workers.jobs.scrub_job import ScrubJob, ScrubResult
 from seglog_protocol import segment_files as names
 
 _PIECE_BYTES: Final = 256 * 1024
-"""Added up at a time, and told to the throttle."""
+"""Bytes that are added to the checksum at a time, and counted by the throttle."""
 
 
-def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubVerdict:
-    """Read everything there is of the segment. Raises OSError when it cannot be read."""
+def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubResult:
+    """Check the segment and its indexes; write rebuilt indexes beside wrong ones. Raises OSError."""
     path = f"{job.directory}/{names.segment_file_name(job.base_offset, names.LOG_SUFFIX)}"
-    said = None
+    stored = None
     with suppress(MalformedChecksumError):
-        said = read_segment_checksum(fs, job.directory, job.base_offset)
-    known = Circumstances(
+        stored = read_segment_checksum(fs, job.directory, job.base_offset)
+    context = PartitionContext(
         is_adopted=job.is_adopted, index_interval=job.index_interval, index_bytes_max=job.index_bytes_max
     )
     log = LogWalk(fs, job.directory)
-    walk = SegmentWalk(fs, job.directory, job.base_offset, known, is_live=False)
+    walk = SegmentWalk(fs, job.directory, job.base_offset, context, is_live=False)
     running, summed, batches = RunningChecksum(), 0, 0
     file = fs.open(path)
     try:
         size = file.size()
-        for found in walk.follow(log.segment(job.base_offset, job.next_base)):
+        for found in walk.batches(log.segment(job.base_offset, job.next_base)):
             batches += 1
             while found.end - summed >= _PIECE_BYTES:
                 summed += _add(running, file.pread(_PIECE_BYTES, summed), throttle)
@@ -49,32 +49,33 @@ def scrub_segment(fs: FileSystem, job: ScrubJob, throttle: Throttle) -> ScrubVer
         file.close()
     findings, replacements = walk.judge_indexes(size)
     wrong = tuple(f"{each.path} {each.what}" for each in findings if each.severity != Severity.NOTE)
-    return ScrubVerdict(
+    return ScrubResult(
         measured=running.value,
-        said=said,
+        stored=stored,
         batches=batches,
         damaged=tuple(_damaged(log, job.next_base)),
         missing=tuple(_missing(log, job, size)),
         index_problems=wrong,
-        remade=tuple(_write_beside(fs, replacements)),
+        rebuilt=tuple(_write_beside(fs, replacements)),
     )
 
 
 def _add(running: RunningChecksum, data: bytes, throttle: Throttle) -> int:
     if not data:
-        raise OSError("the file has become shorter while it was read")
+        raise OSError("the file became shorter while it was read")
     running.update(data)
     throttle.note(len(data))
     return len(data)
 
 
 def _damaged(log: LogWalk, next_base: int) -> Iterable[DamagedRange]:
-    """What stands at the end of a closed segment is damage too, and takes the place of the offsets up to the next."""
-    yield from (stretch.range for stretch in log.damaged)
+    """The damaged ranges. Invalid bytes at the end count as the offsets up to the next segment."""
+    yield from (damaged.range for damaged in log.damaged)
     yield from (replace(tail.range, end_offset=next_base) for tail in log.tails)
 
 
 def _missing(log: LogWalk, job: ScrubJob, size: int) -> Iterable[DamagedRange]:
+    """The holes, one at the end of the segment included."""
     yield from log.holes
     end = job.base_offset if log.end is None else log.end
     if not log.tails and end < job.next_base:
@@ -82,7 +83,7 @@ def _missing(log: LogWalk, job: ScrubJob, size: int) -> Iterable[DamagedRange]:
 
 
 def _write_beside(fs: FileSystem, replacements: Iterable[Replacement]) -> Iterable[str]:
-    """Write right indexes where the loop can take them from; their suffixes. None where the disk refuses."""
+    """Write rebuilt indexes under ``.tmp`` names and yield their suffixes; not those that cannot be written."""
     for replacement in replacements:
         path = f"{replacement.path}{names.TEMPORARY_SUFFIX}"
         parsed = names.parse_segment_file_name(replacement.path.rpartition("/")[2])

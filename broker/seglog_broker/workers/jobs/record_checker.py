@@ -1,6 +1,6 @@
-"""The record checker: opens record batches that are too large for the loop. A job's payload is a whole batch.
+"""The record checker: opens record batches that are too large for the loop. The payload of a job is a whole batch.
 
-Appends and look-ups wait for it, so it does not stand back for others as other workers do.
+Appends and look-ups wait for it, so it runs at normal priority, unlike other workers.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from seglog_protocol.record_batch import parse_header
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """What the records of a batch must be: the fields of ``RecordRules``."""
+    """Check the records of a batch; the fields are those of ``RecordRules``."""
 
     needs_key: bool
     earliest: int | None
@@ -24,12 +24,12 @@ class CheckJob:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The records are as they must be. Where they are not, the job fails with what ``check_records`` raises."""
+    """The records comply with the rules. If they do not, the job fails with the error of ``check_records``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """The first record of a batch is wanted from ``timestamp`` (ms) and ``offset_min`` on."""
+    """Find the first record of a batch with at least this ``timestamp`` (ms) and offset."""
 
     timestamp: int
     offset_min: int
@@ -37,7 +37,7 @@ class SearchJob:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Timestamp, offset and leader epoch of that record; None when there is no such one."""
+    """Timestamp, offset and leader epoch of the record; None if there is none."""
 
     found: tuple[int, int, int] | None
 

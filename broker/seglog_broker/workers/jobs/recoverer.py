@@ -1,6 +1,6 @@
 """The recoverer: recovers partitions, one after the other; progress is bytes read.
 
-A recovery that was interrupted is simply made again.
+An interrupted recovery is done again from the start.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the loop asks of the scrubber, and what the scrubber answers: values that go between processes as JSON.
+"""The job and the result of the scrubber, which go between processes as JSON.
 
 Offsets count records, positions and sizes are bytes.
 """
@@ -11,9 +11,10 @@ from seglog_broker.storage.segment.damaged_range import DamagedRange
 
 @dataclass(frozen=True, slots=True)
 class ScrubJob:
-    """One closed segment of the partition ``directory``; ``next_base`` is where the segment behind it begins.
+    """Scrub one closed segment of the partition in ``directory``; ``next_base`` is the next segment's base offset.
 
-    ``index_interval`` and ``index_bytes_max`` are how the topic is configured; ``is_adopted``: by Kafka, perhaps.
+    ``index_interval`` and ``index_bytes_max`` are from the topic's configuration. ``is_adopted``: Kafka may have
+    written the segment.
     """
 
     directory: str
@@ -26,19 +27,19 @@ class ScrubJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ScrubVerdict:
-    """What a segment's bytes come to.
+class ScrubResult:
+    """What the scrub of a segment found.
 
-    ``measured`` is the checksum of all of them, ``said`` what the checksum file says, None where there is none that can
-    be understood. ``damaged``: bytes that are no batches; ``missing``: offsets that nothing accounts for.
-    ``index_problems`` say what is wrong with an index; for the files with the suffixes ``remade`` a right one lies
-    beside it, synced, with ``.tmp`` behind its name.
+    ``measured`` is the checksum of all bytes; ``stored`` the one in the checksum file, None if it is missing or
+    malformed. ``damaged``: bytes without a valid batch; ``missing``: offsets without a batch that no damage explains.
+    ``index_problems`` are sentences about wrong indexes. ``rebuilt`` has the suffixes of the indexes for which a right
+    one was written and synced, under the index's name with ``.tmp`` appended.
     """
 
     measured: SegmentChecksum
-    said: SegmentChecksum | None
+    stored: SegmentChecksum | None
     batches: int
     damaged: tuple[DamagedRange, ...]
     missing: tuple[DamagedRange, ...]
     index_problems: tuple[str, ...]
-    remade: tuple[str, ...]
+    rebuilt: tuple[str, ...]

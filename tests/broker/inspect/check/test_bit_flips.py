@@ -88,7 +88,7 @@ def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_wi
     fs = written()
     for position, bit in _flips(fs, path_of(20)):
         assert not totals(check(fs)).is_sound, f"bit {bit} of byte {position}"
-    assert _on_the_page("stopped in order") == "nothing"
+    assert _on_the_page("stopped cleanly") == "nothing"
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-def test_what_a_daemon_leaves_is_sound(stopped: Path) -> None:
+def test_a_stopped_daemon_leaves_a_sound_directory(stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     done = check(stopped, "--deep")
     assert (done.returncode, done.stderr) == (0, "")
@@ -57,7 +57,7 @@ def test_what_a_daemon_leaves_is_sound(stopped: Path) -> None:
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_what_a_killed_daemon_leaves_is_sound_apart_from_notes(tmp_path: Path) -> None:
+def test_a_killed_daemon_leaves_a_sound_directory_apart_from_notes(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with daemon(data) as running:
         _produce(running.address)
@@ -67,7 +67,7 @@ def test_what_a_killed_daemon_leaves_is_sound_apart_from_notes(tmp_path: Path) -
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 3000
 
 
-def test_damage_is_named_repaired_and_served_around(stopped: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     subprocess.run(["cp", "-r", stopped, data], check=True)
     log = min(path for path in data.glob("commits-*/*.log") if path.stat().st_size > 10_000)
@@ -102,7 +102,7 @@ def test_damage_is_named_repaired_and_served_around(stopped: Path, tmp_path: Pat
     assert check(data).returncode == 0
 
 
-def test_a_terminal_is_told_how_it_goes(
+def test_a_terminal_shows_progress(
     stopped: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     class Terminal(io.StringIO):

@@ -91,7 +91,7 @@ def test_epochs_of_many_starts_agree() -> None:
     assert findings(check(fs)) == []
 
 
-def test_an_interval_that_was_changed_while_a_segment_was_active_is_told() -> None:
+def test_an_interval_that_changed_while_a_segment_was_active_is_reported() -> None:
     fs = written(6, config={"segment.bytes": "1024", "index.interval.bytes": "150"})
     logs = opened(fs)
     log = logs.logs["commits", 0]
@@ -121,14 +121,14 @@ def test_a_directory_in_use_is_refused_and_one_that_was_left_is_not() -> None:
     ("path", "why"),
     [("/nowhere", "/nowhere does not exist"), (PARTITION, "is one partition"), (path_of(0), "is a file")],
 )
-def test_what_is_no_log_directory_is_refused(path: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_not_a_log_directory_is_refused(path: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = written()
     monkeypatch.setattr(support, "DATA", path)
     with pytest.raises(RefusedError, match=why):
         check(fs)
 
 
-def test_a_directory_of_somebody_else_and_one_of_the_future_are_refused() -> None:
+def test_a_foreign_directory_and_one_of_a_newer_format_are_refused() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data/photos/cat.jpg": b"?"})
     with pytest.raises(RefusedError, match="is not a log directory"):
@@ -191,7 +191,7 @@ def _forget_commits(fs: Fs) -> None:
         ),
     ],
 )
-def test_each_is_told_for_what_it_is(hurt: Callable[[Fs], object], severity: Severity, code: Code) -> None:
+def test_each_kind_of_error_gets_its_own_code(hurt: Callable[[Fs], object], severity: Severity, code: Code) -> None:
     fs = written()
     hurt(fs)
     told = check(fs)
@@ -218,14 +218,14 @@ def test_a_topic_that_only_the_registry_has_lost_is_noted() -> None:
         ("log-start-offset-checkpoint", Severity.DERIVED, Code.LOG_START_WRONG),
     ],
 )
-def test_a_checkpoint_beyond_the_end_after_a_kill_is_told(name: str, severity: Severity, code: Code) -> None:
+def test_a_checkpoint_beyond_the_end_after_a_kill_is_reported(name: str, severity: Severity, code: Code) -> None:
     fs = written(clean=False)
     create(fs, f"{DATA}/{name}", _offsets(commits=99))
     assert codes(check(fs)) == [(severity, code)]
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_first_segment_that_is_gone_is_told_once_until_a_repair_begins_the_log_behind_it(clean: bool) -> None:
+def test_a_missing_first_segment_is_reported_once_until_a_repair_begins_the_log_after_it(clean: bool) -> None:
     fs = written(clean=False)
     logs = opened(fs)
     logs.logs["commits", 0].truncate_before(1)
@@ -310,7 +310,7 @@ def test_a_file_that_cannot_be_read_stops_its_partition_only_and_nothing_is_repa
     assert read_file(fs, f"{PARTITION}/partition.metadata") == before[f"{PARTITION}/partition.metadata"]
 
 
-def test_left_overs_go_with_a_repair() -> None:
+def test_a_repair_removes_left_over_files() -> None:
     fs = written()
     fs.make_directory(f"{DATA}/x-0.{'0' * 32}-delete")
     for path in (f"{DATA}/meta.properties.tmp", path_of(0, ".log.deleted"), path_of(99, ".timeindex")):
@@ -323,7 +323,7 @@ def test_left_overs_go_with_a_repair() -> None:
     assert findings(check(fs)) == []
 
 
-def test_what_a_deletion_left_goes_with_a_repair() -> None:
+def test_a_repair_removes_files_of_an_interrupted_deletion() -> None:
     fs = written()
     registry = json.loads(read_file(fs, f"{DATA}/seglog-topics.json"))
     registry["deleting"] = [registry["topics"].pop()["id"]]
@@ -341,7 +341,7 @@ def test_every_code_has_advice() -> None:
     assert set(REMEDIES) == set(Code)
 
 
-def test_lines_say_where_what_and_what_now() -> None:
+def test_each_line_has_the_place_the_finding_and_the_advice() -> None:
     fs = written(covered=True)
     overwrite(fs, path_of(10), 480, b"\0")
     cut_file(fs, path_of(0, ".index"), 5)
@@ -366,7 +366,7 @@ def test_lines_say_where_what_and_what_now() -> None:
     assert f"repaired: {path_of(10)}.damaged-400: has the damaged bytes 400 to 499 of the segment" in lines
 
 
-def test_what_a_repair_could_not_help_is_said_again() -> None:
+def test_findings_that_a_repair_could_not_remove_are_reported_again() -> None:
     fs = written()
     overwrite(fs, path_of(10), 115, b"\x07")
     told = check(fs, repair=True)
@@ -377,7 +377,7 @@ def test_what_a_repair_could_not_help_is_said_again() -> None:
     assert lines[-1] == "/data is not sound: damaged in 1 place."
 
 
-def test_a_topic_whose_deletion_only_a_directorys_name_tells_of_is_no_loss_and_no_repair_brings_it_back() -> None:
+def test_a_topic_deleted_only_by_the_name_of_a_directory_is_no_loss_and_stays_deleted_after_a_repair() -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs)
     directory.topics.create_topic("kept", 1, {})

@@ -118,7 +118,7 @@ def rows(told: list[Report], directory: Path) -> dict[Row, Severity]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_done_to_a_directory_is_found_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_exactly_the_damage_that_was_done_is_found(name: str, tmp_path: Path) -> None:
     unpack(load_case(name), tmp_path)
     assert rows(checked(tmp_path), tmp_path) == FOUND.get(name, {})
 

@@ -11,7 +11,9 @@ _BATCHES = st.lists(st.tuples(st.integers(0, 230), st.sampled_from([-1, 0, 5, 7,
 
 
 @given(_BATCHES, st.integers(0, 900), st.sampled_from([24, 60, 1 << 20]))
-def test_they_are_what_a_segment_has(batches: list[tuple[int, int]], interval: int, bytes_max: int) -> None:
+def test_expected_indexes_equal_those_of_a_segment(
+    batches: list[tuple[int, int]], interval: int, bytes_max: int
+) -> None:
     disk = LogOnDisk(TopicConfig(segment_bytes=4096, index_interval_bytes=interval, segment_index_bytes=bytes_max))
     for size, timestamp in batches:
         disk.append(b"." * size, timestamp=timestamp)
@@ -29,7 +31,7 @@ def test_they_are_what_a_segment_has(batches: list[tuple[int, int]], interval: i
 
 
 @given(_BATCHES, st.integers(0, 900))
-def test_the_interval_is_read_off_the_entries(batches: list[tuple[int, int]], interval: int) -> None:
+def test_the_interval_is_derived_from_the_entries(batches: list[tuple[int, int]], interval: int) -> None:
     """Not the very one, but one that gives the same bytes."""
     disk = LogOnDisk(TopicConfig(segment_bytes=1 << 20, index_interval_bytes=interval))
     for size, timestamp in batches:
@@ -47,6 +49,6 @@ def test_the_interval_is_read_off_the_entries(batches: list[tuple[int, int]], in
     assert again.live() == IndexBytes(data, disk.log.active.time_index.read())
 
 
-def test_entries_that_do_not_rise_are_of_no_interval() -> None:
+def test_entries_that_do_not_rise_give_no_interval() -> None:
     assert interval_of(bytes(8)) is None
     assert interval_of(b"") is None

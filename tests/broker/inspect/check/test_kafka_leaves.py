@@ -50,7 +50,7 @@ def test_a_time_index_keeps_the_closing_entry_of_each_clean_stop(interval: str) 
         assert faults(check(fs, keys={"log.index.interval.bytes": interval})) == []
 
 
-def test_entries_between_are_watched_all_the_same() -> None:
+def test_entries_between_those_of_the_interval_are_checked_too() -> None:
     fs = _of_kafka(written(9, config={"segment.bytes": "1024"}))
     entries = _largest_so_far(fs, 0)
     timestamp, offset = TIME_ENTRY.unpack(entries[1])
@@ -84,7 +84,7 @@ def test_a_kill_during_a_roll_leaves_indexes_trimmed_and_not() -> None:
     ]
 
 
-def test_the_same_below_the_recovery_point_is_wrong() -> None:
+def test_padding_below_the_recovery_point_is_wrong() -> None:
     fs = _killed_while_rolling()
     create(fs, path_of(0, ".timeindex"), _largest_so_far(fs, 0)[-1].ljust(_ALLOCATED, b"\0"))
     assert [finding.path for finding in faults(check(fs))] == [path_of(0, ".timeindex")]

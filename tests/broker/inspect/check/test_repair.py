@@ -115,7 +115,7 @@ def test_everything_at_once_is_repaired_and_a_second_check_is_sound() -> None:
         *(pytest.param(RANDOM(seed), id=f"random {seed}", marks=pytest.mark.slow) for seed in range(3)),
     ],
 )
-def test_a_crash_before_any_step_is_made_good_by_the_next_repair(policy: CrashPolicy) -> None:
+def test_a_crash_before_any_step_is_completed_by_the_next_repair(policy: CrashPolicy) -> None:
     fs = _damage_everything()
     points = 0
 
@@ -140,7 +140,7 @@ def test_a_crash_before_any_step_is_made_good_by_the_next_repair(policy: CrashPo
     assert points > 80
 
 
-def test_without_being_told_to_repair_a_check_changes_nothing() -> None:
+def test_without_repair_a_check_changes_nothing() -> None:
     fs = _damage_everything()
     before = fs.snapshot()
     told = check(fs, deep=True)
@@ -154,7 +154,7 @@ def test_without_being_told_to_repair_a_check_changes_nothing() -> None:
 # --- Damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_damage_is_remembered_as_recovery_would_and_read_around() -> None:
+def test_damage_is_recorded_as_by_recovery_and_skipped_by_readers() -> None:
     fs = written()
     flip_bit(fs, path_of(10), 480)
     (finding,) = faults(check(fs))
@@ -216,7 +216,7 @@ def test_a_range_that_can_be_read_again_is_forgotten() -> None:
     assert _offsets(fs) == list(range(23))
 
 
-def test_an_epoch_that_changed_in_a_covered_segment_is_not_explained_away() -> None:
+def test_a_changed_epoch_in_a_covered_segment_stays_damage() -> None:
     """All batches are right by themselves, so nobody can say which byte it was."""
     fs = written(covered=True)
     flip_bit(fs, path_of(0), 915)  # the leader epoch of the last batch
@@ -233,7 +233,7 @@ def test_an_epoch_that_changed_in_a_covered_segment_is_not_explained_away() -> N
 # --- The read-only mark -----------------------------------------------------------------------------------------------
 
 
-def test_the_mark_goes_after_every_batch_was_proven_and_brought_to_the_disk() -> None:
+def test_the_read_only_mark_is_removed_after_every_batch_was_verified_and_synced() -> None:
     fs = written(clean=False)
     _mark(fs)
     assert [finding.code for finding in faults(check(fs))] == [Code.READ_ONLY]
@@ -245,7 +245,7 @@ def test_the_mark_goes_after_every_batch_was_proven_and_brought_to_the_disk() ->
     assert _offsets(fs.found_after(POWER_LOSS)) == list(range(23)), "also what no fsync had reached"
 
 
-def test_the_mark_stays_where_something_cannot_be_proven() -> None:
+def test_the_read_only_mark_stays_if_a_batch_cannot_be_verified() -> None:
     fs = written(covered=True)
     flip_bit(fs, path_of(0), 915)
     _mark(fs)
@@ -254,7 +254,7 @@ def test_the_mark_stays_where_something_cannot_be_proven() -> None:
     assert Code.READ_ONLY in {finding.code for finding in left(told)}
 
 
-def test_a_disk_that_fails_again_keeps_the_mark() -> None:
+def test_a_second_failure_of_the_disk_keeps_the_read_only_mark() -> None:
     fs = written(clean=False)
     _mark(fs)
     fs.inject(Fault("fdatasync", ".log.tmp", errno.EIO))
@@ -281,7 +281,7 @@ def test_a_disk_that_fails_again_keeps_the_mark() -> None:
         (lambda fs: overwrite(fs, path_of(0, ".checksum"), 0, b"9"), Code.CHECKSUM_FILE_WRONG),
     ],
 )
-def test_what_follows_from_the_log_is_made_anew(hurt: Callable[[ForgetfulFileSystem], None], code: Code) -> None:
+def test_files_derived_from_the_log_are_rebuilt(hurt: Callable[[ForgetfulFileSystem], None], code: Code) -> None:
     fs = written(covered=True)
     before = fs.snapshot()
     hurt(fs)
@@ -305,7 +305,7 @@ def test_closed_segments_without_a_checksum_get_one_and_the_active_one_does_not(
     assert not totals(check(fs)).is_sound
 
 
-def test_a_checksum_goes_with_its_segment() -> None:
+def test_a_checksum_file_is_deleted_with_its_segment() -> None:
     fs = written(covered=True)
     logs = opened(fs)
     logs.logs["commits", 0].truncation.truncate_to(5)
@@ -316,7 +316,7 @@ def test_a_checksum_goes_with_its_segment() -> None:
     assert not fs.exists(path_of(99, ".checksum")), "without its log it is a left-over"
 
 
-def test_a_checksum_of_a_segment_that_is_appended_to_again_is_of_no_use() -> None:
+def test_a_checksum_file_of_a_segment_that_is_appended_to_again_is_removed() -> None:
     fs = written(covered=True)
     write_segment_checksum(fs, PARTITION, 20, SegmentChecksum(100, 0))
     assert codes(check(fs)) == [(Severity.DERIVED, Code.CHECKSUM_FILE_WRONG)]

@@ -34,7 +34,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_a_directory_in_order_ends_with_0(data: Path) -> None:
     done = run(data, "--verify")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{data}: log directory, seglog format 1\n  stopped in order\n")
+    assert done.stdout.startswith(f"{data}: log directory, seglog format 1\n  stopped cleanly\n")
     assert "commits-0: 1 segment, 1000 B\n" in done.stdout
 
 
@@ -46,7 +46,7 @@ def test_damage_ends_with_1(data: Path) -> None:
     assert "DAMAGED: bytes 400 to 499 (100 B): its checksum does not match\n" in done.stdout
 
 
-def test_nothing_there_ends_with_2_and_the_other_paths_are_told(data: Path) -> None:
+def test_a_missing_path_ends_with_2_and_the_other_paths_are_shown(data: Path) -> None:
     done = run(data / "nowhere", data / "seglog-format")
     assert done.returncode == 2
     assert done.stderr == f"seglogd dump: {data / 'nowhere'} does not exist\n"

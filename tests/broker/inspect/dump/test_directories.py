@@ -46,7 +46,7 @@ def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     return logs
 
 
-def test_a_partition_is_told_segment_by_segment() -> None:
+def test_a_partition_is_shown_segment_by_segment() -> None:
     disk = small_log(25, segment_bytes=1000)
     partition, *segments = facts(disk.fs, DIRECTORY, verify=True)
     assert isinstance(partition, PartitionFound)
@@ -78,7 +78,7 @@ def test_without_counting_no_log_is_read() -> None:
     )
 
 
-def test_a_log_directory_in_order_is_told_from_identity_to_segments() -> None:
+def test_a_sound_log_directory_is_shown_from_identity_to_segments() -> None:
     fs = ForgetfulFileSystem()
     logs = log_directory(fs)
     logs.close()
@@ -103,7 +103,7 @@ def test_a_log_directory_in_order_is_told_from_identity_to_segments() -> None:
     assert notes(found) == []
 
 
-def test_looking_changes_nothing_and_leaves_nothing_open() -> None:
+def test_a_dump_changes_nothing_and_leaves_no_file_open() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
     before, opened = fs.snapshot(), fs.open_files
@@ -112,7 +112,7 @@ def test_looking_changes_nothing_and_leaves_nothing_open() -> None:
     assert fs.open_files == opened == []
 
 
-def test_a_directory_in_use_is_told_and_its_lock_stays(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_shown_and_its_lock_stays(tmp_path: Path) -> None:
     """In this very process, where opening and closing the lock file would drop the lock."""
     fs = PosixFileSystem()
     logs = log_directory(fs, str(tmp_path / "data"))
@@ -125,7 +125,7 @@ def test_a_directory_in_use_is_told_and_its_lock_stays(tmp_path: Path) -> None:
     assert logs.close() == []
 
 
-def test_a_directory_that_kafka_wrote_is_told_as_a_start_would_adopt_it() -> None:
+def test_a_directory_that_kafka_wrote_is_shown_as_a_start_would_adopt_it() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
     fs.unlink("/data/seglog-topics.json")
@@ -137,7 +137,7 @@ def test_a_directory_that_kafka_wrote_is_told_as_a_start_would_adopt_it() -> Non
     assert only(found, LogDirectoryFound)[0].format is None
 
 
-def test_what_does_not_belong_together_is_noted() -> None:
+def test_inconsistent_files_are_noted() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
     fs.remove_tree("/data/commits-1")
@@ -147,7 +147,7 @@ def test_what_does_not_belong_together_is_noted() -> None:
     create(fs, "/data/notes.txt")
     found = facts(fs, "/data")
     assert notes(found) == [
-        "topic commits: no directory yet for commits-1: a start makes the missing ones",
+        "topic commits: no directory yet for commits-1: a start creates the missing ones",
         "neither seglog's nor Kafka's: a broker refuses a log directory with such a sub-directory",
         "it names partitions that have no directory: commits-1",
         "it names partitions that have no directory: commits-1",
@@ -165,14 +165,14 @@ def test_an_end_below_the_recovery_point_is_damage() -> None:
     }
 
 
-def test_damage_in_files_is_told_once_however_closely_one_looks() -> None:
+def test_damage_in_files_is_shown_once_with_and_without_verify() -> None:
     disk = small_log()
     overwrite(disk.fs, LOG, 300, b"\xab" * 100)
     assert damage(facts(disk.fs, DIRECTORY)) == [(300, 400, "no batch begins here: its magic is -85, not 2")]
     assert damage(facts(disk.fs, DIRECTORY, verify=True)) == damage(facts(disk.fs, DIRECTORY))
 
 
-def test_only_a_closer_look_sees_a_wrong_checksum() -> None:
+def test_only_verify_finds_a_wrong_checksum() -> None:
     disk = small_log()
     flip(disk.fs, LOG, 380)
     assert damage(facts(disk.fs, DIRECTORY)) == []
@@ -184,7 +184,7 @@ def test_a_lost_segment_leaves_a_gap_that_is_noted() -> None:
     disk.fs.unlink(LOG.replace("00.log", "10.log"))
     found = facts(disk.fs, DIRECTORY)
     assert notes(found) == [
-        "offsets 10 to 19 are in no segment: compaction leaves gaps, lost files do too",
+        "offsets 10 to 19 are in no segment: left by compaction, or a file is lost",
         (
             "without their .log, so a start removes them: "
             "00000000000000000010.checksum, 00000000000000000010.index, 00000000000000000010.timeindex"
@@ -198,24 +198,24 @@ def test_segments_that_overlap_are_damage() -> None:
     assert damage(facts(disk.fs, DIRECTORY)) == [(None, None, "its offsets go on to 9, into the next segment")]
 
 
-def test_a_partition_that_goes_while_one_looks_is_a_note() -> None:
+def test_a_partition_that_is_removed_meanwhile_is_a_note() -> None:
     fs = ForgetfulFileSystem()
     log_directory(fs).close()
     walk = facts_of(fs, "/data", DumpOptions())
     found: list[Fact] = [next(walk)]
     fs.remove_tree("/data/commits-1")
     found += walk
-    assert "it was there a moment ago and is gone: a broker is at work" in notes(found)
+    assert "it was removed while it was read: a broker is running" in notes(found)
     assert damage(found) == []
 
 
-def test_a_segment_that_goes_while_one_looks_is_a_note() -> None:
+def test_a_segment_that_is_removed_meanwhile_is_a_note() -> None:
     disk = small_log(30, segment_bytes=1000)
     walk = facts_of(disk.fs, DIRECTORY, DumpOptions())
     found: list[Fact] = [next(walk)]
     disk.fs.unlink(LOG)
     found += walk
-    assert notes(found)[0] == "it was there a moment ago and is gone: a broker is at work"
+    assert notes(found)[0] == "it was removed while it was read: a broker is running"
     assert len(only(found, SegmentFound)) == 2
 
 
@@ -261,7 +261,7 @@ def test_a_segment_that_cannot_be_read_does_not_hide_the_others() -> None:
         ("/else/meta.properties.tmp", "is an unfinished replacement of the identity of the log directory"),
     ],
 )
-def test_where_there_is_nothing_to_tell_one_sentence_says_so(path: str, sentence: str) -> None:
+def test_a_path_with_nothing_to_show_gets_one_sentence(path: str, sentence: str) -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/empty/": b"", "/else/notes.txt": b"", "/else/.lock": b""})
     if path.endswith((".checksum", ".tmp")):
@@ -272,7 +272,7 @@ def test_where_there_is_nothing_to_tell_one_sentence_says_so(path: str, sentence
 
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
-def test_left_over_files_are_told_with_what_becomes_of_them(suffix: str) -> None:
+def test_left_over_files_are_shown_with_what_a_start_does_with_them(suffix: str) -> None:
     disk = small_log()
     for name in ("log", "index"):
         path = LOG.replace("log", name)
@@ -285,7 +285,7 @@ def test_left_over_files_are_told_with_what_becomes_of_them(suffix: str) -> None
         assert damage(found) == []
 
 
-def test_a_registry_that_seglog_had_and_that_is_gone_is_told_as_a_loss() -> None:
+def test_a_missing_registry_of_a_directory_of_seglog_is_shown_as_a_loss() -> None:
     for name, is_lost in (("seglog-format", True), ("meta.properties", False)):
         fs = ForgetfulFileSystem()
         fs.load({f"/data/{name}": b"1\n", f"/data/t-0/{0:020d}.log": b""})

@@ -89,7 +89,7 @@ def producer_row(fact: ProducerFound) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", AS_KAFKA_LEFT_THEM)
-def test_every_file_is_told_as_kafka_tells_it(name: str, tmp_path: Path) -> None:
+def test_every_file_is_shown_as_kafka_shows_it(name: str, tmp_path: Path) -> None:
     case = load_case(name)
     unpack(case, tmp_path)
     for partition, facts in case.partitions.items():

@@ -16,7 +16,7 @@ from tests.logs import LogOnDisk, batch, batch_of_size
 from tests.protocol import golden
 
 
-def test_every_batch_of_our_own_log_is_told_with_its_place() -> None:
+def test_every_batch_of_our_own_log_is_shown_with_its_position() -> None:
     disk = LogOnDisk()
     disk.append(b"one", b"two", timestamp=1000, key=b"k")
     disk.append_batch(encode_batch([(2000, None, b"three", ())], codec=Codec.ZSTD))
@@ -38,7 +38,7 @@ def test_every_batch_of_our_own_log_is_told_with_its_place() -> None:
     assert totals == LogTotals(LOG, 2, 3, 3, 2000, 0)
 
 
-def test_fields_of_producers_and_compaction_are_told() -> None:
+def test_fields_of_producers_and_compaction_are_shown() -> None:
     disk = LogOnDisk()
     append(disk.fs, LOG, golden.IDEMPOTENT_COMPACTED)
     (first,) = only(facts(disk.fs, LOG), Batch)
@@ -58,7 +58,7 @@ def test_records_come_after_their_batch() -> None:
     ]
 
 
-def test_markers_are_told_in_words() -> None:
+def test_end_markers_are_shown_in_words() -> None:
     disk = LogOnDisk()
     append(disk.fs, LOG, golden.COMMIT_MARKER)
     (record,) = only(facts(disk.fs, LOG, records=True), RecordFound)
@@ -76,7 +76,7 @@ def test_a_batch_with_a_wrong_checksum_is_shown_and_named() -> None:
     assert only(found, LogTotals) == [LogTotals(LOG, 9, 9, 10, 1_700_000_009_000, 100)]
 
 
-def test_bytes_that_are_no_batch_are_named_and_stepped_over() -> None:
+def test_invalid_bytes_are_shown_and_skipped() -> None:
     disk = small_log()
     overwrite(disk.fs, LOG, 300, b"\xab" * 150)
     found = facts(disk.fs, LOG)
@@ -97,7 +97,7 @@ def test_a_torn_tail_is_damage(size: int, reason: str) -> None:
     assert damage(facts(disk.fs, LOG)) == [(900, size, reason)]
 
 
-def test_space_that_was_allocated_in_advance_is_named_as_such() -> None:
+def test_preallocated_space_is_named_as_such() -> None:
     disk = small_log()
     append(disk.fs, LOG, bytes(3_000_000))
     (found,) = damage(facts(disk.fs, LOG))
@@ -165,7 +165,7 @@ def test_a_bomb_is_refused_within_bounds() -> None:
 
 
 @given(st.data())
-def test_whatever_is_overwritten_every_byte_is_told_of_once(data: st.DataObject) -> None:
+def test_every_byte_of_a_damaged_log_is_shown_exactly_once(data: st.DataObject) -> None:
     """Batches and damaged stretches cover the file without a hole, and batches that were not touched are all told."""
     disk = small_log(6)
     position = data.draw(st.integers(0, 599))

@@ -78,7 +78,7 @@ def test_an_index_reads_as_a_table() -> None:
     ]
 
 
-def test_nothing_a_file_says_can_move_the_cursor() -> None:
+def test_no_content_of_a_file_can_move_the_cursor() -> None:
     evil = "\x1b[2J\r\u202e"
     found: list[Fact] = [
         FileFound(evil, "segment log", 0),

@@ -36,7 +36,7 @@ def told(name: str, content: bytes) -> list[Fact]:
     return rest
 
 
-def test_offset_checkpoints_are_told_entry_by_entry() -> None:
+def test_offset_checkpoints_are_shown_entry_by_entry() -> None:
     found = told("recovery-point-offset-checkpoint", b"0\n2\nb-c 12 7\na 0 5\n")
     assert found == [CheckpointEntry("a", 0, 5), CheckpointEntry("b-c", 12, 7)]
     assert told("cleaner-offset-checkpoint", b"") == []
@@ -56,7 +56,7 @@ def test_a_malformed_checkpoint_is_damage(content: bytes, reason: str) -> None:
     assert damage(found) == [(None, None, f"{reason}; a start takes it for empty")]
 
 
-def test_epochs_are_told_as_they_stand_and_must_rise() -> None:
+def test_epochs_are_shown_as_stored_and_must_rise() -> None:
     assert told("leader-epoch-checkpoint", b"0\n2\n0 0\n3 17\n") == [EpochFound(0, 0), EpochFound(3, 17)]
     found = told("leader-epoch-checkpoint", b"0\n2\n3 17\n2 20\n")
     assert only(found, EpochFound) == [EpochFound(3, 17), EpochFound(2, 20)]
@@ -64,7 +64,7 @@ def test_epochs_are_told_as_they_stand_and_must_rise() -> None:
     assert len(damage(told("leader-epoch-checkpoint", b"0\n1\nx 20\n"))) == 1
 
 
-def test_snapshots_of_kafka_are_told() -> None:
+def test_snapshots_of_kafka_are_shown() -> None:
     one, two = told("00000000000000000300.snapshot", SNAPSHOT)
     assert one == ProducerFound(1, 2, 2**31 - 2, 1, 2, 3, 1700000000000, 3, 100)
     assert two == ProducerFound(11, 12, -1, -1, -1, 0, 123456, 13, None)
@@ -73,7 +73,7 @@ def test_snapshots_of_kafka_are_told() -> None:
     assert spoilt == (2, len(SNAPSHOT) - 1, "its checksum does not match")
 
 
-def test_the_transaction_index_of_kafka_is_told() -> None:
+def test_the_transaction_index_of_kafka_is_shown() -> None:
     assert told("00000000000000000000.txnindex", TXN_INDEX) == [AbortedFound(0, 1, 2, 3, 4)]
     found = told("00000000000000000003.txnindex", TXN_INDEX * 2 + b"\0")
     assert damage(found) == [
@@ -85,7 +85,7 @@ def test_the_transaction_index_of_kafka_is_told() -> None:
     ]
 
 
-def test_the_small_texts_are_told() -> None:
+def test_the_small_text_files_are_shown() -> None:
     metadata = f"version: 0\ntopic_id: {TOPIC_ID}".encode()
     assert told("partition.metadata", metadata) == [Property("topic_id", TOPIC_ID)]
     assert len(damage(told("partition.metadata", b"version: 0\n"))) == 1
@@ -98,7 +98,7 @@ def test_the_small_texts_are_told() -> None:
     assert len(damage(told("seglog-format", b"one\n"))) == 1
 
 
-def test_the_topic_registry_is_told() -> None:
+def test_the_topic_registry_is_shown() -> None:
     fs = ForgetfulFileSystem()
     registry = TopicRegistry(fs, "/seglog-topics.json")
     registry.topics["b"] = Topic("b", TOPIC_ID, 3, {"retention.ms": "-1"}, ["a note"])
@@ -109,7 +109,7 @@ def test_the_topic_registry_is_told() -> None:
     assert len(damage(told("seglog-topics.json", b'{"version": 1, "topics": [{}]}'))) == 1
 
 
-def test_what_a_partition_remembers_is_told_and_its_damage_is_damage() -> None:
+def test_the_state_of_a_partition_is_shown_and_its_recorded_damage_is_damage() -> None:
     fs = ForgetfulFileSystem()
     fs.make_directory("/p-0")
     state = PartitionState(last_append_ms=5, damaged=[DamagedRange(3, 7, 0, 300, 700)])

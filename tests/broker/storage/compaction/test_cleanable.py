@@ -95,7 +95,7 @@ def test_a_log_of_one_segment_cannot_be_cleaned() -> None:
     assert (found.dirty_ratio, found.is_overdue) == (0, False)
 
 
-def test_segments_younger_than_the_lag_are_left_alone_with_all_behind_them() -> None:
+def test_segments_younger_than_the_lag_and_all_after_them_are_left_alone() -> None:
     segments = [Piece(0), Piece(10, largest_timestamp=NOW - 999), Piece(20), Piece(30)]
     config = TopicConfig(cleanup_policy=("compact",), min_compaction_lag_ms=1000)
     assert look(segments=segments, config=config) == (0, 10, 0, 100, False)

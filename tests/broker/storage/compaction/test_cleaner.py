@@ -313,7 +313,7 @@ def test_new_files_are_as_old_as_their_last_source_and_all_on_the_disk() -> None
     assert {fs.stat(again.path(0, s)).mtime_ms for s in names.SEGMENT_SUFFIXES if fs.exists(again.path(0, s))} == {1001}
 
 
-def test_a_dry_run_tells_the_same_and_writes_nothing() -> None:
+def test_a_dry_run_finds_the_same_and_writes_nothing() -> None:
     log = Log()
     _roll(log, b"a", b"b", b"a")
     _roll(log, b"a", b"c")
@@ -353,7 +353,7 @@ def test_the_last_batch_of_a_producer_stays_empty_until_it_writes_again() -> Non
     assert _left(log) == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
 
 
-def test_a_later_batch_behind_the_upper_bound_counts_and_an_expired_producer_does_not() -> None:
+def test_a_later_batch_above_the_upper_bound_counts_and_an_expired_producer_does_not() -> None:
     log = Log()
     log.roll([_idempotent(log, b"k", 0)])
     _roll(log, b"k")
@@ -440,7 +440,7 @@ def test_a_commit_marker_goes_when_no_batch_of_its_transaction_is_left() -> None
     assert _left(log) == [(2, 2, 1), (3, 3, 1)]
 
 
-def test_a_marker_that_alone_tells_its_producers_epoch_stays_empty() -> None:
+def test_a_marker_that_alone_has_its_producers_epoch_stays_as_an_empty_batch() -> None:
     log = Log()
     log.roll([_idempotent(log, b"k", 0, transactional=True), _marker(log, commit=True, epoch=2, offset=1)])
     _roll(log, b"k", b"end")
@@ -615,7 +615,7 @@ def test_a_crash_anywhere_touches_only_cleaned_files_and_the_next_round_succeeds
     assert found.snapshot() == fs.snapshot()
 
 
-def test_a_full_disk_is_told_and_rolled_back() -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_files() -> None:
     log = _busy_log()
     assert isinstance(log.fs, ForgetfulFileSystem)
     before = log.fs.snapshot()

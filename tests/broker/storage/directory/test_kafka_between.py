@@ -441,7 +441,7 @@ def test_a_directory_that_is_a_part_of_kafkas_is_refused_with_names_and_left_as_
     assert fs.snapshot() == before
 
 
-def test_what_is_there_is_taken_when_that_is_wished_for() -> None:
+def test_with_the_key_set_to_empty_the_existing_partitions_are_adopted() -> None:
     fs = _part_of_kafkas("clicks-0", "clicks-2", named={("clicks", 0): 1, ("clicks", 2): 1, ("clicks", 4): 7})
     directory = _opened(fs, "seglog.missing.partitions=empty")
     topic = directory.registry.topics["clicks"]

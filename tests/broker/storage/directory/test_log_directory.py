@@ -112,7 +112,7 @@ def test_ids_are_kept_from_start_to_start() -> None:
     assert second.cluster_id == first.cluster_id != ""
 
 
-def test_an_identity_that_is_gone_beside_data_is_told() -> None:
+def test_a_missing_identity_beside_data_is_reported() -> None:
     fs, directory = _with_topic()
     cluster_id = directory.cluster_id
     directory.close()
@@ -876,7 +876,7 @@ def test_a_log_start_is_kept_over_a_stop() -> None:
 
 
 @pytest.mark.parametrize("said", [None, b"0\n0\n", b"0\n1\norders 0 3\n"])
-def test_a_log_start_that_is_not_what_the_last_stop_left_is_told_and_not_believed(said: bytes | None) -> None:
+def test_a_log_start_that_differs_from_the_last_stop_is_reported_and_ignored(said: bytes | None) -> None:
     fs, directory = _with_topic()
     directory.logs["orders", 0].truncate_before(4)
     directory.close()
@@ -892,7 +892,7 @@ def test_a_log_start_that_is_not_what_the_last_stop_left_is_told_and_not_believe
     assert _opened(fs).report.problems == []
 
 
-def test_a_state_file_that_is_gone_since_a_stop_in_order_is_told() -> None:
+def test_a_state_file_missing_after_a_clean_stop_is_reported() -> None:
     fs, directory = _with_topic()
     directory.logs["orders", 0].truncate_before(4)
     directory.close()
@@ -1022,7 +1022,7 @@ def test_a_raised_offset_of_the_last_batch_is_no_end_and_the_next_stop_is_clean(
 
 
 @pytest.mark.parametrize("said", [b"0", b"9", b"7"])
-def test_a_recovery_point_that_a_bit_has_changed_is_told_and_makes_no_damage(said: bytes) -> None:
+def test_a_recovery_point_with_a_flipped_bit_is_reported_and_causes_no_damage(said: bytes) -> None:
     fs, directory = _with_topic(partitions=1)
     assert directory.close() == []
     path = "/data/recovery-point-offset-checkpoint"

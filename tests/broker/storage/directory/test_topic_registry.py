@@ -65,7 +65,7 @@ def test_an_older_file_without_notes_and_deletions_is_read() -> None:
         "a",
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(topic: object) -> None:
+def test_an_invalid_topic_is_refused(topic: object) -> None:
     with pytest.raises(LogDirectoryError, match="cannot be understood"):
         _loaded(json.dumps({"version": 1, "topics": [topic]}).encode())
 

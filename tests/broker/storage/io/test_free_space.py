@@ -63,7 +63,7 @@ def test_a_full_disk_has_room_again_when_the_soft_mark_is_passed_not_before() ->
         (2499, SpaceLevel.LOW),
         (1500, SpaceLevel.LOW),
     ):
-        space.note(free)
+        space.update(free)
         assert space.level is level, free
 
 
@@ -73,10 +73,10 @@ def test_giving_up_the_ballast_makes_room_but_ends_no_shortage() -> None:
     space.make_ballast()
     assert fs.free_bytes("/data") == 9500
     fs.limit_free_bytes(900)
-    space.look()
+    space.refresh()
     assert space.is_full
     space.give_up_ballast()
-    space.look()
+    space.refresh()
     assert (space.free, space.ballast, space.is_full) == (1400, 0, True)
 
 
@@ -209,7 +209,7 @@ def test_without_marks_a_ballast_is_made_only_where_it_fits_and_given_up_where_i
     fs = disk(499)
     space = space_on(fs, soft=0, hard=0)
     assert not space.lacks_ballast
-    space.note(500)
+    space.update(500)
     assert space.lacks_ballast
     fs.limit_free_bytes(500)
     space.make_ballast()
@@ -222,7 +222,7 @@ def test_the_level_follows_from_the_marks_and_the_last_crossing(looks: list[int]
     space = space_on(disk(10_000), ballast=0)
     is_full = False
     for free in looks:
-        space.note(free)
+        space.update(free)
         is_full = free < 1000 or (is_full and free < 2000)
         assert space.is_full is is_full
         assert (space.problem() is None) is (free >= 2000)

@@ -289,7 +289,7 @@ def test_where_the_process_has_no_descriptor_left_idle_ones_are_closed_and_it_is
         assert fs.open_files == ["/d/c"]
 
 
-def test_with_nothing_to_close_the_lack_of_descriptors_is_told() -> None:
+def test_with_nothing_to_close_the_lack_of_descriptors_is_an_error() -> None:
     fs = _disk()
     pool = HandlePool(fs)
     fs.inject(Fault("open", "/d/c", errno.EMFILE))

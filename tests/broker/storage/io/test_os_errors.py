@@ -11,7 +11,7 @@ from seglog_protocol.errors import DiskFullError, OutOfResourcesError, StorageEr
 @pytest.mark.parametrize(
     ("code", "remedy"), [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "fs.file-max"), (errno.ENOMEM, "memory")]
 )
-def test_what_ran_out_is_told_with_what_helps_and_may_be_tried_again(code: int, remedy: str) -> None:
+def test_an_error_for_lack_of_resources_has_a_remedy_and_is_retriable(code: int, remedy: str) -> None:
     error = storage_error("topic t could not be created", OSError(code, "no more"))
     assert type(error) is OutOfResourcesError
     assert error.retriable
@@ -23,6 +23,6 @@ def test_what_ran_out_is_told_with_what_helps_and_may_be_tried_again(code: int, 
 @pytest.mark.parametrize(
     ("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, StorageError)]
 )
-def test_other_failures_are_told_as_they_are(code: int, kind: type[StorageError]) -> None:
+def test_other_errors_keep_their_message(code: int, kind: type[StorageError]) -> None:
     error = storage_error("it failed", OSError(code, "no more"))
     assert (type(error), error.message) == (kind, "it failed")

@@ -71,7 +71,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=12))
-def test_it_shows_what_would_be_there_and_nothing_below_has_changed(done: list[Callable[[FileSystem], Any]]) -> None:
+def test_it_shows_all_changes_and_the_file_system_below_is_unchanged(done: list[Callable[[FileSystem], Any]]) -> None:
     below, changed = disk(), disk()
     overlay = Overlay(below)
     for step in done:
@@ -120,7 +120,7 @@ def test_it_writes_nothing_where_nothing_can_be_written() -> None:
         lambda fs: fs.hold("/d"),
     ],
 )
-def test_what_a_log_does_not_do_is_refused(attempt: Callable[[FileSystem], object]) -> None:
+def test_operations_that_a_log_does_not_use_are_refused(attempt: Callable[[FileSystem], object]) -> None:
     with pytest.raises(OSError, match="shown, not changed") as caught:
         attempt(Overlay(disk()))
     assert caught.value.errno == errno.EROFS

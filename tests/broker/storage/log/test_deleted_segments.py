@@ -42,7 +42,7 @@ def test_the_log_of_a_segment_changes_its_name_first_and_segments_in_the_order_g
     assert renamed == [f"{base:020d}{suffix}" for base in (10, 0) for suffix in SUFFIXES]
 
 
-def test_it_is_set_aside_when_that_survives_a_power_cut_and_not_before() -> None:
+def test_files_count_as_set_aside_once_that_survives_a_power_cut() -> None:
     fs = a_directory(0, 10)
     doomed = DeletedSegments(fs, "/t-0", [0])
     told: list[bool] = []

@@ -94,7 +94,7 @@ def test_a_start_after_a_crash_does_the_same_for_every_segment_it_reads(below: i
     assert len({counts["list_directory"] for counts in counted}) == 1
 
 
-def test_the_size_of_a_log_is_told_without_making_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_log_is_known_without_creating_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = with_segments(50)
     disk.log.close()
     with segments_made(monkeypatch) as made:

@@ -622,7 +622,7 @@ def test_an_error_of_the_disk_is_a_storage_error_and_leaves_no_lease() -> None:
         disk._open(clean=True)
 
 
-def test_a_reader_is_not_told_of_damage_elsewhere() -> None:
+def test_damage_elsewhere_does_not_affect_a_reader() -> None:
     disk = _filled(30, interval=100_000)
     disk.log.close()
     flip_bit(disk.fs, _log_path(10), 416)  # the magic of offset 14
@@ -652,7 +652,7 @@ def test_reading_damage_is_an_error_that_names_it_and_says_where_to_go_on() -> N
     assert [record.offset for record in read_around(log)] == [*range(14), *range(16, 30)]
 
 
-def test_a_first_batch_that_is_damaged_is_named_from_the_segments_base_whoever_meets_it() -> None:
+def test_damage_to_the_first_batch_is_reported_from_the_base_offset_for_any_reader() -> None:
     disk = LogOnDisk()
     disk.append(*[b"value"] * 5)
     disk.append(*[b"value"] * 5)
@@ -671,7 +671,7 @@ def test_a_first_batch_that_is_damaged_is_named_from_the_segments_base_whoever_m
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_several_damages_met_in_any_order_are_remembered_and_served_around(seed: int) -> None:
+def test_several_damaged_ranges_found_in_any_order_are_recorded_and_skipped(seed: int) -> None:
     disk = _filled(60, segment_bytes=3000, interval=100_000)
     disk.log.close()
     bad = [4, 5, 11, 20, 33, 58]

@@ -195,7 +195,7 @@ def test_the_log_start_never_passes_the_log_end() -> None:
     assert disk.log.log_start_offset == disk.log.log_end_offset == 10
 
 
-def test_looking_stops_where_the_looker_stops() -> None:
+def test_judging_segments_is_lazy() -> None:
     disk = a_log(50, batches=1, retention_ms=1000)
     disk.reopen()
     double(disk).reads.clear()
@@ -221,7 +221,7 @@ def test_dropped_offsets_are_out_of_range_at_once_with_what_can_be_read() -> Non
     assert found.offset == 10
 
 
-def test_who_reads_from_a_segment_that_goes_reads_on_also_when_its_file_is_gone() -> None:
+def test_a_reader_of_a_deleted_segment_reads_on_also_when_its_file_is_gone() -> None:
     disk = a_log()
     slice_ = disk.log.read(0, 1000)
     assert slice_ is not None

@@ -85,7 +85,7 @@ def test_a_write_that_failed_is_prepared_again() -> None:
     assert saved(disk) == disk.log.state
 
 
-def test_what_is_urgent_waits_for_the_write_under_way_and_no_longer() -> None:
+def test_an_urgent_save_waits_only_for_the_write_in_progress() -> None:
     """Two writers would meet in one temporary file."""
     disk = a_log()
     write = prepared(disk)
@@ -99,7 +99,7 @@ def test_what_is_urgent_waits_for_the_write_under_way_and_no_longer() -> None:
     assert disk.log.state_file.prepare() is None
 
 
-def test_what_is_urgent_is_not_forgotten_when_the_write_under_way_fails() -> None:
+def test_an_urgent_save_is_made_although_the_write_in_progress_fails() -> None:
     disk = a_log()
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
@@ -112,7 +112,7 @@ def test_what_is_urgent_is_not_forgotten_when_the_write_under_way_fails() -> Non
     assert saved(disk).read_only == "an fsync failed"
 
 
-def test_what_is_urgent_is_tried_again_when_it_fails_itself() -> None:
+def test_a_failed_urgent_save_is_tried_again() -> None:
     disk = a_log()
     write = prepared(disk)
     disk.log.state_file.mark_read_only("an fsync failed")
@@ -125,7 +125,7 @@ def test_what_is_urgent_is_tried_again_when_it_fails_itself() -> None:
     assert saved(disk).read_only == "an fsync failed"
 
 
-def test_without_a_write_under_way_what_is_urgent_is_on_the_disk_at_once() -> None:
+def test_without_a_write_in_progress_an_urgent_save_is_on_the_disk_at_once() -> None:
     disk = a_log()
     disk.log.state_file.mark_read_only("an fsync failed")
     assert saved(disk) == disk.log.state
@@ -153,7 +153,7 @@ def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashP
     assert saved(disk) == disk.log.state
 
 
-def test_a_clean_stop_saves_what_is_not_worth_a_write_otherwise() -> None:
+def test_a_clean_stop_saves_state_that_is_not_worth_a_write_by_itself() -> None:
     disk = a_log()
     disk.clock.now += 500
     disk.append(b"b")
@@ -174,7 +174,7 @@ def test_reasons_of_segments_that_are_gone_are_forgotten_at_the_start() -> None:
     assert list(disk.log.state.rolls) == known[2:], "although the file still has them"
 
 
-def test_a_log_that_is_cut_forgets_the_reasons_and_times_of_what_it_lost() -> None:
+def test_a_truncated_log_forgets_the_roll_reasons_and_times_of_removed_segments() -> None:
     disk = a_log()
     began = disk.clock.now
     for _ in range(40):

@@ -137,7 +137,7 @@ def test_a_torn_segment_before_empty_ones_is_still_a_tail() -> None:
     verify(disk.fs, log)
 
 
-def test_all_of_it_torn_leaves_an_empty_log() -> None:
+def test_a_log_that_is_torn_from_the_start_becomes_empty() -> None:
     disk = _filled(5)
     disk.log.release()
     cut_file(disk.fs, _path(0), 100)
@@ -194,7 +194,7 @@ def test_a_flip_in_the_offset_of_a_segments_last_batch_costs_that_batch(bit: int
     verify(disk.fs, log)
 
 
-def test_a_flip_in_an_offset_before_a_damaged_batch_does_not_either() -> None:
+def test_a_flip_in_an_offset_before_a_damaged_batch_does_not_make_a_tail_either() -> None:
     disk = _filled(25)
     disk.log.release()
     flip_bit(disk.fs, _path(20), 4)
@@ -287,7 +287,7 @@ def test_the_segment_that_holds_the_recovery_point_is_read_and_all_behind_it(poi
     assert disk.report.recovery.scanned_bytes == scanned
 
 
-def test_a_recovery_point_beyond_the_end_is_of_another_life_and_everything_is_read() -> None:
+def test_a_recovery_point_beyond_the_end_is_ignored_and_everything_is_read() -> None:
     disk = _filled(30)
     log = _restarted(disk, lambda: flip_bit(disk.fs, _path(0), 480), recovery_point=5000)
     assert log.state.damaged == [DamagedRange(4, 5, 0, 400, 500)]
@@ -859,7 +859,7 @@ def test_a_directory_without_a_segment_gets_one_at_the_log_start_and_holds_it_on
     assert _double(disk).open_files == []
 
 
-def test_what_stands_behind_the_end_of_a_clean_stop_is_kept_and_appends_keep_clear_of_it() -> None:
+def test_bytes_after_the_end_of_a_clean_stop_are_kept_and_appends_go_to_a_new_segment() -> None:
     disk = _filled(25)
     disk.log.close()
     add_bytes(disk.fs, _path(20), b"half a batch")
@@ -1152,7 +1152,7 @@ def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_ar
     _expect_lost(disk, 20, 25, kept=kept, reason="missing")
 
 
-def test_a_last_segment_without_its_log_is_named_where_nothing_tells_how_far_it_went() -> None:
+def test_a_last_segment_without_its_log_is_reported_even_if_its_end_is_unknown() -> None:
     disk = _filled(25)
     disk.log.release()
     disk.fs.unlink(_path(20))
@@ -1184,7 +1184,7 @@ def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() ->
         assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(20, 25, "missing")]
 
 
-def test_files_of_a_segment_that_was_being_removed_bear_no_witness() -> None:
+def test_files_of_a_segment_that_was_being_removed_are_no_sign_of_a_loss() -> None:
     assert _tidied(*_segment(0), *_segment(5, "", ".index", ".timeindex"), *_segment(5, ".deleted", ".log")) == (
         _segment(0)
     )

@@ -157,7 +157,7 @@ def _same_both_ways(crashed: ForgetfulFileSystem, recovery_point: int = 0, *, lo
 
 @given(data=st.data())
 @settings(max_examples=examples(150), deadline=None)
-def test_whatever_was_hurt_the_directory_comes_out_byte_for_byte_as_in_line(data: st.DataObject) -> None:
+def test_with_any_damage_a_worker_leaves_the_same_bytes_as_a_recovery_during_the_start(data: st.DataObject) -> None:
     crashed = _crashed(data.draw(st.integers(0, 45)))
     logs = sorted(path for path in contents(crashed) if path.endswith(".log"))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -215,7 +215,7 @@ def test_done_twice_it_changes_nothing_but_the_epoch() -> None:
     assert contents(fs)[_EPOCHS] != epochs
 
 
-def test_all_of_it_survives_a_power_cut_when_it_returns() -> None:
+def test_a_recovered_log_survives_a_power_cut_once_the_job_returns() -> None:
     fs = _crashed(25, synced=10)
     _recovered(fs)
     assert fs.found_after(POWER_LOSS).snapshot() == fs.snapshot()
@@ -231,7 +231,7 @@ def test_what_was_kept_is_synced_before_the_outcome_is_there() -> None:
 
 
 @pytest.mark.parametrize(("point", "unread"), [(0, 2_500_000), (10, 1_500_000), (15, 1_500_000), (20, 500_000)])
-def test_only_what_was_not_checkpointed_is_read_once_for_all_that_wants_to_know(point: int, unread: int) -> None:
+def test_only_bytes_above_the_recovery_point_are_read_and_only_once(point: int, unread: int) -> None:
     fs = _crashed_large()
     fs.reads.clear()
     assert _recovered(fs, recovery_point=point).scanned_bytes == unread
@@ -282,7 +282,7 @@ def test_a_failed_fsync_leaves_the_partition_readable_and_marked() -> None:
     assert (log.durable_end_offset, len(read_around(log))) == (0, 25)
 
 
-def test_one_that_cannot_be_opened_is_an_error_and_lets_go_of_every_file() -> None:
+def test_a_log_that_cannot_be_opened_is_an_error_and_leaves_no_file_open() -> None:
     fs = _crashed(25)
     fs.inject(Fault("pread", _path(10), error=errno.EIO))
     with pytest.raises(OSError, match="EIO"):
@@ -292,7 +292,7 @@ def test_one_that_cannot_be_opened_is_an_error_and_lets_go_of_every_file() -> No
     assert _recovered(fs).end_offset == 25
 
 
-def test_progress_is_told_and_comes_to_what_was_read() -> None:
+def test_progress_reports_add_up_to_the_bytes_read() -> None:
     disk = LogOnDisk()
     for _ in range(20):
         disk.append_batch(batch_of_size(1_000_000))
@@ -304,7 +304,7 @@ def test_progress_is_told_and_comes_to_what_was_read() -> None:
     assert len(told) >= 20_000_000 // PROGRESS_BYTES - 1
 
 
-def test_a_job_and_an_outcome_survive_the_way_between_processes() -> None:
+def test_a_job_and_an_outcome_survive_json() -> None:
     fs = _crashed(25)
     flip_bit(fs, _path(10), 480)
     job = _job(fs, 7)

@@ -100,14 +100,14 @@ def test_an_empty_segment_is_never_closed_and_its_time_begins_with_its_first_app
 
 
 @pytest.mark.parametrize("timestamp", [-1, 5, 2**50])
-def test_record_timestamps_have_no_say_in_it(timestamp: int) -> None:
+def test_record_timestamps_do_not_affect_the_idle_timer(timestamp: int) -> None:
     disk = a_log()
     disk.append(b"a", timestamp=timestamp)
     set_time(disk, disk.clock.now + 1001)
     assert disk.log.roller.roll_if_idle()
 
 
-def test_a_clean_restart_does_not_put_it_off() -> None:
+def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a")

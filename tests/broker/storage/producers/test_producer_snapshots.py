@@ -141,7 +141,7 @@ def test_what_kafka_wrote_is_known_after_a_load() -> None:
     assert partition.state.first_unstable_offset == 100
 
 
-def test_batches_behind_the_newest_snapshot_are_replayed() -> None:
+def test_batches_after_the_newest_snapshot_are_replayed() -> None:
     partition = Partition(*counting(5), bases=[0, 3])
     partition.put(3, encode_snapshot([ProducerEntry(1, 0, 2, 2, 0, NOW, -1, -1)]))
     assert partition.load() == LoadReport(snapshot=3, replayed=2)
@@ -487,7 +487,7 @@ def histories(draw: st.DrawFn) -> list[ReplayedBatch]:
 
 @given(histories(), st.data(), st.integers(1, 6))
 @settings(max_examples=examples(200))
-def test_a_snapshot_from_any_point_and_the_batches_behind_it_give_the_whole_state(
+def test_a_snapshot_from_any_offset_and_the_batches_after_it_give_the_whole_state(
     batches: list[ReplayedBatch], choices: st.DataObject, limit: int
 ) -> None:
     """All but the older batches of each producer, which a snapshot leaves out."""
@@ -527,7 +527,9 @@ def test_a_load_from_whatever_snapshots_are_left_ends_in_the_same_state_and_in_n
 
 
 @given(histories(), st.data())
-def test_a_truncated_log_knows_what_its_batches_tell(batches: list[ReplayedBatch], choices: st.DataObject) -> None:
+def test_a_truncated_log_has_the_producers_of_its_remaining_batches(
+    batches: list[ReplayedBatch], choices: st.DataObject
+) -> None:
     starts = [header.base_offset for header, _ in batches]
     bases = sorted({starts[0], *choices.draw(st.sets(st.sampled_from(starts), max_size=4), label="segments")})
     partition = Partition(*batches, bases=bases)

@@ -49,7 +49,7 @@ def unknown(state: ProducerState) -> list[int]:
 # --- Sequences --------------------------------------------------------------------------------------------------------
 
 
-def test_sequences_follow_each_other_and_a_repetition_is_told_from_a_gap() -> None:
+def test_sequences_follow_each_other_and_a_repetition_differs_from_a_gap() -> None:
     state = state_of(data(1, 0), data(1, 1))
     assert append(state, data(1, 1)) == Duplicate(1, 1, NOW)
     with pytest.raises(OutOfOrderSequenceError) as caught:

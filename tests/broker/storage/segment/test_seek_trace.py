@@ -286,7 +286,7 @@ def test_passing_over_a_segment_costs_a_look_at_what_its_time_index_says_once() 
     assert set(again.files) == {last.time_index.path, last.offset_index.path, last.log_path}
 
 
-def test_a_moment_behind_every_record_leads_nowhere_and_says_so() -> None:
+def test_a_time_after_every_record_finds_none_and_the_trace_says_so() -> None:
     disk = full_log(200, segment_bytes=4096)
     trace = SeekTrace()
     assert disk.log.traced(trace).find_timestamp(2000) is None

@@ -20,7 +20,7 @@ def replace(fs: TimedDisk) -> None:
     fs.load({LOCK: b""})
 
 
-async def test_nothing_is_acked_at_disk_from_then_on_and_nothing_written_to_what_is_there_now(
+async def test_after_the_directory_is_replaced_nothing_is_acked_at_disk_and_nothing_written_to_the_new_one(
     clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, tasks=()) as broker:
@@ -39,7 +39,9 @@ async def test_nothing_is_acked_at_disk_from_then_on_and_nothing_written_to_what
     assert changed <= {"/data/t-0/00000000000000000000.log"}, "no checkpoint, no mark, no sign of a clean stop"
 
 
-async def test_the_broker_stops_and_says_why(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
+async def test_a_broker_whose_directory_is_replaced_stops_and_says_why(
+    autojump_clock: object, clock: LoopClock, fs: TimedDisk
+) -> None:
     with pytest.RaisesGroup(LogDirectoryError, flatten_subgroups=True) as caught:
         async with living(fs, clock, tasks=TASKS) as broker:
             await with_topic(broker)

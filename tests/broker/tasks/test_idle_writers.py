@@ -3,11 +3,11 @@
 import trio
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_resting
+from seglog_broker.tasks.idle_writers import LOOK_SECONDS, run_idle_writers
 from seglog_broker.testing.forgetful import POWER_LOSS
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, fetch, living, with_topic
 
-ONLY = (run_resting,)
+ONLY = (run_idle_writers,)
 
 
 def awake(broker: Broker) -> list[int]:
@@ -15,7 +15,7 @@ def awake(broker: Broker) -> list[int]:
     return [number for (_, number), partition in broker.partitions.items() if partition.log.active.holds_writer]
 
 
-async def test_the_quietest_writers_give_their_files_back_until_the_limit_holds(
+async def test_the_longest_idle_writers_close_their_files_until_the_limit_holds(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async with living(fs, clock, "seglog.handles.max=3", tasks=ONLY) as broker:
@@ -35,7 +35,7 @@ async def test_the_quietest_writers_give_their_files_back_until_the_limit_holds(
         assert (await fetch(broker, 0)).size == 512
 
 
-async def test_within_the_limit_nobody_is_disturbed(autojump_clock: object) -> None:
+async def test_within_the_limit_no_writer_is_closed(autojump_clock: object) -> None:
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, "seglog.handles.max=30", tasks=ONLY) as broker:
         await with_topic(broker, partitions=8)

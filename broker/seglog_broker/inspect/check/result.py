@@ -1,4 +1,4 @@
-"""The result of checking a partition: counts, findings, and the plan of repairs."""
+"""The result of checking one partition."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from seglog_broker.inspect.check.plan import RepairPlan
 
 
 @dataclass(slots=True)
-class Checked:
-    """The result of a partition's check."""
+class CheckResult:
+    """The result of checking one partition. The ``plan`` has the repairs for its findings; none is done yet."""
 
     counts: PartitionCounts
     findings: list[Finding] = field(default_factory=list)
