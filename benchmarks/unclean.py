@@ -14,7 +14,7 @@ from benchmarks.harness import Bench, Goal, Row, take_turns
 from benchmarks.processes import Daemon
 from benchmarks.raw_client import append_frame, connect, encode, fetch_frame
 from seglog_broker.config import load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.messages import MetricsRequest
@@ -64,10 +64,9 @@ def rows(bench: Bench, directory: Path) -> Iterator[Row]:
 
 def _build(path: Path) -> None:
     config, _ = load_config(None, "", {}, [f"log.dir={path}"])
-    directory = LogDirectory(PosixFileSystem(), SystemClock(), config, str(path))
-    directory.open()
-    directory.create_topic(_UNTOUCHED, 1, {})
-    directory.create_topic(_LARGE, _PARTITIONS, {})
+    directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
+    directory.topics.create_topic(_UNTOUCHED, 1, {})
+    directory.topics.create_topic(_LARGE, _PARTITIONS, {})
     batch, _ = batch_of(_BATCH_BYTES)
     view = memoryview(bytearray(batch))
     header = parse_header(view)

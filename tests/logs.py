@@ -49,7 +49,9 @@ class LogOnDisk:
         self.report: OpenReport
         self.log = self._open(clean=True)
 
-    def _open(self, *, clean: bool, recovery_point: int = 0, log_start: int = 0) -> PartitionLog:
+    def _open(
+        self, *, clean: bool, recovery_point: int = 0, log_start: int = 0, first_dirty_offset: int | None = None
+    ) -> PartitionLog:
         handles = HandlePool(self.fs, self.handles_max)
         loaded = load(
             self.fs,
@@ -60,14 +62,15 @@ class LogOnDisk:
             clean=clean,
             recovery_point=recovery_point,
             log_start=log_start,
+            first_dirty_offset=first_dirty_offset,
         )
         self.report, self.log = loaded.report, PartitionLog(loaded)
         return self.log
 
-    def reopen(self, *, log_start: int = 0) -> PartitionLog:
+    def reopen(self, *, log_start: int = 0, first_dirty_offset: int | None = None) -> PartitionLog:
         """Stop in good order and start again."""
         self.log.close()
-        return self._open(clean=True, log_start=log_start)
+        return self._open(clean=True, log_start=log_start, first_dirty_offset=first_dirty_offset)
 
     def restart_unclean(self, *, recovery_point: int = 0) -> PartitionLog:
         """The process is gone, what it wrote is there; start again."""

@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 import msgpack
 import pytest
 
-from seglog_broker.api.bounds import RESULTS_MAX
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
+from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.listeners import acks, connection, graceful_close, native
 from seglog_broker.runtime import request_memory

@@ -12,8 +12,8 @@ from seglog.connection import Reply
 from seglog.conversations import Ask, Conversation, ask, converse
 from seglog.dialer import Dialer
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
+from seglog.fork_guard import OwnerProcess
 from seglog.link import Link
-from seglog.process import Owner
 from seglog_protocol.errors import ClientClosedError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import (
@@ -77,7 +77,7 @@ class Client:
         self._link = link
         self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
-        self._owner = Owner("client")
+        self._owner = OwnerProcess("client")
         self._dialing = threading.Lock()  # one thread replaces a dead link, the others wait for it
         self._adopting = threading.Lock()  # guards what follows
         self._is_closed = False

@@ -13,9 +13,9 @@ from typing import Self
 from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
 from seglog.dialer import Dialer
 from seglog.fetching import FetchedBatch, Record
+from seglog.fork_guard import OwnerProcess
 from seglog.lag import PartitionLag
 from seglog.link import Link
-from seglog.process import Owner
 from seglog.starting import Place
 from seglog_protocol.errors import ConnectionLostError, SeglogError
 
@@ -33,7 +33,7 @@ class Consumer(ConsumerBase):
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
         self._timeout = timeout
-        self._owner = Owner("consumer")
+        self._owner = OwnerProcess("consumer")
         self._closing = threading.Event()
 
     # --- Reading ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 from seglog.connection import Reply
 from seglog.conversations import Conversation
 from seglog.dialing import backoff_seconds
-from seglog.fetching import FETCH_BYTES, PARTITION_BYTES, FetchedBatch, Fetcher, OutOfRange, PartitionState, Record
+from seglog.fetching import FETCH_BYTES, PARTITION_BYTES, FetchedBatch, Fetcher, OutOfRange, PartitionPosition, Record
 from seglog.gaps import ConsumerGap, GapLog
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import to_positions
@@ -50,14 +50,16 @@ class ConsumerOptions:
         if self.on_out_of_range not in {"error", "earliest", "latest"}:
             raise ValueError(f"on_out_of_range is 'error', 'earliest' or 'latest', not {self.on_out_of_range!r}")
 
-    def begin(self, topic: str) -> Conversation[list[PartitionState]]:
+    def begin(self, topic: str) -> Conversation[list[PartitionPosition]]:
         """Look up where to start; ``start`` defaults to "earliest", with ``follow`` to "latest"."""
         start = self.start
         if start is None:
             start = "latest" if self.follow else "earliest"
         return self.places(topic, self.partitions, start)
 
-    def places(self, topic: str, partitions: Sequence[int] | None, start: Place) -> Conversation[list[PartitionState]]:
+    def places(
+        self, topic: str, partitions: Sequence[int] | None, start: Place
+    ) -> Conversation[list[PartitionPosition]]:
         """Look up the position of ``start`` in each partition."""
         return begin(topic, partitions, start, self.until, follow=self.follow, durable_only=self.durable_only)
 
@@ -105,7 +107,7 @@ class Retries:
 class ConsumerBase:
     """The part of a consumer that never waits. Subclasses add reading, ``seek`` and ``_drop_pending``."""
 
-    def __init__(self, topic: str, options: ConsumerOptions, states: Sequence[PartitionState]) -> None:
+    def __init__(self, topic: str, options: ConsumerOptions, states: Sequence[PartitionPosition]) -> None:
         self.topic = topic
         self.options = options
         self._pending: PendingFetch | None = None
@@ -188,12 +190,12 @@ class ConsumerBase:
         reply = decode_reply(asked.reply.header, FetchReply)
         self._fetcher.take(reply, asked.reply.payload, asked.request, asked.generations, now)
 
-    def _added_states(self) -> Conversation[list[PartitionState]] | None:
+    def _added_states(self) -> Conversation[list[PartitionPosition]] | None:
         """States of partitions added to the topic, which start at their earliest offset."""
         added = self._fetcher.added
         return self._look_up(added) if added else None
 
-    def _look_up(self, added: list[int]) -> Conversation[list[PartitionState]]:
+    def _look_up(self, added: list[int]) -> Conversation[list[PartitionPosition]]:
         """States of ``added``; empty if the topic or a partition is gone, which the next fetch will report."""
         try:
             return (yield from self.options.places(self.topic, added, "earliest"))
@@ -226,7 +228,7 @@ class ConsumerBase:
         """How many offsets every partition is behind the last end that the broker sent; no request is made."""
         return {s.partition: max(0, self._end_of(s) - s.position) for s in self._fetcher.states.values()}
 
-    def _end_of(self, state: PartitionState) -> int:
+    def _end_of(self, state: PartitionPosition) -> int:
         return state.durable if self.options.durable_only else state.latest
 
     @property
@@ -259,12 +261,12 @@ class ConsumerBase:
         if paused:
             self._drop_pending()
 
-    def _chosen(self, partitions: Iterable[int] | None) -> list[PartitionState]:
+    def _chosen(self, partitions: Iterable[int] | None) -> list[PartitionPosition]:
         if partitions is None:
             return list(self._fetcher.states.values())
         return [self._state(partition) for partition in partitions]
 
-    def _state(self, partition: int) -> PartitionState:
+    def _state(self, partition: int) -> PartitionPosition:
         state = self._fetcher.states.get(partition)
         if state is None:
             raise ValueError(f"this consumer does not read partition {partition} of {self.topic}")

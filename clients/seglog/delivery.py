@@ -6,7 +6,7 @@ three slots. A batch that had to be split points to its two halves.
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from seglog.failures import copied
+from seglog.error_copies import copied
 from seglog.formatting import seconds_of
 from seglog_protocol.errors import ClientTimeoutError, SeglogError
 

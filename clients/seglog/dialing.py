@@ -4,7 +4,6 @@ The blocking and the trio ``Dialer`` do the rest.
 """
 
 import logging
-import random
 import socket
 import threading
 from collections.abc import Callable, Generator
@@ -41,9 +40,13 @@ CLIENT_ID: Final = "seglog-python"
 _log = logging.getLogger(__name__)
 
 
-def backoff_seconds(attempt: int, random_source: Callable[[], float] = random.random) -> float:
+def backoff_seconds(attempt: int, random_source: Callable[[], float] | None = None) -> float:
     """Seconds to wait after failed attempt ``attempt`` (from 0): exponential, capped, with jitter of up to half."""
     delay = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(attempt, 16))
+    if random_source is None:
+        import random  # noqa: PLC0415 - takes 3 ms, which a command that reaches the broker at once need not wait
+
+        random_source = random.random
     return delay * (0.5 + random_source() / 2)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from seglog.dialing import backoff_seconds
-from seglog.failures import copied
+from seglog.error_copies import copied
 from seglog.gaps import ConsumerGap, GapLog
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX
 from seglog_protocol.errors import (
@@ -111,7 +111,7 @@ class FetchedBatch:
 
 
 @dataclass(slots=True, eq=False)
-class PartitionState:
+class PartitionPosition:
     """Position of one partition. ``end`` (exclusive) is where to stop, None for never; ``until_ms`` a time to stop at.
 
     ``topic_id`` is the id of the topic that the offsets belong to; "" if the broker did not send it.
@@ -156,7 +156,7 @@ class PartitionState:
 class _Item(NamedTuple):
     """A queued item, in log order: a batch (header and data), a gap, or an error."""
 
-    state: PartitionState
+    state: PartitionPosition
     generation: int
     header: BatchHeader | None = None
     data: memoryview | None = None
@@ -171,7 +171,7 @@ class Fetcher:
     def __init__(
         self,
         topic: str,
-        states: Sequence[PartitionState],
+        states: Sequence[PartitionPosition],
         *,
         follow: bool = False,
         on_out_of_range: OutOfRange = "error",
@@ -182,7 +182,7 @@ class Fetcher:
         retry_seconds: float = 120.0,
     ) -> None:
         self.topic = topic
-        self.states: dict[int, PartitionState] = {state.partition: state for state in states}
+        self.states: dict[int, PartitionPosition] = {state.partition: state for state in states}
         topic_id = next((state.topic_id for state in states), "")
         self._topic_ids = {topic: topic_id} if topic_id else None
         self.partition_count: int | None = None
@@ -212,7 +212,7 @@ class Fetcher:
             if not self.added:
                 self.partition_count = count
 
-    def add_partitions(self, states: Sequence[PartitionState]) -> None:
+    def add_partitions(self, states: Sequence[PartitionPosition]) -> None:
         """Also read these partitions, unless they belong to a recreated topic of the same name."""
         meant = (self._topic_ids or {}).get(self.topic, "")
         if all(state.topic_id == meant or not meant for state in states):
@@ -263,7 +263,7 @@ class Fetcher:
         """The next time at which ``request`` may return a fetch; None for never."""
         return min((s.retry_at for s in self.states.values() if self._is_wanted(s)), default=None)
 
-    def _is_wanted(self, state: PartitionState) -> bool:
+    def _is_wanted(self, state: PartitionPosition) -> bool:
         if state.is_paused or state.is_failing or state.is_finished:
             return False
         return state.end is None or state.fetch_offset < state.end
@@ -298,7 +298,7 @@ class Fetcher:
             self._update_count(reply.partition_counts.get(self.topic))
 
     def _take_result(
-        self, state: PartitionState, result: FetchResult, data: memoryview, now: float, *, is_first: bool
+        self, state: PartitionPosition, result: FetchResult, data: memoryview, now: float, *, is_first: bool
     ) -> None:
         for name in ("earliest", "latest", "durable", "leader_epoch"):
             value = getattr(result, name)
@@ -356,7 +356,7 @@ class Fetcher:
                 self._queue_hole(state, state.end, gaps, compacted_before)
 
     @staticmethod
-    def _check_place(state: PartitionState, header: BatchHeader, latest: int | None, *, is_first: bool) -> None:
+    def _check_place(state: PartitionPosition, header: BatchHeader, latest: int | None, *, is_first: bool) -> None:
         """Check that the first batch contains or follows the fetch offset, and every other follows the one before."""
         at = state.fetch_offset
         if header.last_offset < at or (header.base_offset < at and not is_first):
@@ -369,27 +369,27 @@ class Fetcher:
             f"the batch of offsets {header.base_offset} to {header.last_offset} {reason}", start_offset=at
         )
 
-    def _queue_hole(self, state: PartitionState, end: int, named: list[Gap], compacted_before: int) -> None:
+    def _queue_hole(self, state: PartitionPosition, end: int, named: list[Gap], compacted_before: int) -> None:
         """Queue the gaps between the last batch and ``end``, with their reasons."""
         for gap in name_hole(state.fetch_offset, end, named, compacted_before):
             self._queue_gap(state, gap)
 
-    def _unqueue(self, state: PartitionState, length: int, offset: int) -> None:
+    def _unqueue(self, state: PartitionPosition, length: int, offset: int) -> None:
         while len(self._queue) > length:
             self._queue.pop()
         state.fetch_offset = offset
 
-    def _queue_next_gaps(self, state: PartitionState, named: list[Gap]) -> None:
+    def _queue_next_gaps(self, state: PartitionPosition, named: list[Gap]) -> None:
         """Queue the gaps directly after the last batch; between later ones are batches that were not sent yet."""
         for gap in named:
             if gap.start <= state.fetch_offset < gap.end:
                 self._queue_gap(state, Gap(state.fetch_offset, gap.end, gap.reason))
 
-    def _queue_gap(self, state: PartitionState, gap: Gap) -> None:
+    def _queue_gap(self, state: PartitionPosition, gap: Gap) -> None:
         self._queue.append(_Item(state, state.generation, gap=gap))
         state.fetch_offset = gap.end
 
-    def _failed(self, state: PartitionState, error: SeglogError, now: float) -> None:
+    def _failed(self, state: PartitionPosition, error: SeglogError, now: float) -> None:
         """Retry with backoff up to the retry time, or queue the error; other partitions are not affected.
 
         A recovery is retried without a limit, because it ends.
@@ -403,7 +403,7 @@ class Fetcher:
         else:
             self._queue_error(state, error)
 
-    def _queue_error(self, state: PartitionState, error: SeglogError) -> None:
+    def _queue_error(self, state: PartitionPosition, error: SeglogError) -> None:
         state.is_failing = True
         self._queue.append(_Item(state, state.generation, error=error))
 
@@ -463,7 +463,7 @@ class Fetcher:
             return None
         return batch
 
-    def _unreadable(self, state: PartitionState, start: int, end: int, reason: str) -> CorruptRecordError:
+    def _unreadable(self, state: PartitionPosition, start: int, end: int, reason: str) -> CorruptRecordError:
         """The error for offsets ``start`` to ``end`` (exclusive); reading may continue at ``end``."""
         return CorruptRecordError(
             f"offsets {start} to {end - 1} of {self.topic}-{state.partition} cannot be read: {reason}{GO_ON}{end}",
@@ -483,7 +483,7 @@ class Fetcher:
         assert damaged.header is not None
         return _end_by_header(damaged.header, at)
 
-    def _stop_at_time(self, state: PartitionState, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
+    def _stop_at_time(self, state: PartitionPosition, batch: FetchedBatch, until_ms: int) -> FetchedBatch | None:
         stop = next((record.offset for record in batch.stored() if record.timestamp >= until_ms), None)
         if stop is None:
             return batch
@@ -504,11 +504,11 @@ class Fetcher:
                 self._report_gap(state, Gap(state.position, batch.end_offset, "compacted"))
             state.position = batch.end_offset
 
-    def skipped(self, state: PartitionState, offset: int) -> None:
+    def skipped(self, state: PartitionPosition, offset: int) -> None:
         """Report the offsets before ``offset``, inside a batch, that were removed by compaction."""
         self._report_gap(state, Gap(state.position, offset, "compacted"))
 
-    def _report_gap(self, state: PartitionState, gap: Gap) -> None:
+    def _report_gap(self, state: PartitionPosition, gap: Gap) -> None:
         start = max(gap.start, state.position)
         end = gap.end if state.end is None else min(gap.end, state.end)
         if end > start:
@@ -517,7 +517,7 @@ class Fetcher:
             self.new_gaps.append(gap_met)
             state.position = end
 
-    def _handle(self, state: PartitionState, error: SeglogError) -> None:
+    def _handle(self, state: PartitionPosition, error: SeglogError) -> None:
         """Apply ``on_out_of_range``, or raise; in both cases the partition can be fetched again."""
         at = state.position
         state.go_to(at)

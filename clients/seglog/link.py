@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse
-from seglog.failures import copied
+from seglog.error_copies import copied
+from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
-from seglog.process import Owner
 from seglog_protocol.errors import ClientClosedError, ClientTimeoutError, ConnectionLostError, SeglogError
 from seglog_protocol.frames import Buffer
 from seglog_protocol.messages import HelloReply, MessageT, Request, decode_reply
@@ -45,7 +45,7 @@ class Link:
         self.server = server
         self._socket = connected
         self._connection = Connection(server)
-        self.owner = Owner("connection")
+        self.owner = OwnerProcess("connection")
         self._write_lock = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.
         self._lock = threading.Lock()  # guards the following fields

@@ -20,9 +20,9 @@ from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
 from seglog.delivery import Delivery
 from seglog.dialer import Dialer
+from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog.link import Link
-from seglog.process import Owner
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
@@ -68,7 +68,7 @@ class Producer:
         self.options = options
         self._dialer = dialer.bound_to(link)
         self._link: Link | None = link
-        self._owner = Owner("producer")
+        self._owner = OwnerProcess("producer")
         self._core = ProducerCore(topic, options, producer, timestamps)
         self._sending = threading.Lock()
         # The lock is used directly: an interrupt may leave the condition's own methods with the lock held.

@@ -18,7 +18,7 @@ from typing import Any, Final
 from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch, record_bytes_max
 from seglog.connection import Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
-from seglog.failures import copied
+from seglog.error_copies import copied
 from seglog.formatting import count_of, seconds_of
 from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from seglog.conversations import Conversation, ask, when_recovered
-from seglog.fetching import PartitionState
+from seglog.fetching import PartitionPosition
 from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms, to_offset, to_positions
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
@@ -105,7 +105,7 @@ def begin(
     *,
     follow: bool,
     durable_only: bool,
-) -> Conversation[list[PartitionState]]:
+) -> Conversation[list[PartitionPosition]]:
     """States of the partitions to read, each with its start and end, from one request.
 
     Partitions missing in a mapping begin at the earliest offset: they were added after the positions were saved.
@@ -117,10 +117,10 @@ def begin(
     found, topic_id = yield from when_recovered(
         lambda pause: look_up(topic, partitions, timestamp, after_seconds=pause)
     )
-    states: list[PartitionState] = []
+    states: list[PartitionPosition] = []
     for offsets in found:
         end = offsets.durable if durable_only else offsets.latest
-        state = PartitionState(
+        state = PartitionPosition(
             offsets.partition,
             _start(starts, offsets, end),
             earliest=offsets.earliest,
@@ -155,7 +155,7 @@ def _start(starts: Mapping[int, int] | Moment, offsets: PartitionOffsets, end: i
 
 
 def _stop_at(
-    state: PartitionState, stops: Mapping[int, int] | Moment | None, offsets: PartitionOffsets, end: int
+    state: PartitionPosition, stops: Mapping[int, int] | Moment | None, offsets: PartitionOffsets, end: int
 ) -> None:
     if stops is None:
         return

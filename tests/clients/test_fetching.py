@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seglog.fetching import FetchedBatch, Fetcher, PartitionState
+from seglog.fetching import FetchedBatch, Fetcher, PartitionPosition
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_builder import compacted_batch, encode_batch
 from seglog_protocol.compression import Codec
@@ -31,8 +31,8 @@ def batch(base: int, count: int = 2, *, timestamp: int = 1000, codec: Codec = Co
 class Reader:
     """A fetcher and the answers it is given."""
 
-    def __init__(self, *states: PartitionState, **options: Any) -> None:
-        self.fetcher = Fetcher("t", states or [PartitionState(0, 0, end=100)], **options)
+    def __init__(self, *states: PartitionPosition, **options: Any) -> None:
+        self.fetcher = Fetcher("t", states or [PartitionPosition(0, 0, end=100)], **options)
         self.request: FetchRequest | None = None
 
     def ask(self, now: float = 0.0) -> list[int]:
@@ -91,7 +91,7 @@ def test_the_next_fetch_follows_what_came_before_anybody_has_read_it() -> None:
 
 
 def test_records_before_the_start_and_from_the_end_on_are_left_out() -> None:
-    reader = Reader(PartitionState(0, 1, end=5))
+    reader = Reader(PartitionPosition(0, 1, end=5))
     reader.answer(batch(0, 3), batch(3, 3))
     assert reader.offsets() == [1, 2, 3, 4]
     assert reader.fetcher.is_finished
@@ -128,7 +128,7 @@ def test_gaps_between_batches_are_told_with_the_brokers_reason_or_as_missing() -
 
 
 def test_what_the_broker_does_not_name_is_compacted_as_far_as_compaction_went() -> None:
-    reader = Reader(PartitionState(0, 0, end=60))
+    reader = Reader(PartitionPosition(0, 0, end=60))
     named = [Gap(0, 4, "damaged"), Gap(22, 25, "missing")]
     reader.answer(batch(5), batch(10), batch(30), batch(50), batch(52), gaps=named, compacted_before=40)
     assert reader.offsets() == [5, 6, 10, 11, 30, 31, 50, 51, 52, 53]
@@ -146,7 +146,7 @@ def test_what_the_broker_does_not_name_is_compacted_as_far_as_compaction_went() 
 
 def test_a_hole_up_to_the_end_is_told_whether_the_broker_names_it_or_not() -> None:
     for named in ([Gap(2, 10, "compacted")], None):
-        reader = Reader(PartitionState(0, 2, end=10))
+        reader = Reader(PartitionPosition(0, 2, end=10))
         reader.answer(latest=10, gaps=named, compacted_before=10)
         assert reader.offsets() == []
         assert reader.told() == [(2, 10, "compacted")]
@@ -154,7 +154,7 @@ def test_a_hole_up_to_the_end_is_told_whether_the_broker_names_it_or_not() -> No
 
 
 def test_a_follower_steps_over_a_hole_at_the_end_and_waits_behind_it() -> None:
-    reader = Reader(PartitionState(0, 2), follow=True)
+    reader = Reader(PartitionPosition(0, 2), follow=True)
     reader.answer(latest=10, gaps=[Gap(2, 7, "compacted"), Gap(7, 10, "missing")])
     assert reader.ask() == [10]
     assert reader.offsets() == []
@@ -233,7 +233,7 @@ def test_damage_that_the_broker_names_is_raised_behind_what_it_could_read() -> N
     ids=["before what was asked", "overlapping", "backwards", "beyond the end"],
 )
 def test_offsets_that_do_not_belong_there_are_refused(batches: list[bytes]) -> None:
-    reader = Reader(PartitionState(0, 10, end=2000))
+    reader = Reader(PartitionPosition(0, 10, end=2000))
     reader.answer_twice(*batches)
     with pytest.raises(CorruptRecordError, match=r"does not continue|beyond the log's end"):
         reader.offsets()
@@ -283,7 +283,7 @@ def test_out_of_range_can_go_to_an_end_and_tells_what_it_skipped(policy: Any, ta
     ("reason", "told"), [("expired", "expired"), ("truncated", "truncated"), ("", "expired"), ("newer", "expired")]
 )
 def test_a_reader_that_the_log_start_overtakes_tells_why_from_where_it_was(reason: str, told: str) -> None:
-    reader = Reader(PartitionState(0, 0), follow=True, on_out_of_range="earliest")
+    reader = Reader(PartitionPosition(0, 0), follow=True, on_out_of_range="earliest")
     reader.answer(batch(0), batch(2))
     reader.answer(error=out_of_range(4, reason), earliest=50, latest=80)
     assert reader.offsets() == [0, 1, 2, 3]
@@ -292,7 +292,7 @@ def test_a_reader_that_the_log_start_overtakes_tells_why_from_where_it_was(reaso
 
 
 def test_a_start_beyond_the_end_with_a_policy_finds_its_end_again() -> None:
-    reader = Reader(PartitionState(0, 200, end=201), on_out_of_range="earliest")
+    reader = Reader(PartitionPosition(0, 200, end=201), on_out_of_range="earliest")
     reader.answer(error=out_of_range(200), earliest=50, latest=80)
     assert reader.offsets() == []
     assert (reader.fetcher.states[0].position, reader.fetcher.states[0].end) == (50, 80)
@@ -300,7 +300,7 @@ def test_a_start_beyond_the_end_with_a_policy_finds_its_end_again() -> None:
 
 
 def test_until_a_time_stops_before_the_first_record_that_reaches_it() -> None:
-    state = PartitionState(0, 0, end=100, until_ms=3000)
+    state = PartitionPosition(0, 0, end=100, until_ms=3000)
     reader = Reader(state)
     mixed = encode_batch([(1000, None, b"a", ()), (3000, None, b"b", ()), (2000, None, b"c", ())], base_offset=2)
     reader.answer(batch(0), mixed, batch(5, timestamp=500))
@@ -310,7 +310,7 @@ def test_until_a_time_stops_before_the_first_record_that_reaches_it() -> None:
 
 
 def test_until_a_time_that_the_first_record_reaches_gives_nothing() -> None:
-    reader = Reader(PartitionState(0, 0, end=100, until_ms=1000))
+    reader = Reader(PartitionPosition(0, 0, end=100, until_ms=1000))
     reader.answer(batch(0))
     assert reader.offsets() == []
     assert reader.fetcher.is_finished
@@ -339,7 +339,7 @@ def test_a_paused_partition_is_neither_asked_for_nor_handed_out() -> None:
 
 
 def test_partitions_take_turns_at_being_first_so_none_starves() -> None:
-    reader = Reader(*(PartitionState(n, 0, end=10) for n in range(3)))
+    reader = Reader(*(PartitionPosition(n, 0, end=10) for n in range(3)))
     firsts = []
     for _ in range(4):
         request = reader.fetcher.request(0.0)
@@ -349,7 +349,7 @@ def test_partitions_take_turns_at_being_first_so_none_starves() -> None:
 
 
 def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
-    reader = Reader(PartitionState(0, 0), follow=True, durable_only=True)
+    reader = Reader(PartitionPosition(0, 0), follow=True, durable_only=True)
     reader.answer(batch(0), batch(2), durable=2)
     assert reader.offsets() == [0, 1]
     assert reader.ask() == [2]
@@ -364,7 +364,7 @@ def test_only_what_is_durable_is_handed_out_when_asked_for() -> None:
 
 
 def test_nothing_where_something_should_be_ends_as_missing_and_does_not_ask_for_ever() -> None:
-    reader = Reader(PartitionState(0, 0, end=10))
+    reader = Reader(PartitionPosition(0, 0, end=10))
     reader.answer(latest=10)
     assert reader.offsets() == []
     assert reader.told() == [(0, 10, "missing")]
@@ -373,21 +373,21 @@ def test_nothing_where_something_should_be_ends_as_missing_and_does_not_ask_for_
 
 def test_following_waits_at_the_broker_and_reading_to_the_end_does_not() -> None:
     for follow in (False, True):
-        request = Fetcher("t", [PartitionState(0, 0, end=10)], follow=follow).request(0.0)
+        request = Fetcher("t", [PartitionPosition(0, 0, end=10)], follow=follow).request(0.0)
         assert request is not None
         assert bool(request.max_wait_ms) is follow
 
 
 def test_a_fetch_names_the_topics_id_where_it_is_known_and_the_broker_takes_it() -> None:
-    known = Fetcher("t", [PartitionState(n, 0, topic_id="i") for n in range(3)], follow=True)
+    known = Fetcher("t", [PartitionPosition(n, 0, topic_id="i") for n in range(3)], follow=True)
     asked = [known.request(0.0), known.request(0.0, version=1)]
-    asked += [Fetcher("t", [PartitionState(0, 0)], follow=True).request(0.0)]
+    asked += [Fetcher("t", [PartitionPosition(0, 0)], follow=True).request(0.0)]
     assert [request and request.topic_ids for request in asked] == [{"t": "i"}, None, None]
 
 
 @pytest.mark.parametrize("on_out_of_range", ["error", "earliest", "latest"])
 def test_a_topic_that_was_made_again_is_an_error_each_time_it_is_asked_and_moves_nobody(on_out_of_range: str) -> None:
-    reader = Reader(PartitionState(0, 0, topic_id="i"), follow=True, on_out_of_range=on_out_of_range)
+    reader = Reader(PartitionPosition(0, 0, topic_id="i"), follow=True, on_out_of_range=on_out_of_range)
     reader.answer(batch(0))
     error = InconsistentTopicIdError("made again", topic="t", partition=0, topic_id="j")
     for _ in range(2):
@@ -414,7 +414,7 @@ def test_an_answer_that_does_not_fit_the_question_is_no_answer() -> None:
 
 
 def test_a_batch_says_which_of_its_records_were_asked_for() -> None:
-    reader = Reader(PartitionState(0, 1, end=3))
+    reader = Reader(PartitionPosition(0, 1, end=3))
     reader.answer(batch(0, 5))
     one = reader.fetcher.next_batch()
     assert isinstance(one, FetchedBatch)
@@ -464,7 +464,7 @@ def test_a_batch_is_not_handed_out_when_the_next_one_says_that_its_offset_is_wro
 
 
 def test_a_topic_that_is_deleted_is_told_as_that_when_what_came_before_has_been_read() -> None:
-    reader = Reader(PartitionState(0, 0, topic_id="former"), follow=True)
+    reader = Reader(PartitionPosition(0, 0, topic_id="former"), follow=True)
     reader.answer(batch(0))
     reader.answer(error=UnknownTopicError("there is no topic t; create it with: seglog topic create NAME", topic="t"))
     first = reader.fetcher.next_batch()

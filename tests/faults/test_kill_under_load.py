@@ -21,7 +21,7 @@ import pytest
 
 import seglog
 from seglog_broker.config import load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from tests.faults.living_clients import Entry, Ledger, Ledgers, Policy, Reader, Writer, send_last
@@ -96,8 +96,8 @@ def _look(directory: Path, ledgers: Ledgers) -> None:
     """Open a directory as a start does, and judge everything in it."""
     fs = PosixFileSystem()
     config, _ = load_config(None, "", {}, [f"log.dir={directory}"])
-    logs = LogDirectory(fs, SystemClock(), config, str(directory))
-    report = logs.open()
+    logs = open_log_directory(fs, SystemClock(), config, str(directory))
+    report = logs.report
     try:
         assert report.offline == {}
         assert report.problems == []

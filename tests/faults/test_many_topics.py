@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import pytest
 
 from seglog_broker.config import load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.clock import SystemClock
@@ -83,8 +83,7 @@ def build(path: Path, count: int) -> None:
     """So many topics of one partition, stopped in good order: named in the registry, and then made as a start does."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
     for may_name in (True, False):
-        directory = LogDirectory(NoSync(), SystemClock(), config, str(path))
-        directory.open()
+        directory = open_log_directory(NoSync(), SystemClock(), config, str(path))
         if may_name:
             for number in range(count):
                 one = Topic(topic(number), filenames.new_id(uuid.uuid4()), 1, dict(CONFIGS[number % len(CONFIGS)]))

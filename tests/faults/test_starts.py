@@ -11,7 +11,7 @@ import pytest
 
 import seglog
 from seglog_broker.config import load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import ClientTimeoutError
@@ -34,9 +34,8 @@ _SEEN_WITHIN_SECONDS = 120
 def built(path: Path, count: int) -> None:
     """One partition of so many segments of two batches each, stopped in good order."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
-    directory = LogDirectory(PosixFileSystem(), SystemClock(), config, str(path))
-    directory.open()
-    directory.create_topic("t", 1, {"segment.bytes": "1024", "retention.ms": "-1"})
+    directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
+    directory.topics.create_topic("t", 1, {"segment.bytes": "1024", "retention.ms": "-1"})
     log = directory.logs["t", 0]
     encoded = batch_of_size(400, int(time.time() * 1000))
     for _ in range(2 * count):

@@ -187,7 +187,7 @@ def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
     with adopted(data) as logs:
         for log in logs.logs.values():
-            log.truncate_to(log.log_end_offset * 2 // 3)
+            log.truncation.truncate_to(log.log_end_offset * 2 // 3)
             encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START)))
             log.append(encoded, parse_header(encoded))
         assert logs.close() == []
@@ -265,7 +265,7 @@ def compacted(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert running.stop() == 0
     with adopted(data) as logs:
         log = logs.logs["cut", 0]
-        log.truncate_to(log.log_end_offset * 2 // 3)
+        log.truncation.truncate_to(log.log_end_offset * 2 // 3)
         encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START, key=b"key")))
         log.append(encoded, parse_header(encoded))
         assert logs.close() == []

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from seglog.fetching import Fetcher, PartitionState
+from seglog.fetching import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import TopicConfig, load_config
 from seglog_broker.storage.io.throttle import Throttle
@@ -64,7 +64,7 @@ async def _written() -> tuple[dict[str, bytes], Found]:
 
 async def _read(broker: Broker, start: int, end: int) -> tuple[Found, set[int]]:
     """What a consumer gets until something keeps it from going on, and the offsets that it is told it does not get."""
-    fetcher = Fetcher("t", [PartitionState(0, start, end=end)])
+    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
     found: Found = []
     try:
         while not fetcher.is_finished:

@@ -14,6 +14,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.compaction.cleaner import clean
 from seglog_broker.storage.compaction.swap import SegmentSwap, discard_cleaned
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.throttle import Throttle
 from seglog_broker.storage.log.partition_log import PartitionLog
@@ -49,11 +50,11 @@ def _config() -> BrokerConfig:
 
 
 def _open(fs: ForgetfulFileSystem, now: int = _NOW) -> tuple[LogDirectory, PartitionLog]:
-    directory = LogDirectory(fs, ManualClock(now), _config(), "/data")
-    assert directory.open().offline == {}
+    directory = open_log_directory(fs, ManualClock(now), _config(), "/data")
+    assert directory.report.offline == {}
     assert directory.report.problems == []
     if "t" not in directory.registry.topics:
-        directory.create_topic("t", 1, dict(_TOPIC_CONFIG))
+        directory.topics.create_topic("t", 1, dict(_TOPIC_CONFIG))
     return directory, directory.logs["t", 0]
 
 
@@ -69,27 +70,31 @@ def _fill(log: PartitionLog, written: Written, seed: int, count: int) -> None:
         view = memoryview(bytearray(encode_batch(records)))
         base = log.append(view, parse_header(view)).base_offset
         written |= {base + number: (key, value) for number, (_, key, value, _) in enumerate(records)}
-    log.flush()
+    log.flusher.flush()
 
 
 def _compact(fs: ForgetfulFileSystem, directory: LogDirectory, log: PartitionLog) -> None:
     """What the compaction task does, in its order, without the loop."""
-    result = clean(fs, log.plan_cleaning(log.find_cleanable(), _config()), Throttle(None, time.monotonic, time.sleep))
-    log.note_compacted(result.first_dirty)
-    state = log.prepare_state()
+    result = clean(
+        fs,
+        log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), _config()),
+        Throttle(None, time.monotonic, time.sleep),
+    )
+    log.cleaning.note_compacted(result.first_dirty)
+    state = log.state_file.prepare()
     assert state is not None
     state.run()
-    log.finish_state(written=True)
+    log.state_file.finish(written=True)
     doomed = []
     for group in result.groups:
         if not group.unchanged:
             swap = SegmentSwap(fs, log.directory, group.sources)
             swap.promote()
-            doomed.append(log.install_cleaned(swap, group.damaged))
+            doomed.append(log.cleaning.install_cleaned(swap, group.damaged))
             swap.settle()
     discard_cleaned(fs, log.directory)
-    log.finish_cleaning(result)
-    for path, content in directory.checkpoints():
+    log.cleaning.finish_cleaning(result)
+    for path, content in directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
     for segments in doomed:
         segments.remove()
@@ -171,18 +176,18 @@ def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
         view = memoryview(bytearray(encode_batch([(_NOW, *record, ())])))
         written[log.append(view, parse_header(view)).base_offset] = record
         if number % 3 == 2:
-            log._roller.roll(log.log_end_offset, RollReason.SIZE)
-    log.flush()
-    job = log.plan_cleaning(log.find_cleanable(), _config())
+            log.roller.roll(log.log_end_offset, RollReason.SIZE)
+    log.flusher.flush()
+    job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), _config())
     [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
     assert group.sources == (0, 3, 6, 9)
-    log.note_compacted(12)
-    state = log.prepare_state()
+    log.cleaning.note_compacted(12)
+    state = log.state_file.prepare()
     assert state is not None
     state.run()
     swap = SegmentSwap(fs, log.directory, group.sources)
     swap.promote()
-    log.install_cleaned(swap, group.damaged)
+    log.cleaning.install_cleaned(swap, group.damaged)
     found = fs.found_after(PROCESS_KILL)
     for suffix in (".log", ".index", ".timeindex") if lost is not None else ():
         path = f"{log.directory}/{lost:020}{suffix}"
@@ -207,13 +212,13 @@ def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() ->
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
         log.append(view, parse_header(view))
         if number % 3 == 2:
-            log._roller.roll(log.log_end_offset, RollReason.SIZE)
-    log.flush()
+            log.roller.roll(log.log_end_offset, RollReason.SIZE)
+    log.flusher.flush()
     flip_bit(fs, log.segments[0].log_path, log.segments[0].size - 1)
-    job = log.plan_cleaning(log.find_cleanable(), _config())
+    job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), _config())
     [group] = clean(fs, job, Throttle(None, time.monotonic, time.sleep)).groups
     assert [(d.start_offset, d.end_offset) for d in group.damaged] == [(2, 3)]
-    log.note_compacted(12)
+    log.cleaning.note_compacted(12)
     log.state.save(fs, log.directory)
     SegmentSwap(fs, log.directory, group.sources).promote()
     found = fs.found_after(PROCESS_KILL)

@@ -81,7 +81,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.disk.log._roller.roll(self.end, RollReason.IDLE)
+        self.disk.log.roller.roll(self.end, RollReason.IDLE)
 
     @rule(milliseconds=st.integers(0, 2 * _DELETE_RETENTION_MS))
     def time_passes(self, milliseconds: int) -> None:
@@ -89,7 +89,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.disk.log.flush()
+        self.disk.log.flusher.flush()
         self.durable = self.end
 
     @rule(map_bytes=st.sampled_from([1, 400, 1 << 20]))
@@ -98,7 +98,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule(operations=st.integers(0, 60), policy=_POLICIES, map_bytes=st.sampled_from([400, 1 << 20]))
     def crash_while_compacting(self, operations: int, policy: CrashPolicy, map_bytes: int) -> None:
-        until = self.disk.log.find_cleanable().until_offset
+        until = self.disk.log.cleaning.find_cleanable().until_offset
         self.fs.crash_after(self.fs.operations[-1].number + operations if self.fs.operations else operations)
         with suppress(SimulatedCrash):
             self._round(map_bytes)
@@ -111,8 +111,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def stop_and_start(self) -> None:
-        self.disk.reopen(log_start=self.start)
-        self.disk.log._cleaning.first_dirty_offset = self.checkpoint
+        self.disk.reopen(log_start=self.start, first_dirty_offset=self.checkpoint)
         self.durable = self.end
 
     @precondition(lambda self: self.end > self.start)
@@ -124,56 +123,54 @@ class CompactionModel(RuleBasedStateMachine):
     @rule()
     def expire_the_oldest(self) -> None:
         log = self.disk.log
-        doomed = log.drop_oldest(1)
-        if (write := log.prepare_state()) is not None:
+        doomed = log.truncation.drop_oldest(1)
+        if (write := log.state_file.prepare()) is not None:
             write.run()
-            log.finish_state(written=True)
+            log.state_file.finish(written=True)
         self.start = log.log_start_offset
         doomed.set_aside()
         self.fs.sync_directory(DIRECTORY)
         doomed.remove()
-        log._cleaning.first_dirty_offset = self.checkpoint
 
     def _round(self, map_bytes: int) -> None:
         """What the task does, in its order."""
         fs, log = self.fs, self.disk.log
-        cleanable = log.find_cleanable()
+        cleanable = log.cleaning.find_cleanable()
         if not cleanable.is_worth_it(self.config):
             return
-        job = replace(log.plan_cleaning(cleanable, self.broker_config), map_bytes=map_bytes)
+        job = replace(log.cleaning.plan_cleaning(cleanable, self.broker_config), map_bytes=map_bytes)
         before = {segment.base_offset: segment.size for segment in log.segments}
         result = clean(fs, job, Throttle(None, time.monotonic, time.sleep))
         assert result.first_dirty > job.first_dirty or cleanable.is_overdue, "a round gets somewhere"
         assert sum(group.bytes_before for group in result.groups) <= sum(before.values())
         if log.durable_end_offset < cleanable.until_offset:
-            log.flush()
+            log.flusher.flush()
             self.durable = self.end
-        log.note_compacted(result.first_dirty)
+        log.cleaning.note_compacted(result.first_dirty)
         self._save_state()
         for group in result.groups:
             if not group.unchanged:
                 swap = SegmentSwap(fs, log.directory, group.sources)
                 swap.promote()
-                doomed = log.install_cleaned(swap, group.damaged)
+                doomed = log.cleaning.install_cleaned(swap, group.damaged)
                 swap.settle()
                 doomed.remove()
         discard_cleaned(fs, log.directory)
-        log.finish_cleaning(result)
+        log.cleaning.finish_cleaning(result)
         self._save_state()
         self.checkpoint = result.first_dirty
 
     def _save_state(self) -> None:
-        write = self.disk.log.prepare_state()
+        write = self.disk.log.state_file.prepare()
         if write is not None:
             write.run()
-            self.disk.log.finish_state(written=True)
+            self.disk.log.state_file.finish(written=True)
 
     def _crash(self, policy: CrashPolicy) -> None:
         promised = self.durable
         self.disk.fs = self.fs.crash(policy)
-        self.disk._open(clean=False, log_start=self.start)
+        self.disk._open(clean=False, log_start=self.start, first_dirty_offset=self.checkpoint)
         log = self.disk.log
-        log._cleaning.first_dirty_offset = self.checkpoint
         assert log.log_end_offset >= promised
         torn = [damage for damage in log.state.damaged if damage.reason == "damaged"]
         assert all(damage.start_offset >= promised or damage in self.torn for damage in torn)

@@ -14,6 +14,7 @@ import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filenames
 from seglog_broker.storage.io.filesystem import write_file_atomically
 from seglog_broker.storage.io.flushes import Flush
@@ -58,13 +59,11 @@ def config() -> BrokerConfig:
 
 
 def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> LogDirectory:
-    directory = LogDirectory(fs, clock or ManualClock(), config(), "/data")
-    directory.open()
-    return directory
+    return open_log_directory(fs, clock or ManualClock(), config(), "/data")
 
 
 def write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
-    for path, content in directory.checkpoints():
+    for path, content in directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
 
 
@@ -97,7 +96,7 @@ class Scenario:
         assert directory.close() == []
 
     def create(self, directory: LogDirectory, topic: str, partitions: int) -> None:
-        directory.create_topic(topic, partitions, dict(_TOPIC_CONFIG))
+        directory.topics.create_topic(topic, partitions, dict(_TOPIC_CONFIG))
         self.promises.topics.add(topic)
         for partition in range(partitions):
             self.promises.written[topic, partition] = []
@@ -111,15 +110,15 @@ class Scenario:
         self.promises.written[key].append((appended.base_offset, value))
 
     def flush(self, log: PartitionLog, key: Key) -> None:
-        log.flush()
+        log.flusher.flush()
         self.promises.durable[key] = log.log_end_offset
 
     def checkpoint(self, directory: LogDirectory) -> None:
         for key, log in directory.logs.items():
-            flush: Flush = log.prepare_checkpoint()
+            flush: Flush = log.flusher.prepare_checkpoint()
             flush.run()
             log.finish_flush(flush, None)
-            directory.note_recovery_point(key, flush.end_offset)
+            directory.partitions.note_recovery_point(key, flush.end_offset)
         write_checkpoints(self.fs, directory)
 
     def delete(self, directory: LogDirectory, topic: str) -> None:
@@ -129,7 +128,7 @@ class Scenario:
     def mark_deleted(self, directory: LogDirectory, topic: str) -> list[str]:
         """Delete a topic but for its files."""
         self.promises.topics.discard(topic)  # from here on it may be there or not
-        doomed = directory.delete_topic(directory.registry.topics[topic])
+        doomed = directory.topics.delete_topic(directory.registry.topics[topic])
         self.promises.deleted.add(topic)
         write_checkpoints(self.fs, directory)
         return doomed
@@ -153,7 +152,7 @@ class Shortening(Scenario):
         self.truncate_before(directory, second, 13)
         clock.now += 10**9 + 1
         for key in (first, second):
-            assert directory.logs[key].roll_if_idle()
+            assert directory.logs[key].roller.roll_if_idle()
         self.checkpoint(directory)
         self.append(directory, first, 44)
         late = self.drop(directory, {first: len(directory.logs[first].segments)})  # with a roll, and unflushed
@@ -172,7 +171,7 @@ class Shortening(Scenario):
             self.fs.remove_tree(path)
         late[first].remove()
         # Dropped and not set aside when the broker stops: the next one finishes.
-        directory.logs[second].drop_oldest(1)
+        directory.logs[second].truncation.drop_oldest(1)
         start = directory.logs[second].log_start_offset
         self.promises.starts[second] = (self.promises.starts[second][0], start)
         assert directory.close() == []
@@ -193,7 +192,7 @@ class Shortening(Scenario):
             low, _ = self.promises.starts[key]
             follows = log.segments[count].base_offset if count < len(log.segments) else end
             self.promises.starts[key] = (low, max(low, follows))
-            doomed[key] = log.drop_oldest(count)
+            doomed[key] = log.truncation.drop_oldest(count)
             write_checkpoints(self.fs, directory)  # as another task may at any moment
             self.save_state(log)
             assert log.log_end_offset == end
@@ -219,23 +218,23 @@ class Shortening(Scenario):
         self.promises.starts[key] = (offset, offset)
 
     def save_state(self, log: PartitionLog) -> None:
-        write = log.prepare_state()
+        write = log.state_file.prepare()
         if write is None:
             return
         write.run()
-        log.finish_state(written=True)
+        log.state_file.finish(written=True)
 
 
 def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[DeletedSegments]:
     doomed = []
     for log in directory.logs.values():
-        below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.judge_segments())
+        below = sum(verdict.rule is DeletionRule.LOG_START for _, verdict in log.retention.judge_segments())
         if below:
-            doomed.append(log.drop_oldest(below))
-            write = log.prepare_state()
+            doomed.append(log.truncation.drop_oldest(below))
+            write = log.state_file.prepare()
             assert write is not None
             write.run()
-            log.finish_state(written=True)
+            log.state_file.finish(written=True)
     write_checkpoints(fs, directory)
     for segments in doomed:
         segments.set_aside()

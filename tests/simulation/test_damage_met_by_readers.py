@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from seglog.fetching import Fetcher, PartitionState
+from seglog.fetching import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -73,7 +73,7 @@ class _Reader:
     """A consumer that goes on behind damage as ``--skip-damaged`` does."""
 
     def __init__(self, start: int, end: int, partition_bytes: int, version: int = FetchRequest.version) -> None:
-        self.fetcher = Fetcher("t", [PartitionState(0, start, end=end)], partition_bytes=partition_bytes)
+        self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], partition_bytes=partition_bytes)
         self.found: Found = []
         self.damaged: set[int] = set()
         self.version = version

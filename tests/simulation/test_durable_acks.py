@@ -25,7 +25,7 @@ from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.runtime.offload import Arguments, T
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import checkpoints, filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
 from seglog_broker.storage.io.flushes import Flush, run_flushes
@@ -174,7 +174,7 @@ class Simulation:
             for partition in broker.partitions.values():
                 offset = await partition.checkpoint()
                 if offset is not None:
-                    broker.directory.note_recovery_point((partition.topic, partition.number), offset)
+                    broker.directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
                 for _ in range(7):
                     await trio.lowlevel.checkpoint()
             await broker.checkpoints.write()
@@ -242,8 +242,8 @@ class Simulation:
         found = self.fs.found_after(policy)
         if not found.exists("/data"):
             return
-        directory = LogDirectory(found, ManualClock(), _config(), "/data")
-        report = directory.open()
+        directory = open_log_directory(found, ManualClock(), _config(), "/data")
+        report = directory.report
         # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
         problems = [problem for problem in report.problems if ".log is gone, its index files are there" not in problem]
         assert (problems, report.offline) == ([], {})

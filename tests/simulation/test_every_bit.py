@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from seglog.fetching import Fetcher, PartitionState
+from seglog.fetching import Fetcher, PartitionPosition
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, RefusedError, check_directory
@@ -150,7 +150,7 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
     assert [segment.base_offset for segment in log.segments] == [0, 6, 12]
     if truncated:
         log.truncate_before(START)
-    for path, content in broker.directory.checkpoints():
+    for path, content in broker.directory.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
     kept = {offset: record for offset, record in records.items() if offset >= log.log_start_offset}
     known = producer_id, log.leader_epoch, last_batch
@@ -166,7 +166,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
     """What a consumer gets that goes on behind every error, and the offsets that errors say are left out."""
     found: Records = {}
     told: set[int] = set()
-    fetcher = Fetcher("t", [PartitionState(0, start, end=end)])
+    fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
     while not fetcher.is_finished:
         position = fetcher.states[0].position
         try:
@@ -186,7 +186,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
             told |= {
                 offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)
             }
-            fetcher = Fetcher("t", [PartitionState(0, onward, end=end)])
+            fetcher = Fetcher("t", [PartitionPosition(0, onward, end=end)])
         except SeglogError:
             return found, told | set(range(position, end))
     told |= {offset for gap in fetcher.new_gaps if gap.reason != "compacted" for offset in range(gap.start, gap.end)}

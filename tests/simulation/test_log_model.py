@@ -90,7 +90,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.disk.log.flush()
+        self.disk.log.flusher.flush()
         self.durable = self.end
 
     @rule()
@@ -158,21 +158,21 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def close_an_idle_segment(self) -> None:
         log = self.disk.log
-        due, count = log.idle_roll_ms, len(log.segments)
-        rolled = log.roll_if_idle()
+        due, count = log.roller.idle_roll_ms, len(log.segments)
+        rolled = log.roller.roll_if_idle()
         assert rolled == (len(log.segments) > count)
         if rolled:
             assert due is not None
             assert due < self.disk.clock.now
             assert log.active.size == 0
         else:
-            assert log.active.size == 0 or (log.idle_roll_ms or 0) >= self.disk.clock.now
+            assert log.active.size == 0 or (log.roller.idle_roll_ms or 0) >= self.disk.clock.now
 
     @rule(milliseconds=st.sampled_from([0, 5000]), share=st.sampled_from([1, 1, 0.5]))
     def expire(self, milliseconds: int, share: float) -> None:
         self._set_time(self.disk.clock.now + milliseconds)
         log = self.disk.log
-        verdicts = list(log.judge_segments())
+        verdicts = list(log.retention.judge_segments())
         going = [segment for segment, verdict in verdicts if verdict.rule is not None]
         going = going[: math.ceil(len(going) * share)]
         if not going:
@@ -187,18 +187,18 @@ class LogModel(RuleBasedStateMachine):
             assert segment.largest_timestamp < self.disk.clock.now - self.config.retention_ms or (
                 not -1 < segment.largest_timestamp <= self.disk.clock.now
             )
-        self.doomed.append(log.drop_oldest(len(going)))
+        self.doomed.append(log.truncation.drop_oldest(len(going)))
         self.save_state()  # as the task does, before it writes the checkpoint
         self.start = max(self.start, log.segments[0].base_offset)
         self.values = [value for value in self.values if value[0] >= self.start]
-        assert next(log.judge_segments())[1].kept is not None or share < 1, "a second look finds nothing"
+        assert next(log.retention.judge_segments())[1].kept is not None or share < 1, "a second look finds nothing"
 
     @rule(is_over=st.booleans())
     def set_aside(self, is_over: bool) -> None:
         """And remove, where the delay is over."""
         for doomed in self.doomed:
             doomed.set_aside()
-        assert self.disk.log.first_base_on_disk == self.disk.log.segments[0].base_offset
+        assert self.disk.log.truncation.first_base_on_disk == self.disk.log.segments[0].base_offset
         if not is_over:
             return
         for doomed in self.doomed:
@@ -210,16 +210,16 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def save_state(self) -> None:
-        write = self.disk.log.prepare_state()
+        write = self.disk.log.state_file.prepare()
         if write is not None:
             write.run()
-            self.disk.log.finish_state(written=True)
+            self.disk.log.state_file.finish(written=True)
 
     @precondition(lambda self: not self.disk.log.state.damaged)
     @rule(back=st.integers(0, 12))
     def truncate(self, back: int) -> None:
         offset = max(self.start, self.end - back)
-        self.disk.log.truncate_to(offset)
+        self.disk.log.truncation.truncate_to(offset)
         shortened = offset < self.end
         self.end = self.disk.log.log_end_offset
         assert self.end <= offset

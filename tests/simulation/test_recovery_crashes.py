@@ -7,6 +7,7 @@ taken into service. Each file operation of that is a place for the next crash.
 import pytest
 
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.recovery_job import recover_partition
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -23,8 +24,7 @@ from tests.simulation.test_crash_points import Promises, Scenario, Shortening, c
 
 def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
     """Everything that is to be read is recovered as another process would do it, then served."""
-    directory = LogDirectory(fs, ManualClock(), config(), "/data")
-    directory.open(in_line_bytes=0)
+    directory = open_log_directory(fs, ManualClock(), config(), "/data", in_line_bytes=0)
     for key, job in list(directory.recovering.items()):
         directory.finish_recovery(key, recover_partition(fs, ManualClock(), job))
         write_checkpoints(fs, directory)
@@ -119,7 +119,7 @@ def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
     for key, log in directory.logs.items():
         view = memoryview(bytearray(batch(b"after the recovery")))
         log.append(view, parse_header(view))
-        log.flush()
+        log.flusher.flush()
         ends[key] = log.log_end_offset
     found = _opened_behind(fs.found_after(POWER_LOSS))
     assert {key: log.log_end_offset for key, log in found.logs.items()} == ends

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from seglog_broker.api.bounds import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
+from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal, Round
 from seglog_broker.partitions.partition import Partition
@@ -209,7 +209,7 @@ class AppendService:
             raise InvalidRequestError(
                 f"the batches are announced with {asked} bytes, the payload has {len(payload)}", field="partitions"
             )
-        self._table.renew_suggestions()
+        self._table.suggestions.renew()
         pending = PendingAppend(
             self._reads, self._offload, request.ack, self._table.counts_differing(request.partition_counts)
         )
@@ -230,7 +230,7 @@ class AppendService:
             pending.effort += 1 + item.size // BYTES_AN_EFFORT
             partition: Partition | None = None
             try:
-                if self._table.is_recreated(request.topic_ids, item.topic):
+                if request.topic_ids is not None and self._table.is_recreated(request.topic_ids, item.topic):
                     raise self._table.another_topic(item.topic, item.partition, _PRODUCER_OF_ANOTHER)
                 partition = self._table.partition(item.topic, item.partition)
                 header, now = yield from self._check(partition, batch, pending)

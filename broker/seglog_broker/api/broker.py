@@ -15,7 +15,7 @@ from seglog_broker.api.compaction_preview import CompactionPreviews
 from seglog_broker.api.explain import ExplainContext, explain_seek, explain_segments
 from seglog_broker.api.fetch import FetchService
 from seglog_broker.api.lag import measure_lag
-from seglog_broker.api.offsets import OffsetService
+from seglog_broker.api.list_offsets import ListOffsetsService
 from seglog_broker.api.producer_ids import ProducerIdService
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.truncate import TruncateService
@@ -38,8 +38,10 @@ from seglog_broker.runtime.request_memory import RequestMemory
 from seglog_broker.runtime.slow_readers import Transfers
 from seglog_broker.storage.directory.load_report import Loading
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_broker.storage.io.throttle import Pace
 from seglog_broker.storage.log.recovery_job import RecoveryOutcome
 from seglog_broker.version import VERSION
@@ -104,7 +106,7 @@ class Broker:
 
         self.recoveries = Recoveries(directory.recovering)
         self.views = Views()
-        commits = GroupCommit(fs, offload, self.metrics, lambda: directory.is_in_place)
+        commits = GroupCommit(fs, offload, self.metrics, lambda: directory.lock.is_in_place)
         self.partitions = PartitionTable(directory, self.recoveries, self.views, offload, self.metrics, commits)
         self.reads = ColdReads(directory.handles, fs, offload, self.metrics)
         self.checkpoints = CheckpointWriter(directory, fs, offload)
@@ -157,7 +159,7 @@ class Broker:
         self.fetch_now = self._fetches.fetch_now
         self.wait_for = self._fetches.wait_for
         self.fetch = self._fetches.fetch
-        self.offsets = OffsetService(self.partitions, self.reads).offsets
+        self.offsets = ListOffsetsService(self.partitions, self.reads).offsets
         self.topics = topics.describe
         self.create_topic = topics.create
         self.alter_topic = topics.alter
@@ -188,9 +190,12 @@ class Broker:
 
         Raises LogDirectoryError when it cannot be used. A partition that cannot be opened is offline, and named.
         """
-        directory = LogDirectory(fs, clock, config, config.log_dir)
-        directory.handles.limit_to(handles_max(config), handles_excess_max(config))
-        report = directory.open(in_line_bytes=IN_LINE_BYTES, loading=loading)
+        handles = HandlePool(fs, config.seglog_handles_max, readahead=False)
+        handles.limit_to(handles_max(config), handles_excess_max(config))
+        directory = open_log_directory(
+            fs, clock, config, config.log_dir, handles=handles, in_line_bytes=IN_LINE_BYTES, loading=loading
+        )
+        report = directory.report
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)
         if report.remade:
@@ -217,7 +222,7 @@ class Broker:
         the directory's place nothing is written.
         """
         self.views.close()
-        if self.directory.is_in_place:
+        if self.directory.lock.is_in_place:
             problems = self.directory.close()
         else:
             self.directory.abandon()
@@ -268,7 +273,7 @@ class Broker:
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
         """The reply, and its payload, to any request but hello, append and fetch."""
-        self.partitions.renew_suggestions()
+        self.partitions.suggestions.renew()
         match request:
             case OffsetsRequest():
                 return await self.offsets(request), b""

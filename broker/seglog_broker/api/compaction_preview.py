@@ -58,14 +58,14 @@ class CompactionPreviews:
         Raises StorageError when the cleaner failed.
         """
         log = partition.log
-        cleanable = await self._reads.retry_after_cold_read(log.find_cleanable)
+        cleanable = await self._reads.retry_after_cold_read(log.cleaning.find_cleanable)
         if partition.is_being_cleaned:
             return DryRun({}, "what it would drop is not known while it is running")
         below = bisect_left(log.segments.bases, cleanable.until_offset)
         size = log.segments.size_between(0, below)
         if not below:
             return DryRun({})
-        job = log.plan_cleaning(cleanable, self._config.current, dry_run=True)
+        job = log.cleaning.plan_cleaning(cleanable, self._config.current, dry_run=True)
         known = self._kept_result(partition, job)
         if known is not None:
             return known

@@ -304,7 +304,7 @@ class _SegmentReport:
         self._config: TopicConfig = partition.log.config
         self._schedule = context.schedule
         self._now_ms = context.clock.now_ms()
-        self._cleanable = self._log.find_cleanable() if "compact" in self._config.cleanup_policy else None
+        self._cleanable = self._log.cleaning.find_cleanable() if "compact" in self._config.cleanup_policy else None
 
     async def page(
         self, after: int, limit: int, first_timestamps: dict[int, int | None]
@@ -412,13 +412,15 @@ class _SegmentReport:
     ) -> list[ExplainedSegment]:
         """Explain the segments whose base offset ``is_wanted``, up to and including the one with ``last``.
 
-        All segments before them are judged as well, see ``PartitionLog.judge_segments``.
+        All segments before them are judged as well, see ``LogRetention.judge_segments``.
         """
         log = self._log
         ends = [*log.segments.bases[1:], log.log_end_offset]
         is_age_known = True
         explained: list[ExplainedSegment] = []
-        for number, ((segment, verdict), end) in enumerate(zip(log.judge_segments(), ends, strict=False), start=1):
+        for number, ((segment, verdict), end) in enumerate(
+            zip(log.retention.judge_segments(), ends, strict=False), start=1
+        ):
             if segment.base_offset > last:
                 break
             if verdict.age is not None and verdict.age.is_unknown:
@@ -464,7 +466,7 @@ class _SegmentReport:
             gone_from_ms=gone.from_ms,
             gone_by_ms=gone.by_ms,
             bytes_to_come=verdict.bytes_to_come,
-            idle_roll_ms=self._log.idle_roll_ms if is_active else None,
+            idle_roll_ms=self._log.roller.idle_roll_ms if is_active else None,
             warnings=[] if age is None or age.warning is None else [age.warning],
             compaction=None if loss is None else SegmentCompaction(loss.records, loss.size),
         )

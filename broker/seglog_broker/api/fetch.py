@@ -5,8 +5,8 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.bounds import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.api.result_errors import as_result
+from seglog_broker.api.turns import EFFORT_A_TURN, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads, Steps
 from seglog_broker.partitions.fetch_purgatory import FetchPurgatory, Waiter
 from seglog_broker.partitions.fetch_response import FetchAnswer, RecentAnswer
@@ -67,7 +67,7 @@ class FetchService:
         return None
 
     def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
-        """Have ``waiter`` look again when there may be an answer, at the latest when ``max_wait_ms`` are over.
+        """Have ``waiter`` retried when there may be an answer, at the latest when ``max_wait_ms`` are over.
 
         False, and nothing done, where that takes a task: see ``fetch``.
         """
@@ -76,14 +76,14 @@ class FetchService:
         self._metrics.fetches_waited += 1
         waiter.deadline = self._deadline(request)
         waiter.bytes_wanted = request.min_bytes
-        waiter.arrive(self._waiting_places(request))
+        waiter.watch(self._watch_lists(request))
         self._purgatory.park(waiter)
         return True
 
     async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
         """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
 
-        With ``waiter`` the asker can end the waiting: then RequestCancelledError is raised. If it has waited already,
+        With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. If it has waited already,
         that counts.
         """
         waiter = waiter or Waiter()
@@ -98,19 +98,19 @@ class FetchService:
                 answer.close()
             self._metrics.fetches_waited += 1
             waiter.bytes_wanted = request.min_bytes - found
-            waiter.arrive(self._waiting_places(request))
+            waiter.watch(self._watch_lists(request))
             try:
                 with trio.CancelScope(deadline=waiter.deadline):
                     await waiter.wait()
             finally:
-                waiter.leave()
+                waiter.unwatch()
             if waiter.is_ended:
                 raise RequestCancelledError("the fetch was cancelled by its client")
 
     def _deadline(self, request: FetchRequest) -> float:
         return trio.current_time() + min(request.max_wait_ms, self._config.current.seglog_fetch_max_wait_ms_max) / 1000
 
-    def _waiting_places(self, request: FetchRequest) -> list[set[Waiter]]:
+    def _watch_lists(self, request: FetchRequest) -> list[set[Waiter]]:
         partitions = (self._table.find_readable(item.topic, item.partition) for item in request.partitions)
         return [self._waiters, *(partition.waiters for partition in partitions if partition is not None)]
 
@@ -134,7 +134,8 @@ class FetchService:
             partition = self._table.find_readable(item.topic, item.partition)
             if partition is None or item.offset != partition.log.log_end_offset or item.timestamp is not None:
                 return False
-        if any(self._table.is_recreated(request.topic_ids, name) for name in request.topic_ids or ()):
+        topic_ids = request.topic_ids or {}
+        if any(self._table.is_recreated(topic_ids, name) for name in topic_ids):
             return False
         return self._table.counts_differing(request.partition_counts) is None
 
@@ -153,12 +154,13 @@ class FetchService:
         Stops for others to have their turn (None), and at a read that would wait for the disk: that partition is tried
         again.
         """
-        self._table.renew_suggestions()
+        self._table.suggestions.renew()
         if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             raise InvalidRequestError(
                 f"at most {_PARTITIONS_PER_FETCH_MAX} partitions in one fetch", field="partitions"
             )
-        made_again = {name for name in request.topic_ids or () if self._table.is_recreated(request.topic_ids, name)}
+        topic_ids = request.topic_ids or {}
+        made_again = {name for name in topic_ids if self._table.is_recreated(topic_ids, name)}
         counts = self._table.counts_differing(request.partition_counts)
         alone = None
         if len(request.partitions) == 1 and not made_again and counts is None:

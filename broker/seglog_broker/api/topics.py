@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 import trio
 
-from seglog_broker.api.bounds import EFFORT_A_TURN
 from seglog_broker.api.index_density import why_index_fills_first
+from seglog_broker.api.turns import EFFORT_A_TURN
 from seglog_broker.config.topic_config import TOPIC_NAMES
 from seglog_broker.partitions.checkpoint_writer import CheckpointWriter
 from seglog_broker.partitions.cold_reads import ColdReads
@@ -138,14 +138,14 @@ class TopicService:
         config, warnings = self._config.current.validate_topic_config(request.config)
         async with self._lock:
             count = self._config.current.num_partitions if request.partitions is None else request.partitions
-            creation = self._directory.plan_topic(request.topic, count, config)
+            creation = self._directory.topics.plan_topic(request.topic, count, config)
             self._directory.space.check(0)
-            if self._directory.has_stale_checkpoints:
+            if self._directory.partitions.checkpoints.is_stale:
                 failure = await self._checkpoints.write()
                 if failure is not None:
                     raise storage_error(f"topic {request.topic} could not be created: {why(failure)}", failure)
-                self._directory.note_checkpoints_written()
-            topic = await self._make(creation, partial(self._directory.finish_topic, creation))
+                self._directory.partitions.checkpoints.note_written()
+            topic = await self._make(creation, partial(self._directory.topics.finish_topic, creation))
             self._serve_partitions(creation)
         log.info("topic_created", topic=topic.name, partitions=topic.partitions, config=topic.config)
         dense = why_index_fills_first(self._table.config_of(topic))
@@ -166,10 +166,10 @@ class TopicService:
                 wanted.pop(key, None)
             config, warnings = self._config.current.validate_topic_config(wanted)
             count = topic.partitions if request.partitions is None else request.partitions
-            alteration = self._directory.plan_alteration(topic, count, config)
+            alteration = self._directory.topics.plan_alteration(topic, count, config)
             if alteration.makes_partitions:
                 self._directory.space.check(0)
-            altered = await self._make(alteration, partial(self._directory.finish_alteration, topic, alteration))
+            altered = await self._make(alteration, partial(self._directory.topics.finish_alteration, topic, alteration))
             self._serve_partitions(alteration)
             if alteration.makes_partitions:
                 self._table.wake_waiters(altered)
@@ -190,7 +190,7 @@ class TopicService:
         except DiskFullError as full:
             raise self._directory.space.refusal_now(full.message) from full.__cause__
         finally:
-            self.remove_later(self._directory.take_half_made())
+            self.remove_later(self._directory.topics.take_half_made())
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
         """Do the work of a creation off the loop; what went wrong, for the caller to clean up after.
@@ -210,7 +210,7 @@ class TopicService:
         opened = 0
         with trio.CancelScope(shield=True):
             try:
-                for _ in self._directory.opening(creation):
+                for _ in self._directory.topics.opening(creation):
                     opened += 1
                     if opened % LOGS_A_TURN == 0:
                         await self._reads.turn()
@@ -244,7 +244,7 @@ class TopicService:
                     for partition in partitions:  # nothing may be at work on names below a directory that gets another
                         await partition.stop_cleaning()
                         await held.enter_async_context(partition.maintenance)
-                    self._directory.forget_topic(topic)
+                    self._directory.topics.forget_topic(topic)
                 except BaseException:  # the client may have hung up: then the topic lives on
                     for partition in partitions:
                         partition.may_be_cleaned = True
@@ -257,10 +257,10 @@ class TopicService:
                     partition.note_deleted()
                 self._deletions.forget(partitions)
                 with trio.CancelScope(shield=True):  # there may be thousands of directories
-                    deleted = await self._offload.maintenance(self._directory.mark_for_deletion, topic)
+                    deleted = await self._offload.maintenance(self._directory.topics.mark_for_deletion, topic)
             log.info("topic_deleted", topic=topic.name)
             self.remove_later(deleted)
-            if self._directory.unrecorded:
+            if self._directory.topics.unrecorded:
                 await self._expiry.remove_now()
                 await self._record_deletions()
             # Before a topic of that name can come back, which a crash would otherwise give the old one's log starts.
@@ -274,16 +274,16 @@ class TopicService:
             await self._record_deletions()
 
     async def _record_deletions(self) -> None:
-        if not self._directory.unrecorded:
+        if not self._directory.topics.unrecorded:
             return
-        write = self._directory.registry_writing()
+        write = self._directory.topics.registry_writing()
         with trio.CancelScope(shield=True):
             try:
                 await self._offload.maintenance(self._directory.space.with_ballast, write)
             except OSError as error:
                 log.warning("deletions_not_recorded", reason=why(error), consequence="empty directories stay meanwhile")
                 return
-        for path in self._directory.note_recorded():
+        for path in self._directory.topics.note_recorded():
             self._deletions.add(PendingDeletion(path, partial(self._fs.remove_tree, path), None, is_logged=False), 0)
 
     def remove_later(self, directories: Iterable[str]) -> None:
@@ -292,7 +292,7 @@ class TopicService:
         Of those that have to tell of a deletion only what is in them, for now.
         """
         for path in directories:
-            is_needed = path in self._directory.unrecorded
+            is_needed = path in self._directory.topics.unrecorded
             remove = partial(empty_directory, self._fs, path) if is_needed else partial(self._fs.remove_tree, path)
             removal = PendingDeletion(path, remove, None)
             self._deletions.add(removal, self._config.current.topic_defaults.file_delete_delay_ms / 1000)

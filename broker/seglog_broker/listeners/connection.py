@@ -439,14 +439,14 @@ class Connection:
         self._fetches += 1
         self._partitions_waiting += len(request.partitions)
         # Registered here, because `stop` may come before a task has run.
-        waiter = Waiter(partial(self._look_again, request_id, request, nursery))
+        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery))
         self._waiting[request_id] = waiter
         if self._stopping:
             waiter.end()
         if waiter.is_ended or not self._broker.wait_for(request, waiter):
             nursery.start_soon(self._fetch, request_id, request, waiter)
 
-    def _look_again(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
+    def _retry_fetch(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
         """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
         if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
             del self._waiting[request_id]
@@ -548,7 +548,7 @@ class Connection:
     def _drop_waiting(self) -> None:
         """Drop all fetches that wait without a task; they get no reply."""
         for waiter in self._waiting.values():
-            waiter.leave()
+            waiter.unwatch()
         self._waiting.clear()
 
     # --- Closing ------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class CheckpointWriter:
         """Write the checkpoint files as they should be now; the first failure, which is logged, or None."""
         failure: OSError | None = None
         async with self._lock:
-            for path, offsets in self._directory.checkpoint_offsets():
+            for path, offsets in self._directory.partitions.checkpoint_offsets():
                 content = await _encoded(offsets)
                 # Shielded: once it has begun, two of them must not meet in one temporary file.
                 with trio.CancelScope(shield=True):

@@ -1,8 +1,8 @@
-"""Fetches that wait for records: what each is, and the one task that answers them.
+"""Fetches that wait for records, and the one task that answers them.
 
 One append may wake a hundred of them, and a thousand idle consumers do nothing but wait. So nearly all of them wait
-without a task: each is an entry in a heap of deadlines and in its partitions' sets, and the room's one task answers, in
-a row, those for whom there is enough and those whose time is over.
+without a task: each is an entry in a heap of deadlines and in its partitions' watch lists, and the purgatory's one task
+answers, in a row, those that have enough bytes and those whose deadline is reached.
 """
 
 import heapq
@@ -16,71 +16,71 @@ ENTRIES_MIN: Final = 1_000
 """Outdated deadlines are removed from the heap when they are more than this, and more than half of all."""
 
 ANSWERS_A_TURN: Final = 128
-"""Answered before the loop serves others, or fewer: one that waits in many places counts for more."""
+"""Fetches answered before the loop serves others; one that waits for many partitions counts for more."""
 
-PLACES_AN_ANSWER: Final = 8
-"""Partitions that are looked at in the time that it takes to answer."""
+PARTITIONS_AN_ANSWER: Final = 8
+"""Partitions that are looked at in the time that one answer takes."""
 
 
 class Waiter:
     """A fetch that waits until ``bytes_wanted`` more bytes have been appended, to any of its partitions.
 
-    It is parked in a purgatory, which calls ``due`` with it, once, when it should look again; or a task waits.
+    It waits in a purgatory, which calls ``retry`` with it, once, when there may be an answer; or a task waits.
     """
 
-    __slots__ = ("_due", "_is_awake", "_places", "_room", "_task", "bytes_wanted", "deadline", "is_ended")
+    __slots__ = ("_is_awake", "_purgatory", "_retry", "_task", "_watch_lists", "bytes_wanted", "deadline", "is_ended")
 
-    def __init__(self, due: "Callable[[Waiter], None] | None" = None) -> None:
+    def __init__(self, retry: "Callable[[Waiter], None] | None" = None) -> None:
         self.bytes_wanted = 0
         self.deadline = math.inf  # on trio's clock
-        self.is_ended = False  # its asker wants the records no more
-        self._due = due
+        self.is_ended = False  # the client wants the records no more
+        self._retry = retry
         self._is_awake = False
-        self._places: Sequence[set[Waiter]] = ()  # where appends look for it
-        self._room: FetchPurgatory | None = None  # where it is parked
+        self._watch_lists: Sequence[set[Waiter]] = ()
+        self._purgatory: FetchPurgatory | None = None  # where it is parked
         self._task: trio.lowlevel.Task | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether it is parked, or a task waits and has not been woken."""
-        return self._task is not None or self._room is not None
+        return self._task is not None or self._purgatory is not None
 
     @property
-    def places_count(self) -> int:
-        """In how many places it is found."""
-        return len(self._places)
+    def watch_lists_count(self) -> int:
+        """The number of watch lists that have it."""
+        return len(self._watch_lists)
 
-    def arrive(self, places: Sequence["set[Waiter]"]) -> None:
-        """Be found in ``places`` until ``leave``."""
-        self._places = places
-        for place in places:
-            place.add(self)
+    def watch(self, watch_lists: Sequence["set[Waiter]"]) -> None:
+        """Add itself to the lists of its partitions, where appends look for waiters, until ``unwatch``."""
+        self._watch_lists = watch_lists
+        for watch_list in watch_lists:
+            watch_list.add(self)
 
-    def leave(self) -> None:
-        """Be found nowhere any more, and sit nowhere."""
-        for place in self._places:
-            place.discard(self)
-        self._places = ()
-        if self._room is not None:
-            self._room.left()
-            self._room = None
+    def unwatch(self) -> None:
+        """Remove itself from all lists, and from its purgatory."""
+        for watch_list in self._watch_lists:
+            watch_list.discard(self)
+        self._watch_lists = ()
+        if self._purgatory is not None:
+            self._purgatory.note_removed()
+            self._purgatory = None
 
-    def sit(self, room: "FetchPurgatory") -> None:
-        """Wait in ``room``, without a task."""
+    def note_parked(self, purgatory: "FetchPurgatory") -> None:
+        """It waits in ``purgatory`` from now on, without a task."""
         self._is_awake = False
-        self._room = room
+        self._purgatory = purgatory
 
-    def look(self) -> None:
-        """Leave, and have it looked whether there is an answer now; nothing where it has left already."""
-        if self._room is not None and self._due is not None:
-            self.leave()
-            self._due(self)
+    def retry(self) -> None:
+        """Stop waiting, and call ``retry``; nothing if it does not wait in a purgatory."""
+        if self._purgatory is not None and self._retry is not None:
+            self.unwatch()
+            self._retry(self)
 
     def wake(self) -> None:
-        """There is enough, or nothing to wait for: it is to look again."""
-        if self._room is not None:
+        """There may be an answer: have it retried."""
+        if self._purgatory is not None:
             if not self._is_awake:
-                self._room.serve(self)
+                self._purgatory.retry_soon(self)
         elif self._task is not None:
             trio.lowlevel.reschedule(self._task)
             self._task = None
@@ -89,8 +89,8 @@ class Waiter:
     def end(self) -> None:
         """The records are not wanted any more: it does not wait, now and later."""
         self.is_ended = True
-        if self._room is not None:
-            self.look()
+        if self._purgatory is not None:
+            self.retry()
         else:
             self.wake()
 
@@ -107,60 +107,60 @@ class Waiter:
 
 
 class FetchPurgatory:
-    """Waiters sit here until there is enough for them or their time is over, as long as ``run`` runs.
+    """Holds waiters until there may be an answer or their deadline is reached, as long as ``run`` runs.
 
-    Times are seconds on trio's clock.
+    Times are seconds on trio's clock. Source: Kafka's DelayedOperationPurgatory.
     """
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Waiter]] = []  # deadlines, a heap
         self._added = 0  # breaks ties: waiters have no order
-        self._sitting = 0
-        self._served: list[Waiter] = []  # to look now
+        self._parked = 0
+        self._retries: list[Waiter] = []  # to be retried now
         self._sleep: trio.CancelScope | None = None  # of the task; its deadline is the first of all
         self._alarm = Waiter()
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may be seated."""
+        """Whether waiters may be parked."""
         return self._sleep is not None
 
     def park(self, waiter: Waiter) -> None:
-        """Have ``waiter`` look when it is woken or ended, or at its deadline."""
-        assert self._sleep is not None, "the room is closed"
+        """Hold ``waiter``, to be retried when it is woken or ended, or at its deadline."""
+        assert self._sleep is not None, "the purgatory is closed"
         self._added += 1
         heapq.heappush(self._entries, (waiter.deadline, self._added, waiter))
         if self._entries[0][2] is waiter:
             self._sleep.deadline = waiter.deadline
-        self._sitting += 1
-        waiter.sit(self)
+        self._parked += 1
+        waiter.note_parked(self)
 
-    def left(self) -> None:
-        """One who sat has left."""
-        self._sitting -= 1
-        if len(self._entries) > 2 * self._sitting + ENTRIES_MIN:
+    def note_removed(self) -> None:
+        """One that was parked does not wait here any more."""
+        self._parked -= 1
+        if len(self._entries) > 2 * self._parked + ENTRIES_MIN:
             self._entries = [entry for entry in self._entries if entry[2].is_waiting]
             heapq.heapify(self._entries)
 
-    def serve(self, waiter: Waiter) -> None:
-        """Have ``waiter`` look in a moment."""
-        self._served.append(waiter)
+    def retry_soon(self, waiter: Waiter) -> None:
+        """Have ``run`` retry ``waiter``."""
+        self._retries.append(waiter)
         self._alarm.wake()
 
-    def _serve_some(self) -> None:
+    def _retry_some(self) -> None:
         effort = count = 0
-        while count < len(self._served) and effort < ANSWERS_A_TURN:
-            effort += 1 + self._served[count].places_count // PLACES_AN_ANSWER
+        while count < len(self._retries) and effort < ANSWERS_A_TURN:
+            effort += 1 + self._retries[count].watch_lists_count // PARTITIONS_AN_ANSWER
             count += 1
-        turn, self._served = self._served[:count], self._served[count:]
+        turn, self._retries = self._retries[:count], self._retries[count:]
         for waiter in turn:
-            waiter.look()
+            waiter.retry()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sleep until a fetch is to be answered or its time is over; until cancelled."""
+        """Retry waiters that were woken or whose deadline is reached, until cancelled."""
         try:
             while True:
-                if self._served:
+                if self._retries:
                     await trio.lowlevel.checkpoint()
                 else:
                     first = self._entries[0][0] if self._entries else math.inf
@@ -171,9 +171,9 @@ class FetchPurgatory:
                 now = trio.current_time()
                 while self._entries and self._entries[0][0] <= now:
                     heapq.heappop(self._entries)[2].wake()
-                self._serve_some()
+                self._retry_some()
         finally:
             self._sleep = None
-            left = self._served + [waiter for _, _, waiter in self._entries]
-            for waiter in left:  # waits by a task of its own from now on
-                waiter.look()
+            left = self._retries + [waiter for _, _, waiter in self._entries]
+            for waiter in left:  # each gets a task of its own, because this one has ended
+                waiter.retry()

@@ -71,7 +71,7 @@ class Partition:
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Have all who wait for records look again."""
+        """Have all fetches that wait for records retried."""
         for waiter in self.waiters:
             waiter.wake()
 
@@ -175,7 +175,7 @@ class Partition:
             await self._flushed.wait()
         if self.is_deleted:
             return None  # its paths may be another topic's by now
-        flush = self._under_way = self.log.prepare_checkpoint()
+        flush = self._under_way = self.log.flusher.prepare_checkpoint()
         self._flushed = trio.Event()
         self._is_checkpointing = True
         error: OSError | None = UNKNOWN_OUTCOME
@@ -236,7 +236,7 @@ class Partition:
 
     async def save_state_held(self, run: Callable[[Callable[[], None]], None]) -> None:
         """As ``save_state``, for who holds ``maintenance``; ``run`` calls in a thread what does the writing."""
-        write = None if self.is_deleted else self.log.prepare_state()
+        write = None if self.is_deleted else self.log.state_file.prepare()
         if write is None:
             return
         written = False
@@ -244,7 +244,7 @@ class Partition:
             await self._offload.maintenance(run, write.run)
             written = True
         finally:
-            self.log.finish_state(written=written)
+            self.log.state_file.finish(written=written)
 
     def with_partition(self, error: SeglogError) -> SeglogError:
         """The error with topic and partition among its facts, for readers who do not see the request."""

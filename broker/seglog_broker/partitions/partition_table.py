@@ -44,7 +44,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         self._metrics = metrics
         self._commits = commits
         self._served: dict[tuple[str, int], Partition] = {}
-        self._suggestions = Suggestions()
+        self.suggestions = Suggestions()
 
     def __getitem__(self, key: tuple[str, int]) -> Partition:
         return self._served[key]
@@ -109,14 +109,10 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
 
     def unknown_topic(self, name: str) -> UnknownTopicError:
         """The error for a topic that does not exist, with the nearest name that does."""
-        nearest = self._suggestions.nearest(name, self._directory.registry.topics)
+        nearest = self.suggestions.nearest(name, self._directory.registry.topics)
         shown = name if len(name) <= 60 else f"{name[:57]}..."
         hint = f"; did you mean {nearest}?" if nearest else "; create it with: seglog topic create NAME"
         return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
-
-    def renew_suggestions(self) -> None:
-        """A request begins: nearest names may be looked for again, within bounds."""
-        self._suggestions.renew()
 
     def partitions_of(self, topic: Topic) -> list[Partition]:
         """Those in service, be it for reading only."""
@@ -129,12 +125,12 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
             partition = self._served.get((topic.name, number))
             if partition is not None:
                 return partition.log.config
-        return self._directory.config_of(topic)
+        return self._directory.partitions.config_of(topic)
 
-    def is_recreated(self, topic_ids: Mapping[str, str] | None, name: str) -> bool:
+    def is_recreated(self, topic_ids: Mapping[str, str], name: str) -> bool:
         """Whether the topic of that name is not the one a request means, but was made after that was deleted."""
-        topic = None if topic_ids is None else self._directory.registry.topics.get(name)
-        return topic is not None and topic_ids is not None and topic_ids.get(name, topic.id) != topic.id
+        topic = self._directory.registry.topics.get(name)
+        return topic is not None and topic_ids.get(name, topic.id) != topic.id
 
     def counts_differing(self, partition_counts: Mapping[str, int] | None) -> dict[str, int] | None:
         """By name, the number of partitions of the topics of which a request counts another; None when there are none.
@@ -152,7 +148,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return counts or None
 
     def wake_waiters(self, topic: Topic) -> None:
-        """Have those who wait for records of a topic look again: they may want to know that it has more partitions."""
+        """Have fetches that wait for records of a topic retried: their clients learn that it has more partitions."""
         for number in range(topic.partitions):
             partition = self._served.get((topic.name, number))
             if partition is not None:

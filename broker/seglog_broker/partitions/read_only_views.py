@@ -28,7 +28,7 @@ class Views:
         self._all[partition.topic, partition.number] = partition, view
 
     def end(self, keys: Iterable[tuple[str, int]], *, is_deleted: bool = False) -> None:
-        """They have been recovered, or deleted: fetches that wait for their records look again."""
+        """They have been recovered, or deleted: fetches that wait for their records are retried."""
         for key in keys:
             partition, view = self._all.pop(key, (None, None))
             if partition is not None and view is not None:

@@ -145,7 +145,7 @@ class SegmentExpiry:
             return
         for partition in partitions:
             with suppress(StorageError):  # without room for another the active segment stays
-                if space.with_ballast(partition.log.close_unreadable):
+                if space.with_ballast(partition.log.truncation.close_unreadable):
                     partition.note_rolled(str(RollReason.RETENTION))
         await self.expire(partitions, TaskBoundary("retention"), by_age=False)
         self._deletions.hasten()
@@ -156,7 +156,7 @@ class SegmentExpiry:
 
     def _drop(self, partition: Partition, going: list[tuple[Segment, Verdict]]) -> _Dropped:
         active = partition.log.active
-        deleted = self._directory.space.with_ballast(partial(partition.log.drop_oldest, len(going)))
+        deleted = self._directory.space.with_ballast(partial(partition.log.truncation.drop_oldest, len(going)))
         if partition.log.active is not active:
             partition.note_rolled(str(RollReason.RETENTION))
         for segment, verdict in going[: len(deleted.base_offsets)]:  # without room for another the active one stays
@@ -215,7 +215,7 @@ async def _acquire(lock: trio.Lock, patience_seconds: float) -> bool:
 def _look(partition: Partition, *, by_age: bool) -> _Found:
     found = _Found([], [])
     partition.next_expiry_ms = None
-    for segment, verdict in partition.log.judge_segments():
+    for segment, verdict in partition.log.retention.judge_segments():
         goes = verdict.rule is not None and (by_age or verdict.rule is not DeletionRule.TIME)
         if goes and not found.undated:
             found.going.append((segment, verdict))

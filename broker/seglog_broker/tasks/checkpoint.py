@@ -43,7 +43,7 @@ async def run_checkpoints(broker: Services) -> None:
             lacked_room |= is_no_room(error)
             raise
         if offset is not None and not partition.is_deleted:
-            broker.directory.note_recovery_point((partition.topic, partition.number), offset)
+            broker.directory.partitions.note_recovery_point((partition.topic, partition.number), offset)
 
     await trio.sleep(broker.config.log_initial_task_delay_ms / 1000)
     while True:

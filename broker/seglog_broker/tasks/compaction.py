@@ -142,7 +142,7 @@ class Rounds:
             if not partition.can_be_cleaned or self._failures.get(partition, (0, 0.0))[1] > trio.current_time():
                 continue
             try:
-                cleanable = await self._broker.reads.retry_after_cold_read(partition.log.find_cleanable)
+                cleanable = await self._broker.reads.retry_after_cold_read(partition.log.cleaning.find_cleanable)
             except (OSError, StorageError) as error:
                 self._boundary.note_failure(partition, error)
                 continue
@@ -157,11 +157,11 @@ class Rounds:
         if partition in self._half_done:
             raise StorageError(_HALF_DONE)
         async with partition.maintenance:  # no truncation or retention is removing segments
-            cleanable = await broker.reads.retry_after_cold_read(partition_log.find_cleanable)
+            cleanable = await broker.reads.retry_after_cold_read(partition_log.cleaning.find_cleanable)
             if not cleanable.is_worth_it(partition_log.config):
                 return
             await broker.offload.maintenance(discard_cleaned, broker.fs, partition_log.directory)
-            job = partition_log.plan_cleaning(cleanable, broker.config)
+            job = partition_log.cleaning.plan_cleaning(cleanable, broker.config)
         began = trio.current_time()
         try:
             result = await broker.offload.clean(broker.fs, job)
@@ -172,14 +172,14 @@ class Rounds:
         # A record is dropped because of a later one, which must survive a power cut.
         await partition.wait_durable(cleanable.until_offset)
         # Saved before any record is dropped: a hole without a reason would be reported as a loss.
-        partition_log.note_compacted(result.first_dirty)
+        partition_log.cleaning.note_compacted(result.first_dirty)
         await partition.save_state()
         for group in result.groups:
             if not self._is_wanted(partition):
                 return
             if not group.unchanged:
                 await self._swap(partition, group)
-        partition_log.finish_cleaning(result)
+        partition_log.cleaning.finish_cleaning(result)
         self._log_result(partition, result)
         try:
             await partition.save_state()  # before the checkpoints: it has when tombstones are due
@@ -205,7 +205,7 @@ class Rounds:
             async with partition.maintenance:
                 await broker.offload.maintenance(swap.promote)
                 try:
-                    deleted = partition.log.install_cleaned(swap, group.damaged)
+                    deleted = partition.log.cleaning.install_cleaned(swap, group.damaged)
                 except StorageError:
                     if swap.is_half_done:
                         self._half_done.add(partition)
@@ -238,7 +238,7 @@ class Rounds:
             log.warning("compaction_left_files", directory=partition.log.directory, reason=why(error))
 
     def _note_outcome(self, partition: Partition, *, succeeded: bool) -> None:
-        partition.log.note_cleaner_error(None if succeeded else partition.problems.get("compaction"))
+        partition.log.cleaning.note_cleaner_error(None if succeeded else partition.problems.get("compaction"))
         if succeeded:
             self._failures.pop(partition, None)
             return

@@ -24,7 +24,7 @@ class Services(Protocol):
 async def run_directory_watch(broker: Services) -> None:
     """Check every LOOK_SECONDS. Raises LogDirectoryError, which ends the broker, when the directory is gone."""
     while True:
-        if not broker.directory.is_in_place:
+        if not broker.directory.lock.is_in_place:
             path = broker.directory.path
             raise LogDirectoryError(
                 f"{path} was removed or replaced while the broker was running, so the broker has stopped: records "

@@ -70,7 +70,7 @@ async def run_free_space(broker: Services) -> None:
             _log_level(space)
         if space.is_short:
             broker.deletions.hasten()
-        if broker.directory.unrecorded:
+        if broker.directory.topics.unrecorded:
             await broker.record_deletions()
         tried = await _write_unwritten(broker, tried)
         if space.is_full:

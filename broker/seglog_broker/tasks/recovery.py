@@ -99,7 +99,7 @@ async def run_recovery(broker: Services) -> None:
 
 async def _recover_many(broker: Services) -> None:
     """Recover partitions with one worker process, until none is left."""
-    descriptors = broker.directory.worker_descriptors
+    descriptors = broker.directory.lock.worker_descriptors
     async with broker.offload.recoverer(broker.fs, broker.clock, descriptors) as recoverer:
         while (recovery := await broker.recoveries.next()) is not None:
             scope = broker.recoveries.begin(recovery)
@@ -169,7 +169,7 @@ async def _postpone(broker: Services, recovery: Recovery, reason: str) -> None:
         log.warning("recovery_lacks_room", **facts, consequence="it is read-only until there is room on the disk")
     if recovery.key in broker.views:
         return
-    config = broker.directory.config_of(broker.directory.registry.topics[recovery.topic])
+    config = broker.directory.partitions.config_of(broker.directory.registry.topics[recovery.topic])
     try:
         # In a thread, although it computes as well: a process could not return the view.
         view = await broker.offload.cold_read(ReadOnlyView, broker.fs, broker.clock, recovery.job, config)
@@ -218,6 +218,6 @@ async def _serve(broker: Services, recovery: Recovery, outcome: RecoveryOutcome)
 
 def _give_up(broker: Services, recovery: Recovery, reason: str) -> None:
     reason = f"it could not be recovered: {reason.rstrip('.')}; the next start tries again, see `seglogd check`"
-    broker.directory.give_up_recovery(recovery.key, reason)
+    broker.directory.partitions.give_up_recovery(recovery.key, reason)
     broker.recoveries.done(recovery)
     log.error("partition_offline", topic=recovery.topic, partition=recovery.partition, reason=reason)

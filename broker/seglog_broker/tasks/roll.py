@@ -45,7 +45,7 @@ async def run_rolls(broker: Services) -> None:
     while True:
         now = broker.clock.now_ms()
         for number, partition in enumerate(list(broker.partitions.values())):
-            due = partition.log.idle_roll_ms
+            due = partition.log.roller.idle_roll_ms
             if due is not None and not (partition.log.state.first_append_ms or 0) <= now <= due:
                 await boundary.run(partition, roll_if_idle)
             elif number % _PARTITIONS_AT_A_TIME == 0:
@@ -56,5 +56,5 @@ async def run_rolls(broker: Services) -> None:
 async def roll_if_idle(partition: Partition) -> None:
     """Close the partition's active segment if it is due."""
     await trio.lowlevel.checkpoint()
-    if not partition.is_deleted and partition.log.roll_if_idle():
+    if not partition.is_deleted and partition.log.roller.roll_if_idle():
         partition.note_rolled(str(RollReason.IDLE))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglog.arrow.schema import HEADER, SCHEMA, constant, numbers_array
-from seglog.failures import copied
+from seglog.error_copies import copied
 from seglog.gaps import ConsumerGap
 from seglog_protocol.batch_columns import BatchColumns, Bools, Int64s, intact, plausible, read_batches
 from seglog_protocol.checksum import Buffer

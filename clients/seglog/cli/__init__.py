@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from seglog.cli.complaints import complain
+from seglog.cli.stderr import complain
 
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C; the others are in ``exits``."""

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from click.types import OptionHelpExtra
 
 from seglog.cli.arguments import CONNECT_SECONDS, DEFAULT_SERVER, Options, server_of
-from seglog.cli.checks import SECONDS
+from seglog.cli.option_types import SECONDS
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "show_default": True}
 

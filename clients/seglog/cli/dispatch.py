@@ -11,9 +11,9 @@ from importlib import import_module
 import click
 
 from seglog.cli.arguments import COMPLETE_VARIABLE, Options
-from seglog.cli.complaints import complain
 from seglog.cli.exits import FAILED, OK, USAGE, InputError, UsageError, exit_code_of
 from seglog.cli.parsing import parse
+from seglog.cli.stderr import complain
 from seglog_protocol.errors import SeglogError
 
 
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Options) -> int:
-    from seglog.cli.background import told_on_stderr  # noqa: PLC0415 - not for --help
+    from seglog.cli.client_log import told_on_stderr  # noqa: PLC0415 - not for --help
 
     with told_on_stderr():
         code: int = import_module(f"seglog.cli.{options.module}").run(options)

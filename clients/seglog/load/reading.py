@@ -6,7 +6,7 @@ from dataclasses import replace
 import trio
 
 from seglog.consuming import ConsumerOptions
-from seglog.fetching import FetchedBatch, Fetcher, PartitionState
+from seglog.fetching import FetchedBatch, Fetcher, PartitionPosition
 from seglog.load.session import Session
 from seglog.trio.client import Client
 from seglog_protocol.errors import SeglogError
@@ -37,7 +37,7 @@ class Reading:
         self._options = options
         self._on_answer = on_answer
         self._on_batch = on_batch
-        self._states: dict[int, PartitionState] = {}
+        self._states: dict[int, PartitionPosition] = {}
 
     async def find(self) -> None:
         """Look up the start and end offsets. Raises the broker's error."""

@@ -14,7 +14,7 @@ from seglog.consuming import ConsumerOptions
 from seglog.conversations import Ask, Conversation, ask, converse_async
 from seglog.dialing import CLIENT_ID, CONNECT_TIMEOUT_SECONDS, REQUEST_TIMEOUT_SECONDS
 from seglog.explaining import PartitionExplanation, explain_config, explain_seek, explain_segments
-from seglog.fetching import OutOfRange, PartitionState
+from seglog.fetching import OutOfRange, PartitionPosition
 from seglog.gaps import ConsumerGap
 from seglog.lag import PartitionLag, look_up_lag
 from seglog.moments import Moment
@@ -276,7 +276,7 @@ class Client:
             partitions, start, until, follow, durable_only, on_out_of_range, on_gap, reconnect_timeout, **limits
         )
 
-        async def begun() -> tuple[Link, list[PartitionState]]:
+        async def begun() -> tuple[Link, list[PartitionPosition]]:
             link = await self._dial()
             try:
                 states = await link.converse(options.begin(topic), seconds=self._request_timeout)

@@ -11,7 +11,7 @@ from typing import Final, Generic, Self, TypeVar
 import trio
 
 from seglog.consuming import ANSWER_SECONDS, ConsumerBase, ConsumerOptions, Retries
-from seglog.fetching import FetchedBatch, PartitionState, Record
+from seglog.fetching import FetchedBatch, PartitionPosition, Record
 from seglog.lag import PartitionLag
 from seglog.starting import Place
 from seglog.trio.dialer import Dialer
@@ -37,7 +37,7 @@ class Consumer(ConsumerBase):
         link: Link,
         topic: str,
         options: ConsumerOptions,
-        states: list[PartitionState],
+        states: list[PartitionPosition],
         *,
         seconds: float,
     ) -> None:

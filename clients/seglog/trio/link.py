@@ -12,7 +12,7 @@ import trio
 
 from seglog.connection import STALLED_SECONDS, Connection, Reply, Unsent
 from seglog.conversations import Conversation, converse_async
-from seglog.failures import copied
+from seglog.error_copies import copied
 from seglog.formatting import seconds_of
 from seglog.trio.background import Background
 from seglog.trio.transport import Transport

@@ -1,4 +1,4 @@
-"""What compaction would drop: told beforehand by the cleaner, and true when it then runs."""
+"""Previews of compaction: they have what the next round then drops."""
 
 import pytest
 
@@ -89,7 +89,7 @@ async def test_a_preview_is_kept_as_long_as_it_is_true() -> None:
         await _explain(broker)
     assert len(offload.jobs) == 1
     log = broker.partitions["t", 0].log
-    log._roller.roll(log.log_end_offset, RollReason.SIZE)
+    log.roller.roll(log.log_end_offset, RollReason.SIZE)
     await _explain(broker)
     assert len(offload.jobs) == 2
     broker.close()

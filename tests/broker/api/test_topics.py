@@ -1,4 +1,4 @@
-"""Changing topics, deleting records and explaining seeks, with the broker on the forgetful double."""
+"""Changing topics, deleting records and explaining seeks, with the broker on the forgetful disk."""
 
 import errno
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import pytest
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
@@ -59,7 +59,7 @@ def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    """With a topic ``t`` of two partitions."""
+    """A broker with a topic ``t`` of two partitions."""
     broker = open_broker(ForgetfulFileSystem())
     await broker.create_topic(CreateTopicRequest("t", 2, {**OLD}))
     yield broker
@@ -244,9 +244,9 @@ NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
 
 
 def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
-    """Start on what a crash left: one of the two states, whole. Returns whether it is the new one."""
-    directory = LogDirectory(found, ManualClock(NOW), config_of(), "/data")
-    report = directory.open()
+    """Start after a crash; assert that it left the whole old or the whole new state. Returns whether it is the new one."""
+    directory = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
+    report = directory.report
     assert report.offline == {}
     assert report.problems == []
     topic = directory.registry.topics["t"]
@@ -264,8 +264,8 @@ def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
         view = memoryview(bytearray(batch(b"after the crash")))
         log.append(view, parse_header(view))
     assert directory.close() == []
-    again = LogDirectory(found, ManualClock(NOW), config_of(), "/data")
-    assert again.open().clean
+    again = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
+    assert again.report.clean
     assert again.registry.topics["t"] == topic
     again.close()
     return topic.partitions == 4
@@ -326,8 +326,8 @@ async def test_a_full_disk_at_any_step_leaves_everything_as_it_was(broker: Broke
     assert set(broker.partitions) == {("t", 0), ("t", 1)}
     assert [r.error for r in await append(broker, b"x" * 2000, partition=1)] == [None], "the old limits hold"
     for policy in (PROCESS_KILL, POWER_LOSS):
-        found = LogDirectory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
-        report = found.open()
+        found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+        report = found.report
         assert (report.offline, report.problems) == ({}, [])
         assert (found.registry.topics["t"].partitions, found.registry.topics["t"].config) == (2, OLD)
         assert set(found.logs) == {("t", 0), ("t", 1)}
@@ -442,7 +442,7 @@ async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -
 
 
 async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
-    """The power cut takes the records, but not the promise that offsets below the log start are never given again."""
+    """A power cut takes the records, but offsets below the log start are still never given again."""
     request = AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "os")
     for _ in range(3):
         broker.append(request, memoryview(bytearray(batch(b"v"))))
@@ -462,8 +462,8 @@ async def test_a_crash_before_any_operation_of_a_truncation_leaves_the_old_start
 
     def crash_here(_operation: Operation) -> None:
         for policy in (PROCESS_KILL, POWER_LOSS):
-            found = LogDirectory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
-            report = found.open()
+            found = open_log_directory(fs.found_after(policy), ManualClock(NOW), config_of(), "/data")
+            report = found.report
             assert (report.offline, report.problems) == ({}, [])
             log = found.logs["t", 0]
             assert (log.log_start_offset, log.log_end_offset) in [(0, 10), (4, 10)]

@@ -10,17 +10,17 @@ import pytest
 import trio
 
 from seglog_broker.api import topics
-from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.api.broker import Broker
 from seglog_broker.api.explain import SEGMENTS_A_TURN
 from seglog_broker.api.topics import LOGS_A_TURN, TopicService
+from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX
 from seglog_broker.config import load_config
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.storage.directory import partition_logs
 from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
-from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.log.retention import RetentionJudge
+from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
+from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -65,7 +65,7 @@ async def open_broker(topics: int = 1) -> Broker:
 
 
 class Counter:
-    """How much is looked at between two turns of the loop: partitions looked up, topics described, and what else."""
+    """Counts the work between two turns of the loop: partitions looked up, topics described, and so on."""
 
     def __init__(self, broker: Broker, patch: pytest.MonkeyPatch) -> None:
         self.most = self.all = self._now = 0
@@ -76,7 +76,7 @@ class Counter:
         self.count(TopicService, "_describe")
 
     def count(self, whose: object, name: str) -> None:
-        """Count calls of that, too."""
+        """Also count the calls of a function."""
         self._patch.setattr(whose, name, self._counting(getattr(whose, name)))
 
     def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +150,7 @@ async def test_an_append_of_many_batches_is_made_in_turns(topic: str, monkeypatc
 
 
 async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a turn of the loop would be as long as there are hostile connections."""
+    """Otherwise a turn of the loop would grow with the number of hostile connections."""
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
 
@@ -216,7 +216,7 @@ async def test_retention_looks_at_many_logs_in_turns(
     broker = await open_broker()
     await broker.create_topic(CreateTopicRequest("wide", 500))
     counter = Counter(broker, monkeypatch)
-    counter.count(PartitionLog, "judge_segments")
+    counter.count(LogRetention, "judge_segments")
     await counter.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert counter.most <= 2 * EFFORT_A_TURN
     assert counter.all == 502
@@ -224,7 +224,7 @@ async def test_retention_looks_at_many_logs_in_turns(
         item = AppendPartition("wide", number, len(BATCH))
         await broker.append(AppendRequest([item], "os"), memoryview(bytearray(BATCH))).wait()
     dropping = Counter(broker, monkeypatch)
-    dropping.count(PartitionLog, "drop_oldest")
+    dropping.count(LogTruncation, "drop_oldest")
     await dropping.during(lambda: broker.expiry.check(list(broker.partitions.values()), TaskBoundary("retention")))
     assert dropping.most <= 2
     assert dropping.all == 100
@@ -232,7 +232,7 @@ async def test_retention_looks_at_many_logs_in_turns(
 
 
 async def many_segments(count: int, **settings: ConfigValue) -> Broker:
-    """A broker just started, with so many segments in one partition."""
+    """A broker that was just started, with so many segments in one partition."""
     broker = await open_broker()
     config: dict[str, ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
     config |= {name.replace("_", "."): value for name, value in settings.items()}
@@ -280,11 +280,11 @@ async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monke
     if by == "explain":
         await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
-        await counter.during(lambda: broker.reads.retry_after_cold_read(log.find_cleanable))
+        await counter.during(lambda: broker.reads.retry_after_cold_read(log.cleaning.find_cleanable))
     assert counter.most <= 2 * LOOKS_A_TURN
     assert counter.all >= 999
-    assert log.find_cleanable() == await broker.reads.retry_after_cold_read(log.find_cleanable)
-    assert log.find_cleanable().until_offset == 999
+    assert log.cleaning.find_cleanable() == await broker.reads.retry_after_cold_read(log.cleaning.find_cleanable)
+    assert log.cleaning.find_cleanable().until_offset == 999
     broker.close()
 
 

@@ -1,4 +1,4 @@
-"""A log directory that somebody removes or replaces under a running broker."""
+"""A log directory that is removed or replaced under a running broker."""
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ LOCK = f"/data/{LOCK_FILE}"
 
 
 def replace(fs: TimedDisk) -> None:
-    """Another directory in its place, as far as a broker looks: a lock file that is not the one it holds."""
+    """Replace the directory as far as a broker can see: another lock file than the one it holds."""
     fs.unlink(LOCK)
     fs.load({LOCK: b""})
 
@@ -46,7 +46,7 @@ async def test_a_broker_whose_directory_is_replaced_stops_and_says_why(
         async with living(fs, clock, tasks=TASKS) as broker:
             await with_topic(broker)
             await trio.sleep(10 * LOOK_SECONDS)
-            assert broker.directory.is_in_place
+            assert broker.directory.lock.is_in_place
             replace(fs)
             await trio.sleep(2 * LOOK_SECONDS)
     assert "was removed or replaced" in str(caught.value.exceptions)

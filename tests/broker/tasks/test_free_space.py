@@ -1,4 +1,4 @@
-"""A full disk as a mode, seen from the broker: it begins, is told, and ends by itself; readers cannot keep it full."""
+"""A full disk: the state begins, is reported, and ends by itself; readers cannot keep the disk full."""
 
 import errno
 from collections.abc import Sequence
@@ -197,7 +197,7 @@ async def test_retention_that_finds_no_room_takes_that_of_the_ballast_before_the
 
 
 def files_of(fs: TimedDisk, topic: str = "t") -> list[str]:
-    """Paths of what has the topic's name, marked for removal or not."""
+    """Paths with the topic's name, marked for removal or not."""
     return [path for path in fs.snapshot() if path.startswith(f"/data/{topic}-0")]
 
 
@@ -245,7 +245,7 @@ async def test_a_directory_renamed_to_record_its_deletion_is_reported_once(
 
 
 async def found_after_a_kill(fs: TimedDisk, clock: LoopClock) -> tuple[int, list[str]]:
-    """Log start and problems that a start finds if the process is killed now."""
+    """The log start and the problems that a start finds if the process is killed now."""
     found = fs.found_after(PROCESS_KILL)
     found.limit_free_bytes(None)
     found.limit_free_inodes(None)
@@ -275,7 +275,7 @@ async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
 
 
 async def test_the_ballast_is_given_up_for_a_log_start(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
-    """What is called again after a failure must not take the start for one that is written."""
+    """The second call after a failure must not take the log start as written."""
     async with living(fs, clock, *UNMARKED[:2], MARKS[2], tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker, 40)
@@ -438,7 +438,7 @@ async def test_a_slice_of_an_expired_segment_says_so_and_one_of_a_living_segment
             held = answer.slices
             assert held
             assert not any(piece.is_removed for piece in held)
-            doomed = broker.partitions["t", 0].log.drop_oldest(1)
+            doomed = broker.partitions["t", 0].log.truncation.drop_oldest(1)
             assert held[0].is_removed
             doomed.set_aside()
             assert held[0].file.pread(1, held[0].position)

@@ -1,6 +1,7 @@
-"""Retention at work: its rhythm, its order, what it does on bad days, and what readers notice."""
+"""The task of retention: its schedule, the order of its steps, failures, and what readers notice."""
 
 import errno
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ ONLY = (run_retention, run_deletions)
 
 
 async def expiring(broker: Broker, *, partitions: int = 1, **config: str | int) -> None:
-    """A topic of 1024-byte segments that keeps records for 10 s and removes files 5 s later."""
+    """A topic with 1024-byte segments that keeps records for 10 s and removes files 5 s later."""
     limits: dict[str, Any] = {"segment_bytes": 1024, "retention_ms": 10_000, "file_delete_delay_ms": 5000, **config}
     await with_topic(broker, partitions=partitions, **limits)
 
@@ -86,7 +87,7 @@ async def test_a_segment_leaves_the_log_at_the_first_check_after_the_predicted_t
         await expiring(broker)
         await trio.sleep(phase)
         append(broker, 5)
-        [first, _] = broker.partitions["t", 0].log.judge_segments()
+        [first, _] = broker.partitions["t", 0].log.retention.judge_segments()
         due = first[1].due_ms
         assert due == clock.now_ms() + 10_000
         seconds = (due - START_MS) / 1000
@@ -195,7 +196,7 @@ async def test_a_minute_forward_and_any_step_back_are_no_clock_jump(autojump_clo
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
 async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clock: object, timestamp: int) -> None:
-    """Written under a clock that was a year ahead, closed ones and the active one alike."""
+    """All segments were written while the clock was a year ahead."""
     clock = LoopClock()
     clock.leap_ms = 365 * 86_400_000
     fs = TimedDisk(clock)
@@ -205,13 +206,15 @@ async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clo
     clock.leap_ms = 0
     async with living(fs, clock, EVERY_MINUTE, "log.initial.task.delay.ms=1000", tasks=ONLY) as broker:
         log = broker.partitions["t", 0].log
-        assert log.last_write(log.active).source is AgeSource.LAST_APPEND
+        assert log.retention.last_write(log.active).source is AgeSource.LAST_APPEND
         with capture_logs() as logged:
             await trio.sleep(1.5)
         assert bases(broker) == [0, 4, 8]
         assert [entry["base_offset"] for entry in events(logged, "age_unknown")] == [0, 4, 8]
-        assert {log.last_write(segment) for segment in log.segments} == {(START_MS + 1000, AgeSource.MODIFICATION_TIME)}
-        assert [verdict.due_ms for _, verdict in log.judge_segments()] == [START_MS + 91_000] * 3
+        assert {log.retention.last_write(segment) for segment in log.segments} == {
+            (START_MS + 1000, AgeSource.MODIFICATION_TIME)
+        }
+        assert [verdict.due_ms for _, verdict in log.retention.judge_segments()] == [START_MS + 91_000] * 3
         await trio.sleep_until(120)
         assert bases(broker) == [0, 4, 8]
         await trio.sleep_until(122)
@@ -311,14 +314,16 @@ async def test_files_that_cannot_be_renamed_are_removed_when_the_delay_is_over(
         fs.inject(Fault("rename", log_name(0), error=errno.EACCES))
         await trio.sleep(61)
         log = broker.partitions["t", 0].log
-        assert (bases(broker), log.first_base_on_disk) == ([4], 0), "out of the log all the same"
+        assert (bases(broker), log.truncation.first_base_on_disk) == ([4], 0), "out of the log all the same"
         assert any("retention is held up" in problem for problem in broker.hello().problems)
-        starts = dict(broker.directory.checkpoints())["/data/log-start-offset-checkpoint"]
+        starts = dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
         assert b"t 0 4" in starts, "a start that finds them must not serve them"
         await trio.sleep(5)
         assert names(fs) == {log_name(4)}
-        assert log.first_base_on_disk == 4
-        assert b"t 0" not in dict(broker.directory.checkpoints())["/data/log-start-offset-checkpoint"]
+        assert log.truncation.first_base_on_disk == 4
+        assert (
+            b"t 0" not in dict(broker.directory.partitions.encoded_checkpoints())["/data/log-start-offset-checkpoint"]
+        )
         await trio.sleep(60)
         assert broker.hello().problems == []
 
@@ -350,7 +355,7 @@ async def test_one_partition_in_trouble_keeps_no_other_from_expiring(
         for partition in range(3):
             append(broker, 5, partition=partition)
         fs.inject(Fault("stat", "t-1/00000000000000000000.timeindex", error=errno.EIO, sticky=True))
-        broker.partitions["t", 1].log.judge_segments = _broken  # type: ignore[method-assign]
+        broker.partitions["t", 1].log.retention = SimpleNamespace(judge_segments=_broken)  # type: ignore[assignment]
         with capture_logs() as logged:
             await trio.sleep(61)
         assert [bases(broker, partition) for partition in range(3)] == [[5], [0, 4], [5]]
@@ -381,7 +386,7 @@ async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
 async def test_a_partition_that_another_task_is_working_on_is_waited_for_and_delays_no_other(
     autojump_clock: object,
 ) -> None:
-    """The checkpoint task saves states at the very moment of a check: nobody waits an interval for that."""
+    """The checkpoint task saves state at the time of a check, which must not postpone expiry by an interval."""
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, partitions=2)

@@ -1,4 +1,4 @@
-"""The idle timer at work: how late it is, what it survives, and whom it leaves alone."""
+"""The idle timer: how late it rolls, restarts and clock changes, and partitions that it does not roll."""
 
 import errno
 
@@ -104,6 +104,6 @@ async def test_a_read_only_partition_is_left_alone(autojump_clock: object) -> No
     async with living(TimedDisk(clock), clock, tasks=TASKS) as broker:
         await with_topic(broker, segment_ms=1000)
         append(broker)
-        broker.partitions["t", 0].log.mark_read_only("an fsync failed")
+        broker.partitions["t", 0].log.state_file.mark_read_only("an fsync failed")
         await trio.sleep(100)
         assert bases(broker) == [0]

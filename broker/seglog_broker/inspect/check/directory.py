@@ -27,8 +27,8 @@ from seglog_broker.inspect.check.result import CheckResult
 from seglog_broker.inspect.check.small_files import LEFT_OVER_SUFFIXES
 from seglog_broker.inspect.dump.directories import is_log_directory, is_partition_directory
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
+from seglog_broker.storage.directory.identity import FORMAT_CONTENT, FORMAT_VERSION
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
-from seglog_broker.storage.directory.log_directory import FORMAT_CONTENT, FORMAT_VERSION
 from seglog_broker.storage.directory.properties import decode_properties
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -216,7 +216,7 @@ class _DirectoryCheck:
         name = filenames.PRODUCER_IDS_FILE
         if name in names:
             try:
-                ProducerIds(self._fs, self._path_of(name)).load(highest_seen=NO_PRODUCER_ID)
+                ProducerIds(self._fs, self._path_of(name), highest_seen=NO_PRODUCER_ID)
             except LogDirectoryError as error:
                 yield self._finding(Severity.DAMAGE, Code.PRODUCER_IDS_MALFORMED, name, error.message)
 

@@ -162,7 +162,7 @@ def read_clean_marker(fs: FileSystem, path: str) -> Iterator[Fact]:
 
 def read_format(fs: FileSystem, path: str) -> Iterator[Fact]:
     """``seglog-format``."""
-    from seglog_broker.storage.directory.log_directory import FORMAT_VERSION  # noqa: PLC0415 - it imports the configuration
+    from seglog_broker.storage.directory.identity import FORMAT_VERSION  # noqa: PLC0415 - it imports the configuration
 
     text = read_file(fs, path).decode(errors="replace").strip()
     yield Property("format", text[:20])

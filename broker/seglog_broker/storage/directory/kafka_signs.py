@@ -16,6 +16,7 @@ from seglog_broker.storage.directory.topic_registry import TopicRegistry
 from seglog_broker.storage.io import checkpoints, filenames
 from seglog_broker.storage.io.checkpoints import LEADER_EPOCH_CHECKPOINT, TopicPartition, decode_checkpoint
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
+from seglog_broker.storage.log.partition_files import topic_id_in
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
@@ -68,20 +69,16 @@ def _signs(fs: FileSystem, path: str, found: Collection[str], registry: TopicReg
         if (
             (topic is None or key[1] >= topic.partitions)
             and name in found
-            and not _is_being_deleted(fs, path, name, registry)
+            and not is_being_deleted(fs, path, name, registry)
         ):
             unknown.append(key)
     if unknown:
         yield f"checkpoints name {listed(unknown)}, not known to {filenames.REGISTRY_FILE}"
 
 
-def _is_being_deleted(fs: FileSystem, path: str, name: str, registry: TopicRegistry) -> bool:
-    """Whether seglog had begun to delete its topic before a crash."""
-    try:
-        metadata = read_file(fs, f"{path}/{name}/{filenames.PARTITION_METADATA_FILE}")
-        return filenames.decode_partition_metadata(metadata) in registry.deleting
-    except (FileNotFoundError, ValueError):
-        return False
+def is_being_deleted(fs: FileSystem, path: str, name: str, registry: TopicRegistry) -> bool:
+    """Whether seglog had begun to delete the topic of the partition directory ``name`` before a crash."""
+    return bool(registry.deleting) and topic_id_in(fs, f"{path}/{name}") in registry.deleting
 
 
 def _modified_ms(fs: FileSystem, path: str) -> int:

@@ -118,15 +118,21 @@ class OffsetCheckpoints:
         starts = dict(self._log_starts)
         for key, log in logs.items():
             start = min(log.log_start_offset, log.proven_start_offset)  # a start ignores any other
-            if start > log.first_base_on_disk:  # otherwise it follows from the segments
+            if start > log.truncation.first_base_on_disk:  # otherwise it follows from the segments
                 starts[key] = start
         cleaned = dict(self._cleaned)
-        cleaned |= {k: log.first_dirty_offset for k, log in logs.items() if log.first_dirty_offset is not None}
+        cleaned |= {
+            k: log.cleaning.first_dirty_offset for k, log in logs.items() if log.cleaning.first_dirty_offset is not None
+        }
         wanted = [(checkpoints.RECOVERY_POINT_CHECKPOINT, points), (checkpoints.LOG_START_CHECKPOINT, starts)]
         if cleaned or self._has_cleaned:
             self._has_cleaned = True
             wanted.append((checkpoints.CLEANER_CHECKPOINT, cleaned))
         return [(self._file(name), offsets) for name, offsets in wanted]
+
+    def note_written(self) -> None:
+        """The files have the content of ``offsets``, and are no longer stale."""
+        self.is_stale = False
 
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"

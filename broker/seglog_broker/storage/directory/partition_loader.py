@@ -12,7 +12,6 @@ from seglog_broker.storage.directory.partition_logs import PartitionLogs
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
 from seglog_broker.storage.io import filenames
-from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.filesystem import FileSystem, write_file_atomically
 from seglog_broker.storage.io.os_errors import is_no_room, suppress_no_room, why
 from seglog_broker.storage.log.partition_files import make_is_incomplete, make_partition, topic_id_in
@@ -90,9 +89,9 @@ class PartitionLoader:
         self._checkpoints.settle(self._table.logs, without_log)
         if self._checkpoints.is_stale:
             with suppress_no_room():
-                for path, offsets in self._table.checkpoint_offsets():
-                    write_file_atomically(self._fs, path, encode_offsets(offsets))
-                self._checkpoints.is_stale = False
+                for path, content in self._table.encoded_checkpoints():
+                    write_file_atomically(self._fs, path, content)
+                self._checkpoints.note_written()
 
     def _report_missing_state(self, key: TopicPartition, name: str) -> None:
         """A clean stop of seglog always leaves the file. After any other stop it may not have been written yet."""
@@ -203,11 +202,6 @@ class PartitionLoader:
         if log.state.read_only is None:
             self._table.note_recovery_point(key, log.log_end_offset)
         return log
-
-    def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
-        """Take a partition that cannot be recovered offline, until the next start."""
-        del self._table.recovering[key]
-        self._table.offline[key] = reason
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:
         """Raise StorageError if the directory is of another topic of the same name."""

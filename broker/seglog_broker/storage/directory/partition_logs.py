@@ -1,11 +1,13 @@
 """The partitions of a log directory, with and without a loaded log."""
 
 from collections.abc import Iterable
+from random import Random
 
 from seglog_broker.config import BrokerConfig, TopicConfig
 from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints, TopicPartition
 from seglog_broker.storage.directory.topic_registry import Topic
 from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.checkpoints import encode_offsets
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.handle_pool import HandlePool
@@ -36,9 +38,10 @@ class PartitionLogs:
         self.recovering: dict[TopicPartition, RecoveryJob] = {}
         self.offline = offline
         self.checkpoints = OffsetCheckpoints(fs, path)
+        self.handles = handles
         self._fs = fs
         self._clock = clock
-        self._handles = handles
+        self._random = Random()  # noqa: S311 - one for all logs (2.5 KB): spreads rolls, protects nothing
         self._path = path
 
     @property
@@ -75,12 +78,13 @@ class PartitionLogs:
         return PartitionLog(
             load(
                 self._fs,
-                self._handles,
+                self.handles,
                 self._clock,
                 self.path_of(key),
                 config,
                 clean=True,
                 producer_expiration_ms=self.config.producer_id_expiration_ms,
+                random=self._random,
             )
         )
 
@@ -97,7 +101,7 @@ class PartitionLogs:
         checkpoints = self.checkpoints
         loaded = load(
             self._fs,
-            self._handles,
+            self.handles,
             self._clock,
             self.path_of(key),
             config,
@@ -109,6 +113,7 @@ class PartitionLogs:
             first_dirty_offset=checkpoints.first_dirty(key),
             may_recover=may_recover,
             producer_expiration_ms=self.config.producer_id_expiration_ms,
+            random=self._random,
         )
         log = self.logs[key] = PartitionLog(loaded)
         checkpoints.limit_recovery_point(key, log.log_end_offset)
@@ -121,6 +126,11 @@ class PartitionLogs:
         self.recovering.pop(key, None)
         return self.logs.pop(key, None)
 
+    def give_up_recovery(self, key: TopicPartition, reason: str) -> None:
+        """Take a partition that cannot be recovered offline, until the next start."""
+        del self.recovering[key]
+        self.offline[key] = reason
+
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
         """Set the recovery point: everything below ``offset`` is on the disk, indexes included, and needs no recovery.
 
@@ -131,3 +141,7 @@ class PartitionLogs:
     def checkpoint_offsets(self) -> list[tuple[str, dict[TopicPartition, int]]]:
         """(path, offsets) of the checkpoints of recovery points, log starts and compaction, up to date."""
         return self.checkpoints.offsets(self.logs, self.without_log)
+
+    def encoded_checkpoints(self) -> list[tuple[str, bytes]]:
+        """(path, content) of the same, as files."""
+        return [(path, encode_offsets(offsets)) for path, offsets in self.checkpoint_offsets()]

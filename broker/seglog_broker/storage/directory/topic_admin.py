@@ -41,12 +41,12 @@ class TopicAdmin:
         handles: HandlePool,
         new_uuid: Callable[[], uuid.UUID],
     ) -> None:
+        self.registry = registry
         self.half_made: list[str] = []
         self.unrecorded: set[str] = set()
         self._fs = fs
         self._path = path
         self._table = table
-        self._registry = registry
         self._space = space
         self._handles = handles
         self._new_uuid = new_uuid
@@ -60,15 +60,15 @@ class TopicAdmin:
         problem = filenames.why_invalid_topic(name)
         if problem is not None:
             raise InvalidTopicError(f"{name[:60]!r} cannot be a topic's name: {problem}", topic=name[:60])
-        if name in self._registry.topics:
+        if name in self.registry.topics:
             raise TopicExistsError(f"topic {name} exists already", topic=name)
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise InvalidPartitionsError(f"a topic has from 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         return self._planned(Topic(name, filenames.new_id(self._new_uuid()), partitions, config), 0)
 
     def _planned(self, topic: Topic, first_partition: int) -> TopicCreation:
-        registry = self._registry.content(adding=topic)
-        return TopicCreation(self._fs, self._path, topic, first_partition, self._registry.path, registry)
+        registry = self.registry.content(adding=topic)
+        return TopicCreation(self._fs, self._path, topic, first_partition, self.registry.path, registry)
 
     def finish_topic(self, creation: TopicCreation, error: OSError | None) -> Topic:
         """Put a topic into service whose files were made. StorageError if they were not: then nothing of it is left."""
@@ -78,7 +78,7 @@ class TopicAdmin:
         except OSError as failure:
             self._undo_creation(topic)
             raise storage_error(f"topic {topic.name} could not be created: {why(failure)}", failure) from failure
-        self._registry.topics[topic.name] = topic
+        self.registry.topics[topic.name] = topic
         self._table.logs |= logs
         return topic
 
@@ -128,7 +128,7 @@ class TopicAdmin:
         except OSError as failure:
             self._undo_partitions(altered, alteration.first_partition)
             raise storage_error(f"topic {before.name} could not be altered: {why(failure)}", failure) from failure
-        self._registry.topics[altered.name] = altered
+        self.registry.topics[altered.name] = altered
         self._table.logs |= logs
         config = self._table.config.topic_config(altered.config)
         for partition in range(before.partitions):
@@ -148,7 +148,7 @@ class TopicAdmin:
 
     def _undo_creation(self, topic: Topic) -> None:
         """Undo an unfinished creation, so that the next start does not find it."""
-        self._registry.deleting.append(topic.id)
+        self.registry.deleting.append(topic.id)
         self._undo_partitions(topic, 0)
 
     def _undo_partitions(self, topic: Topic, first: int) -> None:
@@ -169,7 +169,7 @@ class TopicAdmin:
                 with contextlib.suppress(OSError):
                     self.half_made.append(self._mark_partition(topic, partition))
         with contextlib.suppress(OSError):
-            self._space.with_ballast(self._registry.save)
+            self._space.with_ballast(self.registry.save)
             # Last: until then a start completes the partitions.
             self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
 
@@ -191,16 +191,16 @@ class TopicAdmin:
         what is left. On a disk without room for it a directory's name records the deletion, see ``_record_by_name``.
         Readers of the topic's files hold leases and finish undisturbed.
         """
-        del self._registry.topics[topic.name]
-        self._registry.deleting.append(topic.id)
+        del self.registry.topics[topic.name]
+        self.registry.deleting.append(topic.id)
         try:
-            self._space.with_ballast(self._registry.save)
+            self._space.with_ballast(self.registry.save)
         except OSError as error:
             if not is_no_room(error) or not self._record_by_name(topic):
-                self._registry.topics[topic.name] = topic
-                self._registry.deleting.remove(topic.id)
+                self.registry.topics[topic.name] = topic
+                self.registry.deleting.remove(topic.id)
                 with contextlib.suppress(OSError):
-                    self._registry.save()  # the new one may be in place already, but not synced
+                    self.registry.save()  # the new one may be in place already, but not synced
                 raise storage_error(f"topic {topic.name} could not be deleted: {why(error)}", error) from error
         directories = []
         for partition in range(topic.partitions):
@@ -238,7 +238,7 @@ class TopicAdmin:
 
     def registry_writing(self) -> Callable[[], None]:
         """A function that writes the current registry, for a thread; then call ``note_recorded``."""
-        return partial(write_file_atomically, self._fs, self._registry.path, self._registry.content())
+        return partial(write_file_atomically, self._fs, self.registry.path, self.registry.content())
 
     def note_recorded(self) -> list[str]:
         """The registry is written. Returns the directories in ``unrecorded``, which may now be removed."""

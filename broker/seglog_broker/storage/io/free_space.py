@@ -89,30 +89,21 @@ def marks_of(config: BrokerConfig, total: int) -> Marks:
 
 
 class FreeSpace:
-    """The free space on the disk of one log directory, as last measured; the caller decides when to measure again.
-
-    Call ``begin`` first.
-    """
+    """The free space on the disk of one log directory, as last measured; the caller decides when to measure again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
+        """Measures the free space, and removes the ballast if a start has no other room to write. Raises OSError."""
         self.path = directory
         self.level = SpaceLevel.ENOUGH
         self.free = 0  # bytes, as last measured
-        self.marks = Marks(0, 0, 0)
         self.inodes: Inodes | None = None  # as last measured
-        self.ballast = 0  # bytes of the ballast file, 0 when there is none
-        self._total = 0  # bytes of the disk
         self._fs = fs
         self._config = config
         self._ballast_path = f"{directory}/{filenames.BALLAST_FILE}"
         self._room = 0  # bytes that may be appended before the free space is measured again
-
-    def begin(self) -> None:
-        """Decide the marks, measure the free space, and make sure that a start can write its files. Raises OSError."""
-        self._total = self._fs.total_bytes(self.path)
-        self.marks = marks_of(self._config, self._total)
-        if self._fs.exists(self._ballast_path):
-            self.ballast = self._fs.stat(self._ballast_path).size
+        self._total = fs.total_bytes(directory)  # bytes of the disk
+        self.marks = marks_of(config, self._total)
+        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0  # bytes of the file
         self.make_ready()
 
     def reconfigure(self, config: BrokerConfig) -> None:

@@ -59,7 +59,7 @@ def record_rules(config: TopicConfig, now_ms: int) -> RecordRules | None:
     needs_key = "compact" in config.cleanup_policy
     before_max_ms = config.message_timestamp_before_max_ms
     checks_time = before_max_ms != _LONG_MAX and config.message_timestamp_type != "LogAppendTime"
-    if not needs_key and before_max_ms == _LONG_MAX:
+    if not needs_key and not checks_time:
         return None
     return RecordRules(needs_key, now_ms - before_max_ms if checks_time else None, before_max_ms)
 

@@ -77,22 +77,19 @@ class _Looked(NamedTuple):
 
 
 class LogCleaning:
-    """Plans rounds of compaction of one log and installs their results; package ``compaction`` does the work.
-
-    ``first_dirty_offset`` is where the last round ended, None before the first.
-    """
+    """Plans rounds of compaction of one log and installs their results; package ``compaction`` does the work."""
 
     __slots__ = (
         "_clock",
         "_damage",
         "_files",
+        "_first_dirty_offset",
         "_looked_into",
         "_offsets",
         "_segments",
         "_settings",
         "_snapshots",
         "_state_file",
-        "first_dirty_offset",
     )
 
     def __init__(
@@ -107,7 +104,7 @@ class LogCleaning:
         snapshots: ProducerSnapshots,
         first_dirty_offset: int | None,
     ) -> None:
-        self.first_dirty_offset = first_dirty_offset
+        self._first_dirty_offset = first_dirty_offset
         self._files = files
         self._clock = clock
         self._settings = settings
@@ -118,6 +115,11 @@ class LogCleaning:
         self._snapshots = snapshots
         self._looked_into: set[tuple[int, str]] = set()  # reads of find_cleanable so far
 
+    @property
+    def first_dirty_offset(self) -> int | None:
+        """Where the last round ended; None before the first."""
+        return self._first_dirty_offset
+
     def find_cleanable(self) -> Cleanable:
         """What a round of compaction could do now. May raise ColdReadError and TurnWantedError."""
         found = find_cleanable(
@@ -125,7 +127,7 @@ class LogCleaning:
             self._settings.config,
             log_start_offset=self._offsets.start,
             log_end_offset=self._offsets.end,
-            checkpoint=self.first_dirty_offset,
+            checkpoint=self._first_dirty_offset,
             tombstones_due_ms=self._state_file.state.cleaner.tombstones_due_ms,
             now_ms=self._clock.now_ms(),
         )
@@ -164,7 +166,7 @@ class LogCleaning:
 
     def finish_cleaning(self, result: CleaningResult) -> None:
         """Record the result of a round whose segments are all installed."""
-        self.first_dirty_offset = result.first_dirty
+        self._first_dirty_offset = result.first_dirty
         cleaner = self._state_file.state.cleaner
         cleaner.last_run_ms = self._clock.now_ms()
         cleaner.bytes_before = sum(group.bytes_before for group in result.groups)

@@ -138,6 +138,22 @@ def load(
     return loader.loaded(report, first_dirty_offset)
 
 
+def _make_segment(
+    files: LogFiles, settings: LogSettings, damage: DamageMap, base_offset: int, existing: Sequence[str]
+) -> Segment:
+    """The segment at ``base_offset``, as the configuration in force wants it; ``existing`` are the files it has."""
+    return Segment(
+        files.fs,
+        files.handles,
+        files.directory,
+        base_offset,
+        index_bytes_max=settings.config.segment_index_bytes,
+        index_interval=settings.config.index_interval_bytes,
+        existing=existing,
+        damaged=damage.list_for(base_offset),
+    )
+
+
 class _Loader:
     """Builds the parts of a log, step by step."""
 
@@ -162,7 +178,9 @@ class _Loader:
         self._problems: list[str] = []
         state, problem = _read_state(files)
         self._damage = DamageMap(state.damaged)
-        self._segments = SegmentList(files.fs, files.directory, self._make_segment)
+        # Not a method of this object, which the list would keep in memory for as long as the log is open.
+        make_segment = partial(_make_segment, files, settings, self._damage)
+        self._segments = SegmentList(files.fs, files.directory, make_segment)
         self._offsets = LogOffsets()
         self._epochs = LeaderEpochs(files.fs, files.directory)
         self._state_file = StateFile(files, state, self._offsets, self._epochs, self._segments)
@@ -215,19 +233,6 @@ class _Loader:
         for segment in self._segments.known():
             segment.release()
         self._files.handles.forget_in(self._files.directory)
-
-    def _make_segment(self, base_offset: int, existing: Sequence[str]) -> Segment:
-        config = self._settings.config
-        return Segment(
-            self._files.fs,
-            self._files.handles,
-            self._files.directory,
-            base_offset,
-            index_bytes_max=config.segment_index_bytes,
-            index_interval=config.index_interval_bytes,
-            existing=existing,
-            damaged=self._damage.list_for(base_offset),
-        )
 
     def _load_epochs(self, compacted_before: int) -> int:
         """Read the leader epochs; return the highest epoch ever used, -1 for none.

@@ -1,6 +1,7 @@
 """Creates a partition's directory with the files of an empty log, and detects an unfinished creation."""
 
 import errno
+from collections.abc import Iterable
 
 from seglog_broker.storage.io.filenames import (
     PARTITION_METADATA_FILE,
@@ -60,6 +61,11 @@ def make_is_incomplete(fs: FileSystem, directory: str) -> bool:
     return not any(
         base > 0 or fs.stat(f"{directory}/{name}").size for name in found if (base := log_base(name)) is not None
     )
+
+
+def has_partition_files(found: Iterable[str]) -> bool:
+    """Whether the names found in a directory are those of a partition."""
+    return any(name == PARTITION_METADATA_FILE or name.endswith(names.LOG_SUFFIX) for name in found)
 
 
 def log_base(name: str) -> int | None:

@@ -9,23 +9,17 @@ power cut. ``loader.load`` makes the parts of a ``PartitionLog``. Each part owns
 ``LogOffsets`` and the segments. Invariants 1 to 5 of ARCHITECTURE.md live in those parts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from seglog_broker.config import BrokerConfig, TopicConfig
-from seglog_broker.storage.compaction.cleanable import Cleanable
-from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
-from seglog_broker.storage.compaction.swap import SegmentSwap
-from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.appender import Appender
 from seglog_broker.storage.log.cleaning import LogCleaning
-from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.loader import LoadedLog
 from seglog_broker.storage.log.partition_state import PartitionState, StoppedAt
 from seglog_broker.storage.log.reader import LogReader
-from seglog_broker.storage.log.retention import LastWrite, LogRetention, Verdict
+from seglog_broker.storage.log.retention import LogRetention
 from seglog_broker.storage.log.segment_list import SegmentList
-from seglog_broker.storage.log.state_file import StateWrite
 from seglog_broker.storage.log.traced_reader import TracedReader
 from seglog_broker.storage.log.truncation import LogTruncation
 from seglog_broker.storage.segment.damaged_range import DamagedRange
@@ -38,7 +32,8 @@ class PartitionLog:
 
     ``append`` is that of ``Appender``; ``read``, ``seek``, ``find_timestamp``, ``check_offset`` and ``slice_near_end``
     are those of ``LogReader``; ``prepare_flush`` and ``finish_flush`` those of ``LogFlusher``. They are bound here so
-    that a request calls them directly. ``traced(trace)`` is a reader that records one seek.
+    that a request calls them directly. ``traced(trace)`` is a reader that records one seek. The other parts are used
+    under their names: ``flusher``, ``roller``, ``state_file``, ``truncation``, ``retention`` and ``cleaning``.
     """
 
     def __init__(self, loaded: LoadedLog) -> None:
@@ -51,11 +46,11 @@ class PartitionLog:
         self._settings = loaded.settings
         self._offsets = loaded.offsets
         self._segments = loaded.segments
-        self._state_file = loaded.state_file
+        self.state_file = loaded.state_file
         self._damage = loaded.damage
         self._snapshots = loaded.snapshots
-        self._flusher = loaded.flusher
-        self._roller = loaded.roller
+        self.flusher = loaded.flusher
+        self.roller = loaded.roller
         appender = Appender(
             loaded.files.directory,
             loaded.clock,
@@ -68,7 +63,7 @@ class PartitionLog:
             loaded.leader_epoch,
         )
         reader = LogReader(loaded.offsets, loaded.segments, loaded.state_file.state, loaded.damage, loaded.finder)
-        self._truncation = LogTruncation(
+        self.truncation = LogTruncation(
             loaded.files,
             loaded.clock,
             loaded.offsets,
@@ -81,10 +76,10 @@ class PartitionLog:
             loaded.roller,
             loaded.flusher,
         )
-        self._retention = LogRetention(
+        self.retention = LogRetention(
             loaded.clock, loaded.settings, loaded.offsets, loaded.segments, loaded.state_file.state
         )
-        self._cleaning = LogCleaning(
+        self.cleaning = LogCleaning(
             loaded.files,
             loaded.clock,
             loaded.settings,
@@ -132,27 +127,17 @@ class PartitionLog:
     @property
     def proven_start_offset(self) -> int:
         """The log start that the disk proves, for the checkpoint."""
-        return self._state_file.proven_start
+        return self.state_file.proven_start
 
     @property
     def start_is_proven(self) -> bool:
         """Whether a start after a crash would find the current log start."""
-        return self._state_file.start_is_proven
-
-    @property
-    def first_base_on_disk(self) -> int:
-        """The base offset of the first segment that a start would find."""
-        return self._truncation.first_base_on_disk
-
-    @property
-    def first_dirty_offset(self) -> int | None:
-        """Where the last round of compaction ended, None before the first."""
-        return self._cleaning.first_dirty_offset
+        return self.state_file.start_is_proven
 
     @property
     def state(self) -> PartitionState:
         """The content of ``seglog-partition.json``. Only the log itself changes it."""
-        return self._state_file.state
+        return self.state_file.state
 
     @property
     def segments(self) -> SegmentList:
@@ -169,84 +154,37 @@ class PartitionLog:
         """Bytes of all segments."""
         return self._segments.total_size
 
-    @property
-    def idle_roll_ms(self) -> int | None:
-        """The wall time (ms) at which the idle timer closes the active segment; None if it is empty, or for never."""
-        return self._roller.idle_roll_ms
-
     # --- Configuration and rolling ------------------------------------------------------------------------------------
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use another topic configuration: limits apply from the next append on, index settings from the next roll."""
         self._settings.config = config
-        self._roller.policy.draw_age()
+        self.roller.policy.draw_age()
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
         """Set after how many ms without an append a producer is forgotten."""
         self.producers.expiration_ms = expiration_ms
 
-    def roll_if_idle(self) -> bool:
-        """Close the active segment if the wall time since its first append exceeds its age; return whether it did.
-
-        Raises StorageError when the new segment could not be begun; the next append tries again.
-        """
-        return self._roller.roll_if_idle()
-
     # --- Durability ---------------------------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Sync now, in line. Raises StorageError when it fails."""
-        self._flusher.flush()
-
-    def prepare_checkpoint(self) -> Flush:
-        """A flush after which a start need not read below its ``end_offset``.
-
-        It syncs closed segments with their indexes, up to the base of the active one. Give the result's ``run`` to a
-        thread, then call ``finish_flush`` whatever happened. Raises StorageError when a file cannot be opened.
-        """
-        return self._flusher.prepare_checkpoint()
-
-    def prepare_state(self) -> StateWrite | None:
-        """The write that saves ``state``, None if nothing has changed.
-
-        Give its ``run`` to a thread, then call ``finish_state`` whatever happened.
-        """
-        return self._state_file.prepare()
-
-    def finish_state(self, *, written: bool) -> None:
-        """End a write of the state; save at once what became urgent meanwhile."""
-        self._state_file.finish(written=written)
-
-    def mark_read_only(self, reason: str, *, to_disk: bool = True) -> None:
-        """Refuse appends, now and, with ``to_disk``, after a restart, because the disk's content is no longer known."""
-        self._state_file.mark_read_only(reason, to_disk=to_disk)
 
     def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
         """As ``Segment.replace_indexes``; the next checkpoint syncs their names."""
-        self._flusher.mark_directory_dirty()
+        self.flusher.mark_directory_dirty()
         segment.replace_indexes(suffixes)
 
     def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
         """Skip damaged ranges, found by reading a whole closed segment, from now on; return those that are new."""
         news = self._damage.note(found)
         if news:
-            self._state_file.mark_dirty()
+            self.state_file.mark_dirty()
         return news
 
     # --- Truncation ---------------------------------------------------------------------------------------------------
 
-    def judge_segments(self) -> Iterator[tuple[Segment, Verdict]]:
-        """Retention's verdict on each segment, from the oldest on; see ``LogRetention.judge_segments``."""
-        return self._retention.judge_segments()
-
-    def last_write(self, segment: Segment) -> LastWrite:
-        """The time of the last append to ``segment``, by the best source there is."""
-        return self._retention.last_write(segment)
-
     def forget_last_append(self) -> None:
         """Drop the recorded time of the last append, which cannot be true: the file's modification time is used."""
-        self._state_file.state.last_append_ms = None
-        self._state_file.mark_dirty()
+        self.state_file.state.last_append_ms = None
+        self.state_file.mark_dirty()
 
     def truncate_before(self, offset: int) -> int:
         """Move the log start up to ``offset`` (delete records before it); return the new log start.
@@ -257,61 +195,7 @@ class PartitionLog:
         Raises OffsetOutOfRangeError for an offset beyond the log end.
         """
         self.check_offset(max(offset, self._offsets.start))
-        return self._truncation.truncate_before(offset)
-
-    def truncate_to(self, offset: int) -> None:
-        """Truncate the log to ``offset``; batches are not split, so it may end below that.
-
-        Returns when the truncation, and what is left, survive a power cut.
-        """
-        self._truncation.truncate_to(offset)
-
-    def close_unreadable(self) -> bool:
-        """Roll if all records of the active segment are below the log start; return whether that was so.
-
-        Retention removes a closed segment below the log start, but never the active one. StorageError when the disk has
-        no room for the roll.
-        """
-        return self._truncation.close_unreadable()
-
-    def drop_oldest(self, count: int) -> DeletedSegments:
-        """Remove the oldest ``count`` segments from the log, and move the log start up to the first that stays.
-
-        If none would be left, a new active segment is begun first; the log end never changes. If that fails, as on a
-        full disk, the active segment stays and the others are still removed. Look-ups no longer find them. Then write
-        the state, which proves the log start, then the log start checkpoint, then set the result's files aside: in this
-        order a crash at any moment leaves a log without a gap. StorageError: nothing has changed.
-        """
-        return self._truncation.drop_oldest(count)
-
-    # --- Compaction ---------------------------------------------------------------------------------------------------
-
-    def find_cleanable(self) -> Cleanable:
-        """What is cleanable now. May raise ColdReadError and TurnWantedError."""
-        return self._cleaning.find_cleanable()
-
-    def plan_cleaning(self, cleanable: Cleanable, broker: BrokerConfig, *, dry_run: bool = False) -> CleaningJob:
-        """The job that compacts what ``cleanable`` describes, for a worker process."""
-        return self._cleaning.plan_cleaning(cleanable, broker, dry_run=dry_run)
-
-    def note_compacted(self, before: int) -> None:
-        """From now on gaps below ``before`` count as compacted. Save the state before any record is removed."""
-        self._cleaning.note_compacted(before)
-
-    def finish_cleaning(self, result: CleaningResult) -> None:
-        """Record the result of a round whose segments are all installed."""
-        self._cleaning.finish_cleaning(result)
-
-    def note_cleaner_error(self, reason: str | None) -> None:
-        """Record why the last round failed, None if it succeeded."""
-        self._cleaning.note_cleaner_error(reason)
-
-    def install_cleaned(self, swap: SegmentSwap, damaged: Sequence[DamagedRange]) -> DeletedSegments:
-        """Replace the sources of ``swap`` with their cleaned, promoted segment; return them, to be removed later.
-
-        ``damaged`` are the ranges in it that could not be read. StorageError: the log is unchanged.
-        """
-        return self._cleaning.install_cleaned(swap, damaged)
+        return self.truncation.truncate_before(offset)
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 
@@ -323,13 +207,13 @@ class PartitionLog:
         state, end = self.state, self._offsets.end
         try:
             self._segments.active.close()
-            self._flusher.flush_deep()
+            self.flusher.flush_deep()
             self._snapshots.close(self._segments.bases, end)
             if state.read_only is None:
                 state.held_end = end
             self.epochs.save()  # truncated by retention, which does not fsync them
             state.stopped = StoppedAt(self._offsets.start, end)
-            self._state_file.save()
+            self.state_file.save()
         except OSError as error:
             raise StorageError(f"{self.directory} could not be closed: {error}") from error
         finally:

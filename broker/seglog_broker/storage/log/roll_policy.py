@@ -9,6 +9,7 @@ from enum import StrEnum
 from random import Random
 
 from seglog_broker.config import TopicConfig
+from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.log.log_files import LogSettings
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
@@ -39,7 +40,7 @@ def draw_segment_age(config: TopicConfig, random: Random) -> int:
 
 
 class RollPolicy:
-    """Decides, for one log, whether a batch goes to a new segment.
+    """Decides, for one log, whether a batch goes to a new segment, and when the idle timer begins one.
 
     ``segment_ms_max`` is the age (ms) at which the active segment is closed; ``unfinished`` the reason of a roll that
     failed halfway: some of its files exist, so nothing more is appended before them.
@@ -82,3 +83,12 @@ class RollPolicy:
         if last_offset - active.base_offset > names.RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
+
+    def idle_roll_ms(self, active: Segment, first_append_ms: int | None) -> int | None:
+        """The wall time (ms) after which the idle timer closes ``active``; None if it is empty, or for never.
+
+        ``first_append_ms`` is the time of its first append; None, if unknown, is never.
+        """
+        if not active.size or first_append_ms is None or first_append_ms + self.segment_ms_max > LONG_MAX:
+            return None
+        return first_append_ms + self.segment_ms_max

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.flusher import LogFlusher
@@ -111,14 +110,12 @@ class SegmentRoller:
             state.first_append_ms, state.active_segment = now, active.base_offset
             self._state_file.mark_dirty()
             return False
-        if state.read_only is not None or now - first <= self.policy.segment_ms_max:
+        due = self.idle_roll_ms
+        if state.read_only is not None or due is None or now <= due:
             return False
         return self.roll_or_note(self._offsets.end, RollReason.IDLE)
 
     @property
     def idle_roll_ms(self) -> int | None:
         """The wall time (ms) at which the idle timer closes the active segment; None if it is empty, or for never."""
-        first = self._state_file.state.first_append_ms
-        if first is None or not self._segments.active.size or first + self.policy.segment_ms_max > LONG_MAX:
-            return None
-        return first + self.policy.segment_ms_max
+        return self.policy.idle_roll_ms(self._segments.active, self._state_file.state.first_append_ms)

@@ -79,13 +79,23 @@ class LogTruncation:
         return offsets.start
 
     def close_unreadable(self) -> bool:
-        """As ``PartitionLog.close_unreadable``."""
+        """Roll if all records of the active segment are below the log start; return whether that was so.
+
+        Retention removes a closed segment below the log start, but never the active one. StorageError when the disk has
+        no room for the roll.
+        """
         if not self._segments.active.size or self._offsets.start < self._offsets.end:
             return False
         return self._roller.roll_or_note(self._offsets.end, RollReason.RETENTION)
 
     def drop_oldest(self, count: int) -> DeletedSegments:
-        """As ``PartitionLog.drop_oldest``."""
+        """Remove the oldest ``count`` segments from the log, and move the log start up to the first that stays.
+
+        If none would be left, a new active segment is begun first; the log end never changes. If that fails, as on a
+        full disk, the active segment stays and the others are still removed. Look-ups no longer find them. Then write
+        the state, which proves the log start, then the log start checkpoint, then set the result's files aside: in this
+        order a crash at any moment leaves a log without a gap. StorageError: nothing has changed.
+        """
         segments, offsets, state = self._segments, self._offsets, self._state_file.state
         if count == len(segments):
             assert segments.active.size, "an empty active segment is not dropped"
@@ -116,11 +126,14 @@ class LogTruncation:
 
     @property
     def first_base_on_disk(self) -> int:
-        """As ``PartitionLog.first_base_on_disk``."""
+        """The base offset of the first segment that a start would find."""
         return next((d.base_offsets[0] for d in self._leaving if not d.is_set_aside), self._segments.bases[0])
 
     def truncate_to(self, offset: int) -> None:
-        """As ``PartitionLog.truncate_to``."""
+        """Truncate the log to ``offset``; batches are not split, so it may end below that.
+
+        Returns when the truncation, and what is left, survive a power cut.
+        """
         if offset < self._offsets.end:
             self._cut_from(offset)
         self._epochs.truncate_from_end(offset)

@@ -34,23 +34,17 @@ class IdBlock:
 class ProducerIds:
     """The producer ids of one log directory. One owner; one block at a time is written."""
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
-        self._fs = fs
-        self._path = path
-        self._next = self._end = 0  # ready to be given: [next, end)
-        self.is_recorded = False
-        """Whether the file covers every id ever given, also those in logs that are not read yet."""
-
-    def load(self, *, highest_seen: int) -> None:
-        """Read the file, if there is one; ``highest_seen`` is the highest id in any log, -1 for none.
+    def __init__(self, fs: FileSystem, path: str, *, highest_seen: int) -> None:
+        """Reads the file, if there is one; ``highest_seen`` is the highest id in any log, -1 for none.
 
         Raises LogDirectoryError when the file makes no sense.
         """
-        start = 0
-        if self._fs.exists(self._path):
-            start = self._read()
-            self.is_recorded = True
-        self._next = self._end = max(start, highest_seen + 1)
+        self._fs = fs
+        self._path = path
+        self.is_recorded = fs.exists(path)
+        """Whether the file covers every id ever given, also those in logs that are not read yet."""
+        start = self._read() if self.is_recorded else 0
+        self._next = self._end = max(start, highest_seen + 1)  # ready to be given: [next, end)
 
     def _read(self) -> int:
         try:

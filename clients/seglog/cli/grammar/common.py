@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import click
 
-from seglog.cli.checks import COUNT
 from seglog.cli.commands import Option
+from seglog.cli.option_types import COUNT
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final = ("none", "os", "disk")

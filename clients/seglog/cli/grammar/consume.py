@@ -4,9 +4,9 @@ from typing import Final
 
 import click
 
-from seglog.cli.checks import COUNT
 from seglog.cli.commands import PLACES, Command, Option
 from seglog.cli.grammar.common import local, partitions, topic, until
+from seglog.cli.option_types import COUNT
 
 COMMAND: Final = Command(
     "consume",

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import click
 
-from seglog.cli.checks import COUNT
 from seglog.cli.commands import TIMES, Choice, Command, Group, Option
 from seglog.cli.grammar.common import local, topic
+from seglog.cli.option_types import COUNT
 
 
 def _command(action: str, help_text: str, *params: click.Parameter, **attributes: Any) -> Command:

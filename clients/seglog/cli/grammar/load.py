@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import click
 
-from seglog.cli.checks import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
 from seglog.cli.commands import PLACES, Command, Group, Option
 from seglog.cli.grammar.common import ACKS, ack, compression, local, topic
+from seglog.cli.option_types import AMOUNT, COUNT, POSITIVE, SECONDS, SIZE, SOME_SECONDS
 
 _ACK: Final = "What is asked for: os survives a crash of the broker, disk a loss of power."
 

@@ -4,9 +4,9 @@ from typing import Final
 
 import click
 
-from seglog.cli.checks import COUNT, MILLISECONDS, PAIR, SIZE, SOME_SECONDS
 from seglog.cli.commands import Command, Option
 from seglog.cli.grammar.common import ack, compression, topic
+from seglog.cli.option_types import COUNT, MILLISECONDS, PAIR, SIZE, SOME_SECONDS
 
 COMMAND: Final = Command(
     "produce",

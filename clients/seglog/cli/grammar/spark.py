@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import click
 
-from seglog.cli.checks import COUNT, MEBIBYTES, PAIR, POSITIVE, SOME_SECONDS, Checked
 from seglog.cli.commands import PLACES, Choice, Command, Group, Option
 from seglog.cli.grammar.common import ack, compression, local, topic_option, until
+from seglog.cli.option_types import COUNT, MEBIBYTES, PAIR, POSITIVE, SOME_SECONDS, Checked
 
 PRESERVED: Final = ("partition", "timestamp", "key")
 PERIODS: Final = ("hour", "day", "month", "year")

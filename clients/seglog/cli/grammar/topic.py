@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import click
 
-from seglog.cli.checks import PAIR, PLACE_OF_PARTITION, POSITIVE
 from seglog.cli.commands import PLACES, Command, Group, Option
 from seglog.cli.grammar.common import local, topic
+from seglog.cli.option_types import PAIR, PLACE_OF_PARTITION, POSITIVE
 
 
 def _command(action: str, help_text: str, *params: click.Parameter, **attributes: Any) -> Command:

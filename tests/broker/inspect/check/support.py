@@ -7,6 +7,7 @@ from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.inspect.check.directory import CheckOptions, check_directory
 from seglog_broker.inspect.check.findings import Code, Finding, Remaining, Repaired, Report, Severity, Totals
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -25,9 +26,7 @@ def configured(keys: Mapping[str, str] = MappingProxyType({})) -> BrokerConfig:
 
 
 def opened(fs: FileSystem) -> LogDirectory:
-    logs = LogDirectory(fs, ManualClock(), configured(), DATA)
-    logs.open()
-    return logs
+    return open_log_directory(fs, ManualClock(), configured(), DATA)
 
 
 def append(log: PartitionLog, number: int, size: int = 100) -> None:
@@ -42,11 +41,11 @@ def written(
     """A log directory with one partition; segments with base 0, 10, 20. Without ``covered`` none has a checksum."""
     fs = ForgetfulFileSystem()
     logs = opened(fs)
-    logs.create_topic("commits", 1, dict(config))
+    logs.topics.create_topic("commits", 1, dict(config))
     log = logs.logs["commits", 0]
     for number in range(batches):
         append(log, number)
-    log.flush()
+    log.flusher.flush()
     if clean:
         assert logs.close() == []
     else:

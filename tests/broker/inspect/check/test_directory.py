@@ -1,4 +1,4 @@
-"""What belongs to a whole log directory, and what is refused."""
+"""Checks of a whole log directory, and directories that are refused."""
 
 import json
 from collections.abc import Callable
@@ -66,8 +66,8 @@ def test_a_directory_of_a_killed_broker_is_sound_too(batches: int) -> None:
 def test_a_stop_in_order_after_segments_expired_is_sound() -> None:
     fs = written()
     logs = opened(fs)
-    doomed = logs.logs["commits", 0].drop_oldest(1)
-    for path, content in logs.checkpoints():
+    doomed = logs.logs["commits", 0].truncation.drop_oldest(1)
+    for path, content in logs.partitions.encoded_checkpoints():
         write_file_atomically(fs, path, content)
     doomed.set_aside()
     doomed.remove()
@@ -86,7 +86,7 @@ def test_epochs_of_many_starts_agree() -> None:
     for number in range(3):
         logs = opened(fs)
         append(logs.logs["commits", 0], number)
-        logs.logs["commits", 0].flush()
+        logs.logs["commits", 0].flusher.flush()
         logs.abandon()
     assert findings(check(fs)) == []
 
@@ -144,7 +144,7 @@ def test_a_foreign_directory_and_one_of_a_newer_format_are_refused() -> None:
 
 
 def _forget_commits(fs: Fs) -> None:
-    """The registry as it is without the topic."""
+    """Remove the topic from the registry."""
     create(fs, f"{DATA}/seglog-topics.json", b'{"version": 1, "topics": [], "deleting": []}')
 
 
@@ -299,7 +299,7 @@ def test_records_that_cannot_be_read_are_found_only_by_opening_the_batches() -> 
 def test_a_file_that_cannot_be_read_stops_its_partition_only_and_nothing_is_repaired_in_it() -> None:
     fs = written(3)
     logs = opened(fs)
-    logs.create_topic("another", 1, dict(SMALL))
+    logs.topics.create_topic("another", 1, dict(SMALL))
     logs.close()
     fs.inject(Fault("pread", path_of(0), 5, sticky=True))
     before = fs.snapshot()
@@ -380,11 +380,11 @@ def test_findings_that_a_repair_could_not_remove_are_reported_again() -> None:
 def test_a_topic_deleted_only_by_the_name_of_a_directory_is_no_loss_and_stays_deleted_after_a_repair() -> None:
     fs = ForgetfulFileSystem()
     directory = opened(fs)
-    directory.create_topic("kept", 1, {})
-    topic = directory.create_topic("gone", 3, {})
+    directory.topics.create_topic("kept", 1, {})
+    topic = directory.topics.create_topic("gone", 3, {})
     append(directory.logs["gone", 1], 0)
     fs.limit_free_bytes(0)
-    directory.forget_topic(topic)
+    directory.topics.forget_topic(topic)
     directory.abandon()
     fs.limit_free_bytes(None)
     for repair in (False, True, False):
@@ -393,4 +393,4 @@ def test_a_topic_deleted_only_by_the_name_of_a_directory_is_no_loss_and_stays_de
         assert [finding.code for finding in findings(told) if finding.code != Code.LEFT_OVER] == []
     again = opened(fs)
     assert set(again.registry.topics) == {"kept"}
-    assert not again.unrecorded
+    assert not again.topics.unrecorded

@@ -1,4 +1,4 @@
-"""Overviews of our own directories, and of paths where there is nothing to tell."""
+"""Overviews of directories that seglog wrote, and of paths with nothing to show."""
 
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from seglog_broker.inspect.dump.facts import (
 )
 from seglog_broker.inspect.dump.kinds import DumpOptions, NothingToDumpError, facts_of
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.record_batch import parse_header
@@ -37,9 +38,8 @@ from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, batch_of_size
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     """An open log directory with a topic of two partitions, ten batches in the first."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "log.index.interval.bytes=150"])
-    logs = LogDirectory(fs, ManualClock(), config, path)
-    logs.open()
-    logs.create_topic("commits", 2, {"retention.ms": "-1"})
+    logs = open_log_directory(fs, ManualClock(), config, path)
+    logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
     for number in range(10):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number)))
         logs.logs["commits", 0].append(view, parse_header(view))
@@ -113,7 +113,7 @@ def test_a_dump_changes_nothing_and_leaves_no_file_open() -> None:
 
 
 def test_a_directory_in_use_is_shown_and_its_lock_stays(tmp_path: Path) -> None:
-    """In this very process, where opening and closing the lock file would drop the lock."""
+    """Locked by this process, where opening and closing the lock file would release the lock."""
     fs = PosixFileSystem()
     logs = log_directory(fs, str(tmp_path / "data"))
     found = facts(fs, str(tmp_path / "data"), verify=True)

@@ -12,7 +12,7 @@ from seglog_broker import __main__ as daemon
 from seglog_broker.config import load_config
 from seglog_broker.inspect.dump import facts
 from seglog_broker.inspect.dump.command import make_parser
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.record_batch import parse_header
@@ -25,15 +25,14 @@ _PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/produc
 
 
 def write_example(folder: Path) -> None:
-    """The directory of the page: 40 commits, five a batch, two partitions, and a bit that turned in one file."""
+    """The directory of the page: 40 commits, five a batch, two partitions, and a flipped bit in one file."""
     config, _ = load_config(None, "", {}, [f"log.dir={folder}", "log.index.interval.bytes=512"])
     ids = iter(range(1, 10))
     clock = ManualClock(1_763_726_400_000)
-    logs = LogDirectory(
+    logs = open_log_directory(
         PosixFileSystem(), clock, config, str(folder), new_uuid=lambda: uuid.uuid5(uuid.NAMESPACE_URL, str(next(ids)))
     )
-    logs.open()
-    logs.create_topic("commits", 2, {"segment.bytes": "2048", "retention.ms": "-1"})
+    logs.topics.create_topic("commits", 2, {"segment.bytes": "2048", "retention.ms": "-1"})
     for number in range(0, 40, 5):
         records = []
         for commit in range(number, number + 5):

@@ -12,6 +12,7 @@ import pytest
 from seglog_broker.config import load_config
 from seglog_broker.inspect.check.findings import Severity
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.checkpoints import encode_checkpoint, encode_offsets, read_offsets
 from seglog_broker.storage.io.filenames import encode_partition_metadata
 from seglog_broker.storage.io.filesystem import read_file
@@ -42,20 +43,18 @@ def _put(fs: Fs, path: str, content: bytes) -> None:
 
 def _opened(fs: Fs, *flags: str) -> LogDirectory:
     config, _ = load_config(None, "", {}, [f"log.dir={_DATA}", *flags])
-    directory = LogDirectory(fs, ManualClock(), config, _DATA)
     try:
-        directory.open()
+        return open_log_directory(fs, ManualClock(), config, _DATA)
     except LogDirectoryError:
         assert fs.open_files == []
         raise
-    return directory
 
 
 def _written() -> Fs:
     """A topic of two partitions; partition 0 has segments with base 0, 10, 20, all but the last with a checksum."""
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
-    directory.create_topic("orders", 2, {"segment.bytes": "1024", "retention.ms": "1000"})
+    directory.topics.create_topic("orders", 2, {"segment.bytes": "1024", "retention.ms": "1000"})
     log = directory.logs["orders", 0]
     for number in range(23):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from seglog_broker.config import BrokerConfig, load_config
-from seglog_broker.storage.directory.load_report import LoadingStoppedError
+from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError
 from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io.checkpoints import encode_offsets, read_offsets
 from seglog_broker.storage.io.filesystem import PosixFileSystem, outcome_of, write_file_atomically
@@ -45,14 +46,10 @@ def _config() -> BrokerConfig:
     return config
 
 
-def _directory(fs: ForgetfulFileSystem) -> LogDirectory:
-    return LogDirectory(fs, ManualClock(), _config(), "/data")
-
-
-def _opened(fs: ForgetfulFileSystem) -> LogDirectory:
-    directory = _directory(fs)
-    directory.open()
-    return directory
+def _opened(
+    fs: ForgetfulFileSystem, *, in_line_bytes: int | None = None, loading: Loading = lambda _done, _total: None
+) -> LogDirectory:
+    return open_log_directory(fs, ManualClock(), _config(), "/data", in_line_bytes=in_line_bytes, loading=loading)
 
 
 def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
@@ -63,7 +60,7 @@ def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
 def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
-    directory.create_topic("orders", partitions, {"segment.bytes": "1024"})
+    directory.topics.create_topic("orders", partitions, {"segment.bytes": "1024"})
     for log in directory.logs.values():
         for _ in range(records):
             _append(log)
@@ -94,8 +91,8 @@ def _kafka_directory(**partitions: str) -> dict[str, bytes]:
 def test_a_new_directory_is_made_and_says_whose_it_is() -> None:
     fs = ForgetfulFileSystem()
     config, _ = load_config(None, "", {}, ["log.dir=/a/b/data"])
-    directory = LogDirectory(fs, ManualClock(), config, "/a/b/data", new_uuid=lambda: uuid.UUID(int=101))
-    report = directory.open()
+    directory = open_log_directory(fs, ManualClock(), config, "/a/b/data", new_uuid=lambda: uuid.UUID(int=101))
+    report = directory.report
     assert report.clean
     assert directory.cluster_id == _OTHER_ID
     files = fs.found_after(POWER_LOSS).snapshot()
@@ -131,7 +128,7 @@ def test_a_missing_identity_beside_data_is_reported() -> None:
 def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> None:
     fs, directory = _with_topic()
     with pytest.raises(LogDirectoryError, match="in use by another broker"):
-        _directory(fs).open()
+        _opened(fs)
     _append(directory.logs["orders", 0])
     assert directory.close() == []
     assert _opened(fs).logs["orders", 0].log_end_offset == 6
@@ -140,16 +137,15 @@ def test_a_second_broker_in_this_process_is_refused_and_the_first_goes_on() -> N
 def test_on_real_files_a_second_broker_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
     fs = PosixFileSystem()
     path = str(tmp_path / "data")
-    first = LogDirectory(fs, ManualClock(), _config(), path)
-    first.open()
+    first = open_log_directory(fs, ManualClock(), _config(), path)
     with pytest.raises(LogDirectoryError, match="in use"):
-        LogDirectory(fs, ManualClock(), _config(), path).open()
-    first.create_topic("t", 1, {})
+        open_log_directory(fs, ManualClock(), _config(), path)
+    first.topics.create_topic("t", 1, {})
     _append(first.logs["t", 0])
     assert first.close() == []
     assert (tmp_path / "data" / ".lock").exists(), "the lock file is never deleted"
-    second = LogDirectory(fs, ManualClock(), _config(), path)
-    assert second.open().clean
+    second = open_log_directory(fs, ManualClock(), _config(), path)
+    assert second.report.clean
     assert len(read_all(second.logs["t", 0])) == 1
     second.close()
 
@@ -159,15 +155,14 @@ def test_on_real_files_whoever_still_works_for_a_killed_broker_keeps_the_next_on
 ) -> None:
     monkeypatch.setattr(filesystem, "ORPHANS_WAIT_SECONDS", 0.0)
     path = str(tmp_path / "data")
-    first = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
-    first.open()
-    inherited = os.dup(first.worker_descriptors[0])
+    first = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
+    inherited = os.dup(first.lock.worker_descriptors[0])
     assert first.close() == []
     with pytest.raises(LogDirectoryError, match="still work in"):
-        LogDirectory(PosixFileSystem(), ManualClock(), _config(), path).open()
+        open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
     os.close(inherited)
-    second = LogDirectory(PosixFileSystem(), ManualClock(), _config(), path)
-    assert second.open().clean
+    second = open_log_directory(PosixFileSystem(), ManualClock(), _config(), path)
+    assert second.report.clean
     second.close()
 
 
@@ -187,7 +182,7 @@ def test_a_foreign_directory_is_refused_and_not_touched(foreign: dict[str, bytes
     fs = ForgetfulFileSystem()
     fs.load(foreign)
     with pytest.raises(LogDirectoryError, match="choose"):
-        _directory(fs).open()
+        _opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
 
@@ -200,7 +195,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_not_touched(text: bytes) -
     fs.load({"/data/seglog-format": text})
     fs.operations.clear()
     with pytest.raises(LogDirectoryError, match="knows formats up to 1"):
-        _directory(fs).open()
+        _opened(fs)
     assert fs.operations == []
     assert fs.open_files == []
 
@@ -209,7 +204,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused() -> None:
     fs = ForgetfulFileSystem()
     fs.load({"/data": b""})
     with pytest.raises(LogDirectoryError, match="is a file"):
-        _directory(fs).open()
+        _opened(fs)
 
 
 @pytest.mark.parametrize("operation", ["open", "lock", "pwritev", "fdatasync", "rename", "sync_directory", "truncate"])
@@ -219,7 +214,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(operation
     fs.load({"/data/": b""})
     fs.inject(Fault(operation, error=code, sticky=True))
     with pytest.raises(LogDirectoryError, match=r"cannot be used as log directory: E.*check that it is writable"):
-        _directory(fs).open()
+        _opened(fs)
     assert fs.open_files == []
     fs.heal()
     assert _opened(fs).close() == []
@@ -336,13 +331,13 @@ def test_a_topic_survives_a_power_cut_as_soon_as_it_is_created() -> None:
 def test_a_topic_cannot_be_created_under_a_wrong_or_used_name_or_with_a_wrong_count() -> None:
     _, directory = _with_topic()
     with pytest.raises(TopicExistsError):
-        directory.create_topic("orders", 1, {})
+        directory.topics.create_topic("orders", 1, {})
     for name in ("", "..", "a/b", "t" * 250):
         with pytest.raises(InvalidTopicError):
-            directory.create_topic(name, 1, {})
+            directory.topics.create_topic(name, 1, {})
     for count in (0, -1, 10_001):
         with pytest.raises(InvalidPartitionsError):
-            directory.create_topic("other", count, {})
+            directory.topics.create_topic("other", count, {})
     assert set(directory.registry.topics) == {"orders"}
 
 
@@ -351,7 +346,7 @@ def test_a_crash_between_registry_and_directories_is_completed_at_the_next_start
     directory = _opened(fs)
     found: list[ForgetfulFileSystem] = []
     fs.on_operation = lambda _: found.extend((fs.found_after(PROCESS_KILL), fs.found_after(POWER_LOSS)))
-    directory.create_topic("orders", 3, {})
+    directory.topics.create_topic("orders", 3, {})
     assert len(found) > 40
     outcomes = set()
     for crashed in found:
@@ -378,7 +373,7 @@ def test_a_partition_that_is_gone_is_offline_and_not_made_again_empty(
         directory.close()
     else:
         for log in directory.logs.values():
-            log.flush()
+            log.flusher.flush()
         directory.abandon()
         fs = fs.crash(POWER_LOSS)
     fs.remove_tree("/data/orders-1")
@@ -401,11 +396,11 @@ def test_a_topic_that_could_not_be_made_leaves_no_trace_and_no_open_file() -> No
         directory = _opened(fs)
         fs.inject(Fault(operation, lambda path: "orders-1" in path, error=errno.ENOSPC))
         with pytest.raises(StorageError, match="could not be created"):
-            directory.create_topic("orders", 2, {})
+            directory.topics.create_topic("orders", 2, {})
         fs.heal()
         assert [path for path in fs.snapshot() if "orders-" in path] == []
         assert fs.open_files == ["/data/.lock"]
-        directory.create_topic("orders", 2, {})
+        directory.topics.create_topic("orders", 2, {})
         directory.close()
         again = _opened(fs)
         assert set(again.logs) == {("orders", 0), ("orders", 1)}
@@ -418,36 +413,36 @@ def test_a_topic_that_could_not_be_made_or_removed_for_want_of_descriptors_can_b
 ) -> None:
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
-    directory.create_topic("clicks", 1, {})
+    directory.topics.create_topic("clicks", 1, {})
     fs.inject(Fault(operation, lambda path: "orders-1" in path or "clicks-2" in path, error=errno.EMFILE, sticky=True))
     fs.inject(Fault("remove_tree", error=errno.EMFILE, sticky=True))
     with pytest.raises(OutOfResourcesError, match=r"orders could not be created: .*open files \(ulimit -n"):
-        directory.create_topic("orders", 2, {})
+        directory.topics.create_topic("orders", 2, {})
     clicks = directory.registry.topics["clicks"]
-    alteration = directory.plan_alteration(clicks, 3, {})
+    alteration = directory.topics.plan_alteration(clicks, 3, {})
     error = outcome_of(alteration.run)
     with pytest.raises(OutOfResourcesError, match=r"clicks could not be altered: .*open files \(ulimit -n"):
-        directory.finish_alteration(clicks, alteration, error)
+        directory.topics.finish_alteration(clicks, alteration, error)
     fs.heal()
     left = {f"/data/{name}" for name in fs.list_directory("/data") if name.startswith(("orders", "clicks"))}
-    assert left - set(directory.half_made) == {"/data/clicks-0"}
-    assert directory.half_made
-    directory.create_topic("orders", 2, {})
+    assert left - set(directory.topics.half_made) == {"/data/clicks-0"}
+    assert directory.topics.half_made
+    directory.topics.create_topic("orders", 2, {})
     for log in directory.logs.values():
         assert _append(log).base_offset == 0
     directory.close()
     again = _opened(fs)
     assert set(again.logs) == {("orders", 0), ("orders", 1), ("clicks", 0)}
-    assert set(again.report.deleted_directories) == set(directory.half_made)
-    assert set(directory.take_half_made()) == set(again.report.deleted_directories)
-    assert directory.half_made == []
+    assert set(again.report.deleted_directories) == set(directory.topics.half_made)
+    assert set(directory.topics.take_half_made()) == set(again.report.deleted_directories)
+    assert directory.topics.half_made == []
     assert again.report.problems == []
 
 
 def test_deletion_writes_the_registry_before_anything_goes() -> None:
     fs, directory = _with_topic()
     fs.operations.clear()
-    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
     names = [operation.path for operation in fs.operations if operation.name == "rename"]
     assert names == ["/data/seglog-topics.json.tmp", "/data/orders-0", "/data/orders-1"]
     assert all(path.endswith("-delete") for path in doomed)
@@ -458,7 +453,7 @@ def test_deletion_writes_the_registry_before_anything_goes() -> None:
 def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(created_again: bool) -> None:
     fs, directory = _with_topic()
     for log in directory.logs.values():
-        log.flush()
+        log.flusher.flush()
     found: list[tuple[ForgetfulFileSystem, bool]] = []
     promised = False
 
@@ -466,10 +461,10 @@ def test_a_crash_at_any_step_of_a_deletion_leaves_the_topic_whole_or_gone(create
         found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
 
     fs.on_operation = note
-    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
     promised = True
     if created_again:
-        directory.create_topic("orders", 2, {})
+        directory.topics.create_topic("orders", 2, {})
     for path in doomed:
         fs.remove_tree(path)
     for crashed, is_promised in found:
@@ -490,7 +485,7 @@ def test_a_reader_of_a_deleted_topic_finishes() -> None:
     fs, directory = _with_topic()
     found = directory.logs["orders", 0].read(0, 1000)
     assert found is not None
-    for path in directory.delete_topic(directory.registry.topics["orders"]):
+    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
         fs.remove_tree(path)
     assert len(found.file.pread(found.size, found.position)) == found.size
     found.release()
@@ -502,7 +497,7 @@ def test_a_deletion_that_cannot_be_written_leaves_the_topic_in_service() -> None
     fs, directory = _with_topic()
     fs.inject(Fault("pwritev", "seglog-topics.json.tmp", error=errno.EIO))
     with pytest.raises(StorageError, match="could not be deleted"):
-        directory.delete_topic(directory.registry.topics["orders"])
+        directory.topics.delete_topic(directory.registry.topics["orders"])
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
     assert _opened(fs).registry.deleting == []
@@ -514,9 +509,9 @@ def test_a_deletion_that_can_be_told_neither_by_the_registry_nor_by_a_name_leave
     fs.inject(Fault("rename", "/orders-0", error=errno.ENOSPC))
     fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
     with pytest.raises(DiskFullError, match="could not be deleted"):
-        directory.delete_topic(directory.registry.topics["orders"])
+        directory.topics.delete_topic(directory.registry.topics["orders"])
     fs.heal()
-    assert not directory.unrecorded
+    assert not directory.topics.unrecorded
     fs.limit_free_bytes(None)
     assert _append(directory.logs["orders", 0]).base_offset == 5
     directory.close()
@@ -528,9 +523,9 @@ def test_a_name_that_is_not_on_the_disk_for_certain_is_taken_back() -> None:
     fs.limit_free_bytes(0)
     fs.inject(Fault("sync_directory", "/data", error=errno.EIO))
     with pytest.raises(StorageError, match="could not be deleted"):
-        directory.delete_topic(directory.registry.topics["orders"])
+        directory.topics.delete_topic(directory.registry.topics["orders"])
     assert {"orders-0", "orders-1"} <= set(fs.list_directory("/data"))
-    assert not directory.unrecorded
+    assert not directory.topics.unrecorded
 
 
 @pytest.mark.parametrize("created_again", [False, True])
@@ -542,8 +537,8 @@ def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_
     """Also where the next start has no more room, and is killed, too; and where a directory is gone before."""
     fs, directory = _with_topic(partitions=3)
     for log in directory.logs.values():
-        log.flush()
-    directory.create_topic("kept", 1, {})
+        log.flusher.flush()
+    directory.topics.create_topic("kept", 1, {})
     if gone:
         fs.remove_tree("/data/orders-0")
         fs.sync_directory("/data")
@@ -555,20 +550,20 @@ def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_
         found.extend(((fs.found_after(PROCESS_KILL), promised), (fs.found_after(POWER_LOSS), promised)))
 
     fs.on_operation = note
-    doomed = directory.delete_topic(directory.registry.topics["orders"])
-    assert len(directory.unrecorded) == 1
+    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
+    assert len(directory.topics.unrecorded) == 1
     promised = True
     for path in doomed:
-        if path in directory.unrecorded:
+        if path in directory.topics.unrecorded:
             empty_directory(fs, path)
         else:
             fs.remove_tree(path)
-    directory.registry_writing()()
-    for path in directory.note_recorded():
+    directory.topics.registry_writing()()
+    for path in directory.topics.note_recorded():
         fs.remove_tree(path)
-    assert not directory.unrecorded
+    assert not directory.topics.unrecorded
     if created_again:
-        directory.create_topic("orders", 3, {})
+        directory.topics.create_topic("orders", 3, {})
     kept = {"kept-0"}
     for crashed, is_promised in found:
         for policy in (PROCESS_KILL, POWER_LOSS):
@@ -586,7 +581,7 @@ def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_
                 assert ends <= ({0} if is_promised else {0, 5})
                 assert len(ends) <= 1
             for path in again.report.deleted_directories:
-                if path in again.unrecorded:
+                if path in again.topics.unrecorded:
                     empty_directory(crashed, path)
                 else:
                     crashed.remove_tree(path)
@@ -594,7 +589,7 @@ def test_a_crash_at_any_step_of_a_deletion_without_a_byte_left_leaves_the_topic_
                 name for name in crashed.list_directory("/data") if crashed.stat(f"/data/{name}").is_directory
             }
             if topics == {"kept"}:
-                assert directories - {path.rpartition("/")[2] for path in again.unrecorded} == kept
+                assert directories - {path.rpartition("/")[2] for path in again.topics.unrecorded} == kept
             crashed = crashed.crash(policy)  # noqa: PLW2901 - and once more
 
 
@@ -602,9 +597,8 @@ def _with_ballast_on_a_full_disk() -> tuple[ForgetfulFileSystem, LogDirectory]:
     fs = ForgetfulFileSystem()
     fs.limit_free_bytes(100_000)
     config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=10000", *_NO_MARKS])
-    directory = LogDirectory(fs, ManualClock(), config, "/data")
-    directory.open()
-    directory.create_topic("orders", 2, {})
+    directory = open_log_directory(fs, ManualClock(), config, "/data")
+    directory.topics.create_topic("orders", 2, {})
     for log in directory.logs.values():
         _append(log)
     directory.space.make_ballast()
@@ -617,7 +611,7 @@ _NO_MARKS = ("seglog.disk.free.hard.bytes=0", "seglog.disk.free.soft.bytes=0")
 
 def test_a_deletion_on_a_full_disk_is_written_into_the_room_of_the_ballast() -> None:
     fs, directory = _with_ballast_on_a_full_disk()
-    doomed = directory.delete_topic(directory.registry.topics["orders"])
+    doomed = directory.topics.delete_topic(directory.registry.topics["orders"])
     assert len(doomed) == 2
     assert directory.space.ballast == 0
     assert _opened(fs.found_after(POWER_LOSS)).registry.topics == {}
@@ -627,7 +621,7 @@ def test_a_directory_that_cannot_be_renamed_on_a_full_disk_is_at_the_cost_of_the
     fs, directory = _with_ballast_on_a_full_disk()
     fs.limit_free_bytes(10_000)
     fs.inject(Fault("rename", "/orders-1", error=errno.ENOSPC))  # a directory that would have to grow
-    assert len(directory.delete_topic(directory.registry.topics["orders"])) == 2
+    assert len(directory.topics.delete_topic(directory.registry.topics["orders"])) == 2
     assert directory.space.ballast == 0
 
 
@@ -670,14 +664,14 @@ def test_a_registry_that_makes_no_sense_is_refused_and_the_directory_let_go() ->
     directory.close()
     cut_file(fs, "/data/seglog-topics.json", 20)
     with pytest.raises(LogDirectoryError, match="restore it from a backup"):
-        _directory(fs).open()
+        _opened(fs)
     assert fs.open_files == []
 
 
 def test_a_topic_whose_configuration_is_no_longer_possible_uses_the_brokers_and_says_so() -> None:
     fs = ForgetfulFileSystem()
     directory = _opened(fs)
-    directory.create_topic("orders", 1, {})
+    directory.topics.create_topic("orders", 1, {})
     topic = directory.registry.topics["orders"]
     directory.registry.topics["orders"] = replace(topic, config={"segment.bytes": "-5"})
     directory.registry.save()
@@ -781,9 +775,8 @@ def test_a_start_that_is_stopped_between_two_partitions_loses_nothing(loaded: in
     else:
         fs = fs.crash(PROCESS_KILL)
     for _ in range(2):
-        interrupted = _directory(fs)
         with pytest.raises(LoadingStoppedError) as caught:
-            interrupted.open(loading=stop)
+            _opened(fs, loading=stop)
         assert caught.value.is_clean == is_clean == fs.exists(_MARKER)
         assert fs.open_files == []
     again = _opened(fs.crash(POWER_LOSS) if is_clean else fs)
@@ -807,8 +800,8 @@ def test_without_the_marker_every_log_is_read_from_its_recovery_point_on() -> No
     fs, directory = _with_topic(records=50)
     bases = [segment.base_offset for segment in directory.logs["orders", 0].segments]
     assert len(bases) > 3
-    directory.note_recovery_point(("orders", 0), bases[-1])
-    for path, content in directory.checkpoints():
+    directory.partitions.note_recovery_point(("orders", 0), bases[-1])
+    for path, content in directory.partitions.encoded_checkpoints():
         fs.load({path: content})
     directory = _opened(fs.crash(PROCESS_KILL))
     assert not directory.report.clean
@@ -917,10 +910,10 @@ def test_checkpoints_of_a_topic_that_is_gone_are_not_read_as_those_of_a_later_on
     directory.logs["orders", 0].truncate_before(40)
     directory.close()
     directory = _opened(fs)
-    for path in directory.delete_topic(directory.registry.topics["orders"]):
+    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
         fs.remove_tree(path)
     directory = _opened(fs.crash(PROCESS_KILL))
-    directory.create_topic("orders", 2, {})
+    directory.topics.create_topic("orders", 2, {})
     for log in directory.logs.values():
         _append(log)
     directory.abandon()
@@ -937,9 +930,9 @@ def test_what_kafkas_cleaner_has_compacted_is_known_and_goes_with_its_topic() ->
     directory = _opened(fs)
     assert [log.state.compacted_before for log in directory.logs.values()] == [3, 0]
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {("orders", 0): 3}
-    for path in directory.delete_topic(directory.registry.topics["orders"]):
+    for path in directory.topics.delete_topic(directory.registry.topics["orders"]):
         fs.remove_tree(path)
-    directory.create_topic("orders", 2, {})
+    directory.topics.create_topic("orders", 2, {})
     directory.close()
     assert read_offsets(fs, "/data/cleaner-offset-checkpoint") == {}
     directory = _opened(fs)
@@ -994,8 +987,7 @@ def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> Non
     fs, directory = _with_topic(partitions=2)
     directory.abandon()
     fs = fs.crash(PROCESS_KILL)
-    stopped = _directory(fs)
-    stopped.open(in_line_bytes=0)
+    stopped = _opened(fs, in_line_bytes=0)
     waiting = [f"/data/{name}-{number}" for name, number in stopped.recovering]
     assert waiting
     assert stopped.close() == [f"{path} is not recovered yet; the next start does it" for path in waiting]
@@ -1007,7 +999,7 @@ def test_a_stop_before_every_partition_is_recovered_is_not_called_clean() -> Non
 
 def test_a_partition_that_was_closed_in_order_is_not_clean_when_its_recovery_point_has_moved_since() -> None:
     fs, directory = _with_topic(partitions=2)
-    directory.logs["orders", 1].mark_read_only("an fsync failed")
+    directory.logs["orders", 1].state_file.mark_read_only("an fsync failed")
     assert directory.close()
     fs.unlink("/data/recovery-point-offset-checkpoint")
     again = _opened(fs.crash(PROCESS_KILL))
@@ -1065,6 +1057,6 @@ def test_what_a_checkpoint_says_of_a_topic_that_is_gone_is_not_said_of_a_later_o
     point = f"{DATA}/recovery-point-offset-checkpoint"
     write_file_atomically(fs, point, encode_offsets({("commits", 0): 5, ("fleeting", 0): 180}))
     logs = opened(fs)
-    logs.create_topic("fleeting", 1, {})
-    assert dict(logs.checkpoints())[point] == encode_offsets({("commits", 0): 5})
+    logs.topics.create_topic("fleeting", 1, {})
+    assert dict(logs.partitions.encoded_checkpoints())[point] == encode_offsets({("commits", 0): 5})
     logs.abandon()

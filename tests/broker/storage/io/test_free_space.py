@@ -29,9 +29,7 @@ def disk(free: int) -> ForgetfulFileSystem:
 
 
 def space_on(fs: ForgetfulFileSystem, **marks: int) -> FreeSpace:
-    space = FreeSpace(fs, "/data", config(**marks))
-    space.begin()
-    return space
+    return FreeSpace(fs, "/data", config(**marks))
 
 
 def test_the_marks_are_sizes_on_large_disks_and_shares_of_small_ones() -> None:
@@ -44,7 +42,6 @@ def test_the_marks_are_sizes_on_large_disks_and_shares_of_small_ones() -> None:
 
 def test_the_default_marks_are_in_force_on_a_real_disk(tmp_path: object) -> None:
     space = FreeSpace(PosixFileSystem(), str(tmp_path), BrokerConfig())
-    space.begin()
     assert 0 < space.marks.ballast < space.marks.hard < space.marks.soft <= 512 * MIB
     assert space.free > 0
 

@@ -57,8 +57,8 @@ def test_the_state_file_of_a_log_is_written_of_the_map_that_its_segments_read() 
     found = DamagedRange(1, 2, 0, 100, 200)
     assert disk.log.note_damage([found]) == [found]
     assert disk.log.segments[0].damaged == [found]
-    write = disk.log.prepare_state()
+    write = disk.log.state_file.prepare()
     assert write is not None
     write.run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert PartitionState.read(disk.fs, DIRECTORY).damaged == [found]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seglog_broker.config import TopicConfig, load_config
-from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
@@ -115,13 +115,13 @@ def test_retention_makes_the_segments_it_takes_and_the_first_that_stays(monkeypa
     with segments_made(monkeypatch) as made:
         log = disk._open(clean=True, recovery_point=disk.log.log_end_offset)
         taken = []
-        for segment, verdict in log.judge_segments():
+        for segment, verdict in log.retention.judge_segments():
             if verdict.rule is not DeletionRule.SIZE:
                 break
             taken.append(segment.base_offset)
         assert taken == [0, 2, 4]
         assert sorted(made) == [0, 2, 4, 6, 98]
-        log.drop_oldest(3).set_aside()
+        log.truncation.drop_oldest(3).set_aside()
     assert log.size == 47 * 800
     assert log.log_start_offset == 6
 
@@ -129,16 +129,15 @@ def test_retention_makes_the_segments_it_takes_and_the_first_that_stays(monkeypa
 def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     fs, clock = ForgetfulFileSystem(), ManualClock()
     config, _ = load_config(None, "", {}, ["log.dir=/data", "seglog.disk.ballast.bytes=0"])
-    directory = LogDirectory(fs, clock, config, "/data")
-    directory.open()
-    directory.create_topic("t", 1, {"segment.bytes": "1024"})
+    directory = open_log_directory(fs, clock, config, "/data")
+    directory.topics.create_topic("t", 1, {"segment.bytes": "1024"})
     for _ in range(40):
         encoded = memoryview(bytearray(batch_of_size(400, timestamp=clock.now)))
         directory.logs["t", 0].append(encoded, parse_header(encoded))
     assert not directory.close()
     fs.reads.clear()
-    again = LogDirectory(fs, clock, config, "/data")
-    assert again.open().clean
+    again = open_log_directory(fs, clock, config, "/data")
+    assert again.report.clean
     assert [read.name for read in fs.reads if read.path == "/data/t-0"].count("list_directory") == 1
     looked_at = {read.path.rpartition("/")[2].partition(".")[0] for read in fs.reads if "/data/t-0/000" in read.path}
     assert looked_at == {f"{38:020d}", f"{40:020d}"}, "the active segment, and the producers' snapshot at the log's end"
@@ -164,6 +163,6 @@ def test_a_round_of_compaction_is_planned_without_making_the_segments_it_reads(m
     log = disk.reopen()
     config, _ = load_config(None, "", {}, [])
     with segments_made(monkeypatch) as made:
-        job = log.plan_cleaning(log.find_cleanable(), config)
+        job = log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), config)
     assert [source.base_offset for source in job.segments] == log.segments.bases[:-1]
     assert made == []

@@ -301,15 +301,15 @@ def test_when_a_failed_append_cannot_be_cut_back_the_partition_is_read_only_also
 
 def test_a_failed_fsync_is_final_and_a_later_success_proves_nothing() -> None:
     disk = _filled(5)
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 5
     disk.append(b"not on the disk")
     _double(disk).inject(Fault("fdatasync", ".log", error=errno.EIO))
     with pytest.raises(StorageError, match="could not be synced"):
-        disk.log.flush()
+        disk.log.flusher.flush()
     with pytest.raises(PartitionReadOnlyError):
         disk.append(b"more")
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 5
     disk.reopen()
     with pytest.raises(PartitionReadOnlyError) as caught:
@@ -325,10 +325,10 @@ def test_a_flush_that_cannot_open_a_file_leaves_everything_to_the_next_one() -> 
         disk.log._files.handles.forget(segment.log_path)
     _double(disk).inject(Fault("open", _log_path(0), error=errno.EMFILE, sticky=True))
     with pytest.raises(StorageError, match="EMFILE"):
-        disk.log.flush()
+        disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 0
     _double(disk).heal()
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 10
     found = _double(disk).found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in (0, 3, 6, 9)] == [300, 300, 300, 100]
@@ -343,10 +343,10 @@ def test_a_checkpoint_that_cannot_save_an_index_can_be_tried_again() -> None:
     _double(disk).inject(Fault("pwritev", "index", error=errno.ENOSPC, sticky=True))
     assert disk.append_batch(batch_of_size(100)).rolled is RollReason.SIZE
     with pytest.raises(OSError, match="ENOSPC"):
-        disk.log.prepare_checkpoint()
+        disk.log.flusher.prepare_checkpoint()
     assert len(read_all(disk.log)) == 4
     _double(disk).heal()
-    flush = disk.log.prepare_checkpoint()
+    flush = disk.log.flusher.prepare_checkpoint()
     assert flush.end_offset == 3
     flush.run()
     disk.log.finish_flush(flush, None)
@@ -358,13 +358,13 @@ def test_a_flush_covers_the_segments_before_a_roll_and_their_names() -> None:
     disk = LogOnDisk(TopicConfig(segment_bytes=300))
     for _ in range(10):
         disk.append_batch(batch_of_size(100))
-    disk.log.flush()
+    disk.log.flusher.flush()
     found = _double(disk).found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in (0, 3, 6, 9)] == [300, 300, 300, 100]
     operations = _double(disk).operations
     operations.clear()
     disk.append(b"next")
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert [(op.name, op.path) for op in operations] == [("pwritev", _log_path(9)), ("fdatasync", _log_path(9))]
 
 
@@ -383,14 +383,14 @@ def test_very_many_segments_are_synced_a_few_at_a_time_the_oldest_first() -> Non
     assert disk.log.durable_end_offset == flush.end_offset == SEGMENTS_PER_FLUSH_MAX
     found = _double(disk).found_after(POWER_LOSS).snapshot()
     assert [len(found[_log_path(base)]) for base in range(SEGMENTS_PER_FLUSH_MAX)] == [100] * SEGMENTS_PER_FLUSH_MAX
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == disk.log.log_end_offset
 
 
 def test_a_checkpoint_of_very_many_segments_says_how_far_it_goes() -> None:
     disk = _filled_with_segments(SEGMENTS_PER_FLUSH_MAX + 5)
     for end_offset in (SEGMENTS_PER_FLUSH_MAX, disk.log.active.base_offset):
-        flush = disk.log.prepare_checkpoint()
+        flush = disk.log.flusher.prepare_checkpoint()
         flush.run()
         disk.log.finish_flush(flush, None)
         assert flush.end_offset == end_offset
@@ -408,7 +408,7 @@ def test_with_few_descriptors_as_many_segments_are_synced_as_can_be_opened() -> 
     disk.log.finish_flush(flush, None)
     assert disk.log.durable_end_offset == flush.end_offset
     _double(disk).heal()
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == SEGMENTS_PER_FLUSH_MAX
 
 
@@ -425,7 +425,7 @@ def test_a_writer_gives_its_file_back_when_all_it_wrote_is_on_the_disk_and_not_b
     active = disk.log.active
     active.release_idle_writer()
     assert active.holds_writer, "what was written may still be lost, and only an open file hears of it"
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert not active.holds_writer
     disk.append(b"again")
     assert active.holds_writer
@@ -439,7 +439,7 @@ def test_what_is_appended_during_a_flush_is_left_to_the_next() -> None:
     flush.run()
     disk.log.finish_flush(flush, None)
     assert disk.log.durable_end_offset == 3
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 4
 
 
@@ -520,7 +520,7 @@ def test_what_is_known_of_compaction_never_goes_beyond_the_end_of_the_log() -> N
     disk = _filled(30)
     log = disk.log
     log.state.compacted_before = 25
-    log.truncate_to(13)
+    log.truncation.truncate_to(13)
     assert log.state.compacted_before == 13
     log.close()
     for told, known in ((5, 13), (1000, 13)):
@@ -603,7 +603,7 @@ def test_a_slice_outlives_the_deletion_of_its_segment() -> None:
     disk = _filled(30)
     found = disk.log.read(25, 10_000)
     assert found is not None
-    disk.log.truncate_to(15)
+    disk.log.truncation.truncate_to(15)
     assert len(found.file.pread(found.size, found.position)) == 500
     found.release()
 
@@ -851,8 +851,8 @@ def test_truncation_keeps_whole_batches_below_the_offset_and_appending_goes_on(
     assert len(pair) == 100
     for _ in range(30):
         disk.append_batch(pair)
-    disk.log.flush()
-    disk.log.truncate_to(offset)
+    disk.log.flusher.flush()
+    disk.log.truncation.truncate_to(offset)
     assert disk.log.log_end_offset == end == disk.log.durable_end_offset
     assert _bases(disk.log) == bases
     verify(disk.fs, disk.log)
@@ -871,7 +871,7 @@ def test_truncation_below_the_first_segment_begins_anew_there() -> None:
             disk.fs.unlink(f"{DIRECTORY}/{base:020d}{suffix}")
     log = disk._open(clean=True)
     assert (log.log_start_offset, log.log_end_offset) == (20, 30)
-    log.truncate_to(7)
+    log.truncation.truncate_to(7)
     assert (_bases(log), log.log_start_offset, log.log_end_offset) == ([7], 7, 7)
     assert disk.append(b"again").base_offset == 7
     verify(disk.fs, disk.reopen())
@@ -879,8 +879,8 @@ def test_truncation_below_the_first_segment_begins_anew_there() -> None:
 
 def test_truncation_survives_a_power_cut() -> None:
     disk = _filled(30)
-    disk.log.flush()
-    disk.log.truncate_to(15)
+    disk.log.flusher.flush()
+    disk.log.truncation.truncate_to(15)
     disk.fs = _double(disk).crash(POWER_LOSS)
     log = disk._open(clean=False)
     assert [record.offset for record in read_all(log)] == list(range(15))
@@ -888,11 +888,11 @@ def test_truncation_survives_a_power_cut() -> None:
 
 def test_a_truncation_whose_process_is_killed_leaves_no_hole() -> None:
     disk = _filled(50)
-    disk.log.flush()
+    disk.log.flusher.flush()
     double = _double(disk)
     found: list[ForgetfulFileSystem] = []
     double.on_operation = lambda _: found.append(double.found_after(PROCESS_KILL))
-    disk.log.truncate_to(12)
+    disk.log.truncation.truncate_to(12)
     assert len(found) > 15
     for fs in found:
         disk.fs = fs
@@ -907,7 +907,7 @@ def test_damage_that_was_cut_off_is_forgotten() -> None:
     flip_bit(disk.fs, _log_path(20), 716)
     with pytest.raises(CorruptRecordError):
         disk.log.read(27, 1000)
-    disk.log.truncate_to(25)
+    disk.log.truncation.truncate_to(25)
     for _ in range(10):
         disk.append_batch(batch_of_size(100))
     for log in _lives(disk):

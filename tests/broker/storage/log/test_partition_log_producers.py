@@ -87,7 +87,7 @@ def test_producers_are_known_after_a_stop_a_kill_and_a_power_cut() -> None:
     assert disk.append_batch(sent(1, 7)).duplicate_of is not None
     assert disk.append_batch(sent(1, 3)).base_offset == 3, "read from the log, so it has the last five"
     disk.append_batch(sent(1, 8))
-    disk.log.flush()
+    disk.log.flusher.flush()
     disk.append_batch(sent(1, 9))
     disk.log.release()
     disk.fs = double(disk).crash(POWER_LOSS)
@@ -120,7 +120,7 @@ def test_a_roll_waits_for_no_disk_and_the_checkpoint_syncs_the_snapshot() -> Non
     rolled = [operation for operation in fs.operations if operation.name in ("fdatasync", "sync_directory")]
     assert snapshots(disk)
     assert rolled == []
-    flush = disk.log.prepare_checkpoint()
+    flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
     synced = [operation.path for operation in fs.operations if operation.name == "fdatasync"]
@@ -141,10 +141,10 @@ def test_what_is_truncated_away_can_be_sent_again() -> None:
     disk = log_on_disk(TopicConfig(segment_bytes=200))
     for sequence in range(6):
         disk.append_batch(sent(1, sequence))
-    disk.log.truncate_to(3)
+    disk.log.truncation.truncate_to(3)
     assert disk.append_batch(sent(1, 2)).duplicate_of is not None
     assert disk.append_batch(sent(1, 3)).base_offset == 3
-    disk.log.truncate_to(0)
+    disk.log.truncation.truncate_to(0)
     assert disk.append_batch(sent(1, 0)).base_offset == 0
     assert disk.log.log_end_offset == 1
 
@@ -153,7 +153,7 @@ def test_a_log_of_which_everything_has_expired_knows_its_producers_after_a_resta
     disk = log_on_disk(TopicConfig(segment_bytes=200))
     for sequence in range(4):
         disk.append_batch(sent(1, sequence))
-    doomed = disk.log.drop_oldest(len(disk.log.segments))
+    doomed = disk.log.truncation.drop_oldest(len(disk.log.segments))
     doomed.set_aside()
     disk.reopen(log_start=4)
     assert disk.append_batch(sent(1, 3)) == Appended(3, 3, None, -1)
@@ -225,14 +225,14 @@ class RetryingProducers(RuleBasedStateMachine):
     @rule()
     def lose_power(self) -> None:
         """What was acked had been flushed; the rest is sent again, from the first that is gone on."""
-        self.disk.log.flush()
+        self.disk.log.flusher.flush()
         self.disk.log.release()
         self.disk.fs = double(self.disk).crash(POWER_LOSS)
         self.disk._open(clean=False)
 
     @rule()
     def checkpoint(self) -> None:
-        flush = self.disk.log.prepare_checkpoint()
+        flush = self.disk.log.flusher.prepare_checkpoint()
         flush.run()
         self.disk.log.finish_flush(flush, None)
 

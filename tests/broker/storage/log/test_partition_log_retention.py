@@ -58,7 +58,7 @@ def offsets(log: PartitionLog) -> list[int]:
 def going(log: PartitionLog) -> int:
     """How many of the oldest segments retention takes."""
     count = 0
-    for _, verdict in log.judge_segments():
+    for _, verdict in log.retention.judge_segments():
         if verdict.rule is None:
             break
         count += 1
@@ -69,7 +69,7 @@ def expire(disk: LogOnDisk) -> int:
     """Drop what retention takes, and have it off the disk."""
     count = going(disk.log)
     if count:
-        doomed = disk.log.drop_oldest(count)
+        doomed = disk.log.truncation.drop_oldest(count)
         doomed.set_aside()
         doomed.remove()
     verify(disk.fs, disk.log)
@@ -156,19 +156,21 @@ def test_without_timestamps_the_active_segment_ages_from_its_last_append_and_a_c
     set_time(disk, began + 500)
     append(disk, -1)
     closed, active = disk.log.segments
-    assert disk.log.last_write(closed) == (began, AgeSource.MODIFICATION_TIME)
-    assert disk.log.last_write(active) == (began + 500, AgeSource.LAST_APPEND)
+    assert disk.log.retention.last_write(closed) == (began, AgeSource.MODIFICATION_TIME)
+    assert disk.log.retention.last_write(active) == (began + 500, AgeSource.LAST_APPEND)
     set_time(disk, began + 1001)
     assert going(disk.log) == 1
     set_time(disk, began + 1501)
     assert going(disk.log) == 2
     disk.reopen()
-    assert disk.log.last_write(disk.log.active) == (began + 500, AgeSource.LAST_APPEND), "it is remembered"
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.LAST_APPEND), "it is remembered"
     disk.restart_unclean()
-    assert disk.log.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME), "the file knows better"
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME), (
+        "the file knows better"
+    )
     disk.log.state.last_append_ms = began + DAY
     disk.log.forget_last_append()
-    assert disk.log.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME)
+    assert disk.log.retention.last_write(disk.log.active) == (began + 500, AgeSource.MODIFICATION_TIME)
 
 
 def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
@@ -181,7 +183,7 @@ def test_the_epoch_entry_of_the_cut_begins_at_the_new_log_start() -> None:
     before = [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries]
     assert before == [(0, 0), (1, 5), (2, 15)]
     set_time(disk, disk.clock.now + 1001)
-    disk.log.drop_oldest(2)
+    disk.log.truncation.drop_oldest(2)
     assert [(entry.epoch, entry.start_offset) for entry in disk.log.epochs.entries] == [(1, 10), (2, 15)]
 
 
@@ -197,7 +199,7 @@ def test_judging_segments_is_lazy() -> None:
     disk = a_log(50, batches=1, retention_ms=1000)
     disk.reopen()
     double(disk).reads.clear()
-    segment, verdict = next(disk.log.judge_segments())
+    segment, verdict = next(disk.log.retention.judge_segments())
     assert (segment.base_offset, verdict.kept) == (0, Kept.AGE)
     touched = {read.path for read in double(disk).reads}
     assert touched <= {f"{DIRECTORY}/{0:020d}{suffix}" for suffix in (".timeindex", ".index", ".log")}
@@ -208,7 +210,7 @@ def test_judging_segments_is_lazy() -> None:
 
 def test_dropped_offsets_are_out_of_range_at_once_with_what_can_be_read() -> None:
     disk = a_log()
-    disk.log.drop_oldest(2)
+    disk.log.truncation.drop_oldest(2)
     with pytest.raises(OffsetOutOfRangeError) as caught:
         disk.log.read(9, 100)
     assert (caught.value.earliest, caught.value.latest, caught.value.facts["reason"]) == (10, 15, "expired")
@@ -223,7 +225,7 @@ def test_a_reader_of_a_deleted_segment_reads_on_also_when_its_file_is_gone() -> 
     disk = a_log()
     slice_ = disk.log.read(0, 1000)
     assert slice_ is not None
-    doomed = disk.log.drop_oldest(1)
+    doomed = disk.log.truncation.drop_oldest(1)
     doomed.set_aside()
     doomed.remove()
     data = slice_.file.pread(slice_.size, slice_.position)
@@ -236,7 +238,7 @@ def test_a_reader_of_a_deleted_segment_reads_on_also_when_its_file_is_gone() -> 
 def test_a_log_start_inside_a_segment_stays_where_it_is_when_older_segments_go() -> None:
     disk = a_log()
     disk.log.truncate_before(7)
-    disk.log.drop_oldest(1)
+    disk.log.truncation.drop_oldest(1)
     assert (disk.log.log_start_offset, disk.log.state.log_start_reason) == (7, "truncated")
 
 
@@ -246,14 +248,14 @@ def test_a_log_start_inside_a_segment_stays_where_it_is_when_older_segments_go()
 def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
     disk = a_log()
     flush = disk.log.prepare_flush()
-    doomed = disk.log.drop_oldest(3)
+    doomed = disk.log.truncation.drop_oldest(3)
     doomed.set_aside()
     doomed.remove()
     append(disk)
     flush.run()
     disk.log.finish_flush(flush, None)
     assert disk.log.durable_end_offset == 15
-    disk.log.flush()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == 16
     disk.log.close()
     assert double(disk).open_files == []
@@ -262,10 +264,10 @@ def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
 def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
     disk = a_log()
     assert all(segment.is_dirty for segment in disk.log.segments)
-    disk.log.drop_oldest(3).set_aside()
-    disk.log.flush()
+    disk.log.truncation.drop_oldest(3).set_aside()
+    disk.log.flusher.flush()
     assert disk.log.durable_end_offset == disk.log.log_end_offset == 15
-    flush = disk.log.prepare_checkpoint()
+    flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
     disk.reopen()
@@ -276,12 +278,12 @@ def test_a_full_disk_that_has_no_room_for_a_new_segment_loses_the_old_ones_all_t
     disk = a_log(retention_ms=1000)
     set_time(disk, disk.clock.now + 1001)
     double(disk).inject(Fault("open", f"{15:020d}.index", error=errno.ENOSPC, sticky=True))
-    doomed = disk.log.drop_oldest(going(disk.log))
+    doomed = disk.log.truncation.drop_oldest(going(disk.log))
     assert doomed.base_offsets == (0, 5)
     assert (bases(disk.log), offsets(disk.log)) == ([10], [10, 11, 12, 13, 14])
     before = contents(disk.fs)
     with pytest.raises(StorageError, match="a new segment could not be begun"):
-        disk.log.drop_oldest(going(disk.log))
+        disk.log.truncation.drop_oldest(going(disk.log))
     assert contents(disk.fs) == before
     assert offsets(disk.log) == [10, 11, 12, 13, 14]
     double(disk).heal()
@@ -293,8 +295,8 @@ def test_a_full_disk_that_has_no_room_for_a_new_segment_loses_the_old_ones_all_t
 def test_an_index_that_could_not_be_saved_does_not_matter_when_its_segment_goes() -> None:
     disk = a_log(retention_ms=1000)
     double(disk).inject(Fault("pwritev", f"{10:020d}.timeindex", error=errno.EIO))
-    disk.log.drop_oldest(3).set_aside()
-    flush = disk.log.prepare_checkpoint()
+    disk.log.truncation.drop_oldest(3).set_aside()
+    flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
     disk.reopen()
@@ -303,13 +305,13 @@ def test_an_index_that_could_not_be_saved_does_not_matter_when_its_segment_goes(
 
 def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
     disk = a_log()
-    disk.log.flush()
+    disk.log.flusher.flush()
     flip_bit(disk.fs, f"{DIRECTORY}/{0:020d}.log", 150)
     flip_bit(disk.fs, f"{DIRECTORY}/{10:020d}.log", 150)
     disk.restart_unclean()
     assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(1, 2), (11, 12)]
     disk.log.truncate_before(13)
-    disk.log.drop_oldest(2).set_aside()
+    disk.log.truncation.drop_oldest(2).set_aside()
     assert [(d.start_offset, d.end_offset) for d in disk.log.state.damaged] == [(11, 12)], "its bytes are still there"
     disk.reopen(log_start=13)
     assert disk.report.recovery is None, "a clean start finds nothing that it did not know"
@@ -319,8 +321,8 @@ def test_damage_goes_with_its_segment_and_stays_with_one_that_stays() -> None:
 def test_damage_that_is_remembered_of_segments_that_are_gone_is_forgotten_at_the_start() -> None:
     disk = a_log()
     disk.log._damage.replace([DamagedRange(1, 3, 0, 100, 300), DamagedRange(5, 10, 5, 0, 0, "missing")])
-    disk.log._state_file.save()
-    disk.log.drop_oldest(2).set_aside()
+    disk.log.state_file.save()
+    disk.log.truncation.drop_oldest(2).set_aside()
     assert disk.log.state.damaged == []
     disk.restart_unclean()
     assert disk.log.state.damaged == []
@@ -328,7 +330,7 @@ def test_damage_that_is_remembered_of_segments_that_are_gone_is_forgotten_at_the
 
 def test_a_damaged_segment_expires_like_any_other() -> None:
     disk = a_log(retention_ms=1000)
-    disk.log.flush()
+    disk.log.flusher.flush()
     flip_bit(disk.fs, f"{DIRECTORY}/{5:020d}.log", 150)
     disk.restart_unclean()
     with pytest.raises(CorruptRecordError):
@@ -343,21 +345,21 @@ def test_a_damaged_segment_expires_like_any_other() -> None:
 
 def test_where_a_start_would_begin_is_known_for_each_drop_by_itself() -> None:
     disk = a_log(4)
-    assert disk.log.first_base_on_disk == 0
-    first = disk.log.drop_oldest(1)
-    assert disk.log.first_base_on_disk == 0
+    assert disk.log.truncation.first_base_on_disk == 0
+    first = disk.log.truncation.drop_oldest(1)
+    assert disk.log.truncation.first_base_on_disk == 0
     double(disk).inject(Fault("rename", f"{0:020d}.log", error=errno.EIO))
     with pytest.raises(OSError):
         first.set_aside()
-    second = disk.log.drop_oldest(1)
+    second = disk.log.truncation.drop_oldest(1)
     second.set_aside()
-    assert disk.log.first_base_on_disk == 0, "the first one still bears its names"
+    assert disk.log.truncation.first_base_on_disk == 0, "the first one still bears its names"
     first.set_aside()
-    assert disk.log.first_base_on_disk == 10
-    third = disk.log.drop_oldest(1)
-    assert disk.log.first_base_on_disk == 10
+    assert disk.log.truncation.first_base_on_disk == 10
+    third = disk.log.truncation.drop_oldest(1)
+    assert disk.log.truncation.first_base_on_disk == 10
     third.set_aside()
-    assert disk.log.first_base_on_disk == 15
+    assert disk.log.truncation.first_base_on_disk == 15
     assert files(disk) == {
         *(f"{15:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")),
         *(
@@ -374,9 +376,9 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
     """The new, empty segment must have its name on the disk before any other loses its own."""
     for seed in range(60):
         disk = a_log(retention_ms=1000)
-        disk.log.flush()
-        doomed = disk.log.drop_oldest(3)
-        state = disk.log.prepare_state()
+        disk.log.flusher.flush()
+        doomed = disk.log.truncation.drop_oldest(3)
+        state = disk.log.state_file.prepare()
         assert state is not None
         state.run()
         ends: list[int] = []
@@ -401,7 +403,7 @@ def test_a_power_cut_while_everything_is_set_aside_never_takes_the_log_end_back(
 
 def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over() -> None:
     disk = a_log(4)
-    doomed = disk.log.drop_oldest(3)
+    doomed = disk.log.truncation.drop_oldest(3)
     double(disk).inject(Fault("rename", f"{10:020d}.index", error=errno.EIO))
     with pytest.raises(OSError):
         doomed.set_aside()
@@ -418,12 +420,12 @@ def test_after_a_kill_the_rest_is_a_log_without_a_hole_and_nothing_is_left_over(
 
 def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart() -> None:
     disk = a_log(4)
-    disk.log.drop_oldest(2)
+    disk.log.truncation.drop_oldest(2)
     disk.reopen(log_start=10)
     assert disk.log.log_start_offset == 10
     with pytest.raises(OffsetOutOfRangeError):
         disk.log.read(9, 100)
-    verdicts = [verdict.rule for _, verdict in disk.log.judge_segments()]
+    verdicts = [verdict.rule for _, verdict in disk.log.retention.judge_segments()]
     assert verdicts == [DeletionRule.LOG_START, DeletionRule.LOG_START, None, None]
     assert expire(disk) == 2
     assert bases(disk.log) == [10, 15]
@@ -431,8 +433,8 @@ def test_what_could_not_be_set_aside_is_taken_by_the_log_start_after_a_restart()
 
 def test_a_removal_leaves_only_what_serves_also_after_a_power_cut() -> None:
     disk = a_log(4)
-    disk.log.flush()
-    doomed = disk.log.drop_oldest(2)
+    disk.log.flusher.flush()
+    doomed = disk.log.truncation.drop_oldest(2)
     doomed.set_aside()
     doomed.remove()
     disk.log.release()

@@ -40,23 +40,23 @@ def saved(disk: LogOnDisk) -> PartitionState:
 
 
 def prepared(disk: LogOnDisk) -> StateWrite:
-    write = disk.log.prepare_state()
+    write = disk.log.state_file.prepare()
     assert write is not None
     return write
 
 
 def test_there_is_something_to_be_saved_only_when_something_is_new() -> None:
     disk = LogOnDisk()
-    assert disk.log.prepare_state() is None
+    assert disk.log.state_file.prepare() is None
     disk.append(b"a")
     prepared(disk).run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk) == disk.log.state
-    assert disk.log.prepare_state() is None
+    assert disk.log.state_file.prepare() is None
     disk.append(b"b")
-    assert disk.log.prepare_state() is None, "the last append alone is not worth a write"
-    disk.log.drop_oldest(1)
-    assert disk.log.prepare_state() is not None
+    assert disk.log.state_file.prepare() is None, "the last append alone is not worth a write"
+    disk.log.truncation.drop_oldest(1)
+    assert disk.log.state_file.prepare() is not None
 
 
 def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() -> None:
@@ -66,9 +66,9 @@ def test_what_is_written_is_what_was_remembered_when_the_write_was_prepared() ->
         disk.append(b"." * 100)
     write.run()
     assert saved(disk).rolls == {}
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     prepared(disk).run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk).rolls == disk.log.state.rolls != {}
 
 
@@ -78,10 +78,10 @@ def test_a_write_that_failed_is_prepared_again() -> None:
     double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
         write.run()
-    disk.log.finish_state(written=False)
+    disk.log.state_file.finish(written=False)
     assert saved(disk) == PartitionState()
     prepared(disk).run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk) == disk.log.state
 
 
@@ -90,55 +90,55 @@ def test_an_urgent_save_waits_only_for_the_write_in_progress() -> None:
     disk = a_log()
     write = prepared(disk)
     double(disk).operations.clear()
-    disk.log.mark_read_only("an fsync failed")
+    disk.log.state_file.mark_read_only("an fsync failed")
     assert double(disk).operations == []
     write.run()
     assert saved(disk).read_only is None
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk).read_only == "an fsync failed"
-    assert disk.log.prepare_state() is None
+    assert disk.log.state_file.prepare() is None
 
 
 def test_an_urgent_save_is_made_although_the_write_in_progress_fails() -> None:
     disk = a_log()
     write = prepared(disk)
-    disk.log.mark_read_only("an fsync failed")
+    disk.log.state_file.mark_read_only("an fsync failed")
     double(disk).inject(Fault("fdatasync", ".tmp", error=errno.EIO))
     with pytest.raises(OSError):
         write.run()
-    disk.log.finish_state(written=False)
+    disk.log.state_file.finish(written=False)
     prepared(disk).run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk).read_only == "an fsync failed"
 
 
 def test_a_failed_urgent_save_is_tried_again() -> None:
     disk = a_log()
     write = prepared(disk)
-    disk.log.mark_read_only("an fsync failed")
+    disk.log.state_file.mark_read_only("an fsync failed")
     write.run()
     double(disk).inject(Fault("pwritev", ".tmp", error=errno.ENOSPC))
     with pytest.raises(OSError):
-        disk.log.finish_state(written=True)
+        disk.log.state_file.finish(written=True)
     prepared(disk).run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     assert saved(disk).read_only == "an fsync failed"
 
 
 def test_without_a_write_in_progress_an_urgent_save_is_on_the_disk_at_once() -> None:
     disk = a_log()
-    disk.log.mark_read_only("an fsync failed")
+    disk.log.state_file.mark_read_only("an fsync failed")
     assert saved(disk) == disk.log.state
-    assert disk.log.prepare_state() is None
+    assert disk.log.state_file.prepare() is None
 
 
 @pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(1), RANDOM(2), RANDOM(3)], ids=str)
 def test_a_crash_during_the_write_leaves_the_old_state_or_the_new(policy: CrashPolicy) -> None:
     disk = a_log()
-    disk.log._state_file.save()
+    disk.log.state_file.save()
     old = saved(disk)
     disk.log.state.last_append_ms = 17
-    disk.log.drop_oldest(1)
+    disk.log.truncation.drop_oldest(1)
     write = prepared(disk)
     found: list[PartitionState] = []
 
@@ -165,10 +165,10 @@ def test_reasons_of_segments_that_are_gone_are_forgotten_at_the_start() -> None:
     disk = a_log()
     for _ in range(40):
         disk.append(b"." * 100)
-    disk.log._state_file.save()
+    disk.log.state_file.save()
     known = list(disk.log.state.rolls)
     assert len(known) > 2
-    disk.log.drop_oldest(2).set_aside()
+    disk.log.truncation.drop_oldest(2).set_aside()
     assert list(disk.log.state.rolls) == known[2:]
     disk.restart_unclean()
     assert list(disk.log.state.rolls) == known[2:], "although the file still has them"
@@ -181,14 +181,14 @@ def test_a_truncated_log_forgets_the_roll_reasons_and_times_of_removed_segments(
         disk.clock.now += 10
         disk.append(b"." * 100)
     second = disk.log.segments[1].base_offset
-    disk.log.truncate_to(second + 1)
+    disk.log.truncation.truncate_to(second + 1)
     assert list(disk.log.state.rolls) == [0]
     assert disk.log.state.active_segment == second
     assert disk.log.state.first_append_ms is not None
     assert disk.log.state.first_append_ms <= began + 100
-    disk.log.truncate_to(0)
+    disk.log.truncation.truncate_to(0)
     assert disk.log.state.rolls == {}
-    assert disk.log.idle_roll_ms is None
+    assert disk.log.roller.idle_roll_ms is None
     disk.append(b"anew")
     assert disk.log.state.first_append_ms == disk.clock.now
 
@@ -253,5 +253,5 @@ def test_a_state_says_where_the_log_ended_only_while_nobody_has_it_open() -> Non
     disk.log.close()
     assert saved(disk).stopped == (0, 1)
     disk._open(clean=True)
-    disk.log.mark_read_only("a test")
+    disk.log.state_file.mark_read_only("a test")
     assert saved(disk).stopped is None

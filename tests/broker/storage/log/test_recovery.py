@@ -51,7 +51,7 @@ def _filled(count: int = 30) -> LogOnDisk:
     disk = LogOnDisk(TopicConfig(segment_bytes=1000, index_interval_bytes=250))
     for number in range(count):
         disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number * 7 % 50))
-    disk.log.flush()
+    disk.log.flusher.flush()
     return disk
 
 
@@ -760,7 +760,7 @@ def test_a_log_start_that_nothing_proves_costs_no_record_and_no_file(
     assert _offsets(log) == list(range(30))
     [problem] = disk.report.problems
     assert problem.startswith(f"log-start-offset-checkpoint says {claimed}, ")
-    assert DeletionRule.LOG_START not in {verdict.rule for _, verdict in log.judge_segments()}
+    assert DeletionRule.LOG_START not in {verdict.rule for _, verdict in log.retention.judge_segments()}
     assert {name for name in contents(disk.fs) if name.endswith(".log")} == before
     disk.reopen()
     assert (_offsets(disk.log), disk.report.problems) == (list(range(30)), [])
@@ -775,7 +775,7 @@ def test_deleted_records_stay_deleted_whatever_the_checkpoint_says(start: int, c
     if clean:
         disk.log.close()
     else:
-        disk.log.flush()
+        disk.log.flusher.flush()
         disk.log.release()
     log = disk._open(clean=clean, log_start=claimed)
     assert (log.log_start_offset, log.log_end_offset) == (start, 30)
@@ -785,7 +785,7 @@ def test_deleted_records_stay_deleted_whatever_the_checkpoint_says(start: int, c
 
 def test_records_deleted_up_to_an_end_that_a_power_cut_took_stay_deleted() -> None:
     disk = _filled(25)
-    disk.log.flush()
+    disk.log.flusher.flush()
     for number in range(3):
         disk.append(b"%d" % number)
     disk.log.truncate_before(28)
@@ -811,8 +811,8 @@ def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired
     if clean:
         disk.log.close()
     else:
-        disk.log.flush()
-        disk.log._state_file.save()
+        disk.log.flusher.flush()
+        disk.log.state_file.save()
         disk.log.release()
     disk.fs.unlink(_path(0))
     log = disk._open(clean=clean)
@@ -839,8 +839,8 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
 
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
     disk = _filled(30)
-    disk.log.flush()
-    disk.log._state_file.save()
+    disk.log.flusher.flush()
+    disk.log.state_file.save()
     disk.log.release()
     for base in (0, 10, 20):
         disk.fs.unlink(_path(base))
@@ -1057,7 +1057,7 @@ def test_after_a_lost_tail_no_offset_is_written_under_the_same_epoch_again(then:
 
 def test_the_epoch_never_falls_below_one_in_the_file_though_its_records_are_lost() -> None:
     disk = _filled(5)
-    disk.log.flush()
+    disk.log.flusher.flush()
     disk.restart_unclean()
     disk.append(b"epoch 1")
     disk.fs = _double(disk).crash(POWER_LOSS)
@@ -1132,7 +1132,7 @@ def test_after_truncation_the_current_epoch_stays_known() -> None:
     disk = _filled(5)
     disk.restart_unclean()
     disk.append(b"epoch 1")
-    disk.log.truncate_to(3)
+    disk.log.truncation.truncate_to(3)
     assert disk.log.epochs.entries == [(0, 0), (1, 3)]
     disk.append(b"again")
     disk.reopen()
@@ -1141,7 +1141,7 @@ def test_after_truncation_the_current_epoch_stays_known() -> None:
 
 def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_are_not_given_again() -> None:
     disk = _filled(25)
-    disk.log._state_file.save()  # as a checkpoint does after a roll
+    disk.log.state_file.save()  # as a checkpoint does after a roll
     disk.append_batch(batch_of_size(100))
     disk.log.release()
     disk.fs.unlink(_path(20))
@@ -1167,7 +1167,7 @@ def test_a_last_segment_without_its_log_is_reported_even_if_its_end_is_unknown()
 
 def test_a_crash_while_a_lost_last_segment_is_settled_forgets_nothing_of_it() -> None:
     disk = _filled(25)
-    disk.log._state_file.save()
+    disk.log.state_file.save()
     disk.log.release()
     disk.fs.unlink(_path(20))
     double = ForgetfulFileSystem()

@@ -59,7 +59,7 @@ def _crashed(count: int = 25, *, synced: int = 0) -> ForgetfulFileSystem:
         else:
             disk.append_batch(sent(7, number // 3, timestamp=1_700_000_000_000 + number, text="." * 10))
         if number + 1 == synced:
-            disk.log.flush()
+            disk.log.flusher.flush()
     disk.log.release()
     assert isinstance(disk.fs, ForgetfulFileSystem)
     return disk.fs.crash(PROCESS_KILL)

@@ -73,11 +73,11 @@ def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_segment_m
     disk.append(b"a", timestamp=5)
     set_time(disk, began + 900)
     disk.append(b"b", timestamp=6)
-    assert disk.log.idle_roll_ms == began + 1000, "later appends put nothing off"
+    assert disk.log.roller.idle_roll_ms == began + 1000, "later appends put nothing off"
     set_time(disk, began + 1000)
-    assert not disk.log.roll_if_idle()
+    assert not disk.log.roller.roll_if_idle()
     set_time(disk, began + 1001)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
     assert bases(disk.log) == [0, 2]
     assert disk.log.state.rolls == {0: ("idle timer", began + 1001)}
     verify(disk.fs, disk.log)
@@ -86,15 +86,15 @@ def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_segment_m
 def test_an_empty_segment_is_never_closed_and_its_time_begins_with_its_first_append() -> None:
     disk = a_log()
     set_time(disk, disk.clock.now + DAY)
-    assert disk.log.idle_roll_ms is None
-    assert not disk.log.roll_if_idle()
+    assert disk.log.roller.idle_roll_ms is None
+    assert not disk.log.roller.roll_if_idle()
     disk.append(b"a")
-    assert not disk.log.roll_if_idle()
+    assert not disk.log.roller.roll_if_idle()
     set_time(disk, disk.clock.now + 1001)
-    assert disk.log.roll_if_idle()
-    assert disk.log.idle_roll_ms is None
+    assert disk.log.roller.roll_if_idle()
+    assert disk.log.roller.idle_roll_ms is None
     set_time(disk, disk.clock.now + DAY)
-    assert not disk.log.roll_if_idle(), "nothing has been appended since"
+    assert not disk.log.roller.roll_if_idle(), "nothing has been appended since"
     assert disk.append(b"b").base_offset == 1
     assert bases(disk.log) == [0, 1]
 
@@ -104,7 +104,7 @@ def test_record_timestamps_do_not_affect_the_idle_timer(timestamp: int) -> None:
     disk = a_log()
     disk.append(b"a", timestamp=timestamp)
     set_time(disk, disk.clock.now + 1001)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
 
 
 def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
@@ -114,10 +114,10 @@ def test_a_clean_restart_does_not_postpone_the_idle_timer() -> None:
     for _ in range(3):
         set_time(disk, disk.clock.now + 300)
         disk.reopen()
-        assert disk.log.idle_roll_ms == began + 1000
-        assert not disk.log.roll_if_idle()
+        assert disk.log.roller.idle_roll_ms == began + 1000
+        assert not disk.log.roller.roll_if_idle()
     set_time(disk, began + 1001)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
 
 
 def test_a_log_that_was_stopped_for_long_is_due_at_once() -> None:
@@ -126,21 +126,21 @@ def test_a_log_that_was_stopped_for_long_is_due_at_once() -> None:
     disk.log.close()
     set_time(disk, disk.clock.now + DAY)
     disk._open(clean=True)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
 
 
 def test_after_a_crash_a_saved_first_append_counts() -> None:
     disk = a_log()
     began = disk.clock.now
     disk.append(b"a")
-    write = disk.log.prepare_state()
+    write = disk.log.state_file.prepare()
     assert write is not None
     write.run()
-    disk.log.finish_state(written=True)
+    disk.log.state_file.finish(written=True)
     set_time(disk, began + 900)
     disk.append(b"b")
     disk.restart_unclean()
-    assert disk.log.idle_roll_ms == began + 1000
+    assert disk.log.roller.idle_roll_ms == began + 1000
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,14 @@ def test_after_a_crash_the_first_append_to_a_later_segment_is_not_before_the_las
     began = disk.clock.now
     disk.append(b"a")
     set_time(disk, began + 1001)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
     set_time(disk, began + 1500)
     disk.append(b"b")
     set_time(disk, began + 1600)
     disk.append(b"c")
     disk.restart_unclean()
     assert disk.log.state.first_append_ms == began, "when the first segment was last written to"
-    assert disk.log.idle_roll_ms == began + 1000
+    assert disk.log.roller.idle_roll_ms == began + 1000
     disk.reopen()
     assert disk.log.state.first_append_ms == began, "the estimate is remembered"
 
@@ -188,7 +188,7 @@ def test_after_a_crash_the_first_append_to_a_later_segment_is_not_before_the_las
 def test_a_first_append_that_a_power_cut_took_away_does_not_age_the_next_one() -> None:
     disk = a_log()
     disk.append(b"a")
-    write = disk.log.prepare_state()
+    write = disk.log.state_file.prepare()
     assert write is not None
     write.run()
     disk.log.release()
@@ -200,8 +200,8 @@ def test_a_first_append_that_a_power_cut_took_away_does_not_age_the_next_one() -
     disk._open(clean=False)
     assert disk.log.state.first_append_ms is None
     disk.append(b"a again")
-    assert not disk.log.roll_if_idle()
-    assert disk.log.idle_roll_ms == disk.clock.now + 1000
+    assert not disk.log.roller.roll_if_idle()
+    assert disk.log.roller.idle_roll_ms == disk.clock.now + 1000
 
 
 def test_a_clock_that_is_set_back_makes_the_time_begin_anew_and_only_once() -> None:
@@ -209,21 +209,21 @@ def test_a_clock_that_is_set_back_makes_the_time_begin_anew_and_only_once() -> N
     disk.append(b"a")
     began = disk.clock.now - DAY
     set_time(disk, began)
-    assert not disk.log.roll_if_idle()
-    assert disk.log.idle_roll_ms == began + 1000
+    assert not disk.log.roller.roll_if_idle()
+    assert disk.log.roller.idle_roll_ms == began + 1000
     set_time(disk, began + 1001)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
 
 
 def test_a_clock_that_is_set_forward_closes_the_segment_early_and_nothing_else() -> None:
     disk = a_log()
     disk.append(b"a")
     set_time(disk, disk.clock.now + 365 * DAY)
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
     set_time(disk, disk.clock.now - 365 * DAY)
     assert disk.append(b"b").rolled is None
     assert [record.value for record in read_all(disk.log)] == [b"a", b"b"]
-    assert not disk.log.roll_if_idle()
+    assert not disk.log.roller.roll_if_idle()
 
 
 def test_an_altered_segment_ms_is_in_force_at_once() -> None:
@@ -231,7 +231,7 @@ def test_an_altered_segment_ms_is_in_force_at_once() -> None:
     disk.append(b"a")
     set_time(disk, disk.clock.now + 500)
     disk.log.reconfigure(TopicConfig(segment_ms=499))
-    assert disk.log.roll_if_idle()
+    assert disk.log.roller.roll_if_idle()
 
 
 def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_append() -> None:
@@ -242,10 +242,10 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
         assert isinstance(disk.fs, ForgetfulFileSystem)
         disk.fs.inject(Fault("open", ".timeindex", error=errno.ENOSPC))
         with pytest.raises(StorageError, match="a new segment could not be begun"):
-            disk.log.roll_if_idle()
+            disk.log.roller.roll_if_idle()
         assert bases(disk.log) == [0]
         if later == "timer":
-            assert disk.log.roll_if_idle()
+            assert disk.log.roller.roll_if_idle()
         else:
             assert disk.append(b"b").rolled is RollReason.IDLE
         assert bases(disk.log) == [0, 1]
@@ -257,8 +257,8 @@ def test_a_segment_that_cannot_be_begun_is_begun_later_by_the_timer_or_by_an_app
 def test_a_read_only_log_is_left_as_it_is() -> None:
     disk = a_log()
     disk.append(b"a")
-    disk.log.mark_read_only("an fsync failed")
+    disk.log.state_file.mark_read_only("an fsync failed")
     set_time(disk, disk.clock.now + DAY)
     before = contents(disk.fs)
-    assert not disk.log.roll_if_idle()
+    assert not disk.log.roller.roll_if_idle()
     assert contents(disk.fs) == before

@@ -16,12 +16,12 @@ def disk() -> LogOnDisk:
     found = LogOnDisk()
     for _ in range(5):
         found.append(b"value")
-    found.log._state_file.save()
+    found.log.state_file.save()
     return found
 
 
 def _file(disk: LogOnDisk) -> StateFile:
-    return disk.log._state_file
+    return disk.log.state_file
 
 
 def _said(disk: LogOnDisk) -> PartitionState:
@@ -78,8 +78,13 @@ def test_a_mark_that_the_disk_refuses_is_written_by_the_next_checkpoint(disk: Lo
 
 @pytest.mark.parametrize(
     "name",
-    ["log_start_offset", "log_end_offset", "durable_end_offset", "proven_start_offset", "first_dirty_offset", "state"],
+    ["log_start_offset", "log_end_offset", "durable_end_offset", "proven_start_offset", "start_is_proven", "state"],
 )
 def test_facts_of_a_log_cannot_be_set_from_outside(disk: LogOnDisk, name: str) -> None:
     with pytest.raises(AttributeError):
         setattr(disk.log, name, 7)
+
+
+def test_where_compaction_ended_cannot_be_set_from_outside(disk: LogOnDisk) -> None:
+    with pytest.raises(AttributeError):
+        disk.log.cleaning.first_dirty_offset = 7  # type: ignore[misc]

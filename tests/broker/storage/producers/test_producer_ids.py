@@ -14,9 +14,7 @@ PATH = "/seglog-producer-ids.json"
 
 
 def loaded(fs: ForgetfulFileSystem, highest_seen: int = -1) -> ProducerIds:
-    ids = ProducerIds(fs, PATH)
-    ids.load(highest_seen=highest_seen)
-    return ids
+    return ProducerIds(fs, PATH, highest_seen=highest_seen)
 
 
 def given_id(ids: ProducerIds) -> int:

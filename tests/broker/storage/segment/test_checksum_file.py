@@ -64,18 +64,18 @@ def test_every_segment_is_covered_whatever_happened(steps: list[int | str], rand
                 disk.fs = disk.fs.crash(POWER_LOSS)
                 disk._open(clean=False)
             case "truncate":
-                disk.log.truncate_to(random.randint(0, disk.log.log_end_offset))
+                disk.log.truncation.truncate_to(random.randint(0, disk.log.log_end_offset))
             case "flush":
-                disk.log.flush()
+                disk.log.flusher.flush()
             case "save":
-                disk.log._state_file.save()
+                disk.log.state_file.save()
         assert all(covered(disk)), step
     verify(disk.fs, disk.log)
 
 
 def test_what_was_counted_vouches_for_the_bytes_as_they_were_written() -> None:
     disk = small(5)
-    disk.log._state_file.save()
+    disk.log.state_file.save()
     disk.log.release()
     flip_bit(disk.fs, path(0, ".log"), 215)  # the leader epoch of the third batch
     disk._open(clean=False)
@@ -93,7 +93,7 @@ def test_a_stop_in_order_costs_no_reading_for_the_checksum() -> None:
 
 def test_what_is_known_of_bytes_that_were_cut_off_is_forgotten_before_others_take_their_place() -> None:
     disk = small(5)
-    disk.log._state_file.save()
+    disk.log.state_file.save()
     disk.log.release()
     cut_file(disk.fs, path(0, ".log"), 450)
     disk._open(clean=False)
@@ -112,10 +112,10 @@ def test_a_file_that_no_room_was_left_for_is_written_by_the_next_checkpoint() ->
     disk.fs.inject(Fault("pwritev", ".checksum", error=errno.ENOSPC, sticky=True))
     disk.append_batch(batch_of_size(100))
     with pytest.raises((OSError, StorageError)):
-        disk.log.prepare_checkpoint()
+        disk.log.flusher.prepare_checkpoint()
     disk.fs.heal()
-    disk.log._flusher.mark_indexes_unsaved()
-    flush = disk.log.prepare_checkpoint()
+    disk.log.flusher.mark_indexes_unsaved()
+    flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
     assert covered(disk) == [True, True]
@@ -125,7 +125,7 @@ def test_a_checkpoint_brings_the_file_to_the_disk_and_an_append_does_not() -> No
     disk = small(11)
     assert isinstance(disk.fs, ForgetfulFileSystem)
     assert not disk.fs.found_after(POWER_LOSS).exists(path(0))
-    flush = disk.log.prepare_checkpoint()
+    flush = disk.log.flusher.prepare_checkpoint()
     flush.run()
     disk.log.finish_flush(flush, None)
     assert read_file(disk.fs.found_after(POWER_LOSS), path(0)) == read_file(disk.fs, path(0))
@@ -133,9 +133,9 @@ def test_a_checkpoint_brings_the_file_to_the_disk_and_an_append_does_not() -> No
 
 def test_a_closed_segment_that_is_appended_to_again_has_no_file() -> None:
     disk = small(15)
-    disk.log.truncate_to(10)
+    disk.log.truncation.truncate_to(10)
     assert [segment.base_offset for segment in disk.log.segments] == [0, 10]
-    disk.log.truncate_to(9)
+    disk.log.truncation.truncate_to(9)
     assert not disk.fs.exists(path(0))
     assert covered(disk) == [True]
 
@@ -151,15 +151,15 @@ def test_recovery_replaces_the_file_of_another_size(size: int) -> None:
 def test_when_the_state_has_grown_old_a_checkpoint_saves_it_for_the_checksum_alone() -> None:
     disk = LogOnDisk(TopicConfig(segment_bytes=64 * 1024 * 1024))
     disk.append_batch(batch_of_size(100))
-    disk.log._state_file.save()
-    assert disk.log.prepare_state() is None
+    disk.log.state_file.save()
+    assert disk.log.state_file.prepare() is None
     for _ in range(5):
         disk.append_batch(batch_of_size(1_000_000))
-    write = disk.log.prepare_state()
+    write = disk.log.state_file.prepare()
     assert write is not None
     write.run()
-    disk.log.finish_state(written=True)
-    assert disk.log.prepare_state() is None
+    disk.log.state_file.finish(written=True)
+    assert disk.log.state_file.prepare() is None
     saved = PartitionState.load(disk.fs, DIRECTORY).checksum
     assert saved is not None
     assert saved.size == 5_000_100

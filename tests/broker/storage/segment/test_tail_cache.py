@@ -135,7 +135,7 @@ def test_what_was_truncated_and_appended_anew_is_found_anew() -> None:
     for value in (b"a", b"b", b"long " * 20, b"d"):
         disk.append(value)
     before = place(disk.log.read(3, 1))
-    disk.log.truncate_to(2)
+    disk.log.truncation.truncate_to(2)
     disk.append(b"c")
     disk.append(b"d")
     near, plain = near_and_plain(disk.log, 3)

@@ -276,7 +276,7 @@ def _timed(stamps: list[int], *, closed: bool) -> LogOnDisk:
     for stamp in stamps:
         disk.append(b"value", timestamp=stamp)
     if closed:
-        disk.log._roller.roll(disk.log.log_end_offset, RollReason.SIZE)
+        disk.log.roller.roll(disk.log.log_end_offset, RollReason.SIZE)
         disk.append(b"behind", timestamp=max(stamps) + 10)
     disk.log.close()
     return disk

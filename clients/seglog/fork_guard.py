@@ -9,7 +9,7 @@ import os
 from seglog_protocol.errors import ClientError
 
 
-class Owner:
+class OwnerProcess:
     """The process that made an object."""
 
     def __init__(self, what: str) -> None:

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from seglog_broker.api.bounds import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
 from seglog_broker.api.result_errors import as_result
+from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
 
-class OffsetService:
+class ListOffsetsService:
     """Answers where partitions begin and end, and where a moment lies in them."""
 
     def __init__(self, table: PartitionTable, reads: ColdReads) -> None:

@@ -1,0 +1,72 @@
+"""``seglog-format`` and ``meta.properties``: by which format and under which cluster id a log directory is written."""
+
+import uuid
+from collections.abc import Callable, Collection
+from typing import Final
+
+from seglog_broker.storage.directory.properties import decode_properties
+from seglog_broker.storage.io import filenames
+from seglog_broker.storage.io.filesystem import FileSystem, read_file, write_file_atomically
+from seglog_protocol.errors import LogDirectoryError
+
+FORMAT_VERSION: Final = 1
+"""The number in ``seglog-format``; a higher one is of a newer seglog and is refused."""
+
+FORMAT_CONTENT: Final = f"{FORMAT_VERSION}\n".encode()
+"""The content of ``seglog-format``."""
+
+_NODE_ID: Final = 1
+_META_VERSION: Final = "1"
+
+
+def check_format(fs: FileSystem, path: str) -> None:
+    """Raise LogDirectoryError if a newer seglog wrote the log directory ``path``."""
+    file = f"{path}/{filenames.FORMAT_FILE}"
+    if not fs.exists(file):
+        return
+    text = read_file(fs, file).decode(errors="replace").strip()
+    if not text.isdigit() or int(text) > FORMAT_VERSION:
+        raise LogDirectoryError(
+            f"{file} says format {text[:20]!r}, this version of seglog knows formats up to {FORMAT_VERSION}: "
+            "use the newer version that wrote it",
+            path=path,
+        )
+
+
+def write_format(fs: FileSystem, path: str) -> None:
+    """Write ``seglog-format`` into the log directory ``path``."""
+    write_file_atomically(fs, f"{path}/{filenames.FORMAT_FILE}", FORMAT_CONTENT)
+
+
+def read_cluster_id(fs: FileSystem, path: str, found: Collection[str]) -> str | None:
+    """The cluster id in ``meta.properties``, empty if it names none; None if the file is not among ``found``.
+
+    Raises LogDirectoryError for an unknown version of the file.
+    """
+    if filenames.META_PROPERTIES_FILE not in found:
+        return None
+    file = f"{path}/{filenames.META_PROPERTIES_FILE}"
+    properties = decode_properties(read_file(fs, file))
+    if properties.get("version", "0") not in ("0", _META_VERSION):
+        raise LogDirectoryError(
+            f"{file} has version {properties['version']!r}, which neither this seglog nor the Kafka it knows "
+            "writes: choose another directory with --set log.dir=DIRECTORY",
+            path=path,
+        )
+    return properties.get("cluster.id", "")
+
+
+def write_identity(fs: FileSystem, path: str, new_uuid: Callable[[], uuid.UUID]) -> str:
+    """Write a ``meta.properties`` with a new cluster id, and return that."""
+    cluster_id = filenames.new_id(new_uuid())
+    lines = (
+        "#",
+        "# written by seglog",
+        f"node.id={_NODE_ID}",
+        f"directory.id={filenames.new_id(new_uuid())}",
+        f"version={_META_VERSION}",
+        f"cluster.id={cluster_id}",
+    )
+    content = "".join(f"{line}\n" for line in lines).encode()
+    write_file_atomically(fs, f"{path}/{filenames.META_PROPERTIES_FILE}", content)
+    return cluster_id

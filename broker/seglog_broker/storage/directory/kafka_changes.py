@@ -1,0 +1,109 @@
+"""Adopts what Apache Kafka changed in a log directory that it used after seglog."""
+
+from collections.abc import Callable, Collection
+
+from seglog_broker.storage.directory.adoption import reconcile, topic_ids
+from seglog_broker.storage.directory.kafka_signs import (
+    KafkaOffsets,
+    cut_by_kafka,
+    drop_stale_checksums,
+    is_being_deleted,
+    metadata_files,
+    signs_of_kafka,
+    state_after_kafka,
+)
+from seglog_broker.storage.directory.load_report import LoadReport
+from seglog_broker.storage.directory.offset_checkpoints import OffsetCheckpoints
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
+from seglog_broker.storage.log.partition_state import MalformedStateError, PartitionState
+
+
+def adopt_kafka_changes(
+    fs: FileSystem,
+    path: str,
+    found: Collection[str],
+    directories: dict[str, filenames.PartitionDirectory],
+    registry: TopicRegistry,
+    offsets: OffsetCheckpoints,
+    report: LoadReport,
+    new_topic_id: Callable[[], str],
+) -> None:
+    """Bring ``registry``, the partitions' states and their checksums in line with what Kafka did, if it was there.
+
+    ``found`` are the names in the log directory ``path``; ``directories``, those of them that are of partitions, gain
+    the ones that Kafka had set aside. The changes go into ``report``. Repeating it after a crash is harmless.
+    """
+    signs = signs_of_kafka(fs, path, found, registry)
+    if not signs:
+        return
+    restored = _restore_set_aside(fs, path, directories, registry)
+    whole = {
+        name: key
+        for name, key in directories.items()
+        if not is_being_deleted(fs, path, name, registry) and has_partition_files(fs.list_directory(f"{path}/{name}"))
+    }
+    out = reconcile(registry.topics, topic_ids(whole, lambda name: topic_id_in(fs, f"{path}/{name}")), new_topic_id)
+    report.kafka_signs = signs
+    report.kafka_changes = [f"{name} is back: Kafka had set it aside" for name in restored] + out.changes
+    points, starts, cleaned = (
+        offsets.read(name, report.problems)
+        for name in (
+            checkpoints.RECOVERY_POINT_CHECKPOINT,
+            checkpoints.LOG_START_CHECKPOINT,
+            checkpoints.CLEANER_CHECKPOINT,
+        )
+    )
+    for name, (topic, partition, marker) in whole.items():
+        key = topic, partition
+        if not marker:
+            said = KafkaOffsets(points.get(key, 0), starts.get(key, 0), cleaned.get(key, 0))
+            _drop_what_kafka_outdated(fs, path, name, said, report)
+    registry.topics = out.topics
+    registry.kafka_metadata = metadata_files(fs, path)
+    registry.save()
+
+
+def _restore_set_aside(
+    fs: FileSystem, path: str, directories: dict[str, filenames.PartitionDirectory], registry: TopicRegistry
+) -> list[str]:
+    """Restore the names of our partitions that Kafka did not know and set aside; return these names."""
+    restored = []
+    for name, aside in list(directories.items()):
+        topic = registry.topics.get(aside.topic)
+        plain = filenames.partition_directory_name(aside.topic, aside.partition)
+        if (
+            aside.marker == filenames.STRAY_MARKER
+            and topic is not None
+            and plain not in directories
+            and topic_id_in(fs, f"{path}/{name}") == topic.id
+        ):
+            fs.rename(f"{path}/{name}", f"{path}/{plain}")
+            del directories[name]
+            directories[plain] = aside._replace(marker="")
+            restored.append(plain)
+    if restored:
+        fs.sync_directory(path)
+    return restored
+
+
+def _drop_what_kafka_outdated(fs: FileSystem, path: str, name: str, said: KafkaOffsets, report: LoadReport) -> None:
+    """Remove checksums older than their segments, and facts in the partition's state that no longer hold."""
+    directory = f"{path}/{name}"
+    dropped = drop_stale_checksums(fs, directory, said.cleaned_before)
+    if dropped:
+        report.kafka_changes.append(f"{name}: {dropped} checksum files were older than their segments")
+    try:
+        state = PartitionState.read(fs, directory)
+    except MalformedStateError:
+        return  # loading the partition reports it
+    cut = cut_by_kafka(fs, directory, state)
+    if cut is not None:
+        report.problems.append(
+            f"{name}: Kafka cut off offsets {cut[0]} to {cut[1] - 1}, and used them for other records"
+        )
+    after = state_after_kafka(fs, directory, state, said)
+    if after != state:
+        after.save(fs, directory)

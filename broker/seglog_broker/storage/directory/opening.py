@@ -1,0 +1,333 @@
+"""Opens a log directory: lock, identity, topics, partitions.
+
+The order of writes to the disk makes every crash harmless; comments beside the writes give the reasons.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from seglog_broker.config import BrokerConfig
+from seglog_broker.storage.directory.adoption import (
+    ADOPTED_NOTE,
+    REMADE_NOTE,
+    adopted_topic,
+    listed,
+    missing_partitions,
+    topic_ids,
+    with_missing,
+)
+from seglog_broker.storage.directory.directory_lock import DirectoryLock
+from seglog_broker.storage.directory.identity import check_format, read_cluster_id, write_format, write_identity
+from seglog_broker.storage.directory.kafka_changes import adopt_kafka_changes
+from seglog_broker.storage.directory.kafka_signs import (
+    CLEAN_MARKER,
+    expected_partitions,
+    is_being_deleted,
+    metadata_files,
+)
+from seglog_broker.storage.directory.load_report import Loading, LoadingStoppedError, LoadReport
+from seglog_broker.storage.directory.log_directory import LogDirectory
+from seglog_broker.storage.directory.partition_loader import PartitionLoader
+from seglog_broker.storage.directory.partition_logs import PartitionLogs
+from seglog_broker.storage.directory.topic_admin import TopicAdmin
+from seglog_broker.storage.directory.topic_registry import TopicRegistry
+from seglog_broker.storage.io import checkpoints, filenames
+from seglog_broker.storage.io.clock import Clock
+from seglog_broker.storage.io.filesystem import FileSystem, parent, write_file_atomically
+from seglog_broker.storage.io.free_space import FreeSpace
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.storage.io.os_errors import suppress_no_room, why
+from seglog_broker.storage.log.partition_files import has_partition_files, topic_id_in
+from seglog_broker.storage.producers.producer_ids import ProducerIds
+from seglog_protocol.errors import LogDirectoryError, StorageError
+from seglog_protocol.record_batch import NO_PRODUCER_ID
+from seglog_protocol.segment_files import TEMPORARY_SUFFIX
+
+_REPLACED_FILES: Final = frozenset(
+    {
+        filenames.META_PROPERTIES_FILE,
+        filenames.CLEAN_SHUTDOWN_FILE,
+        filenames.CLEAN_PARTITIONS_FILE,
+        filenames.REGISTRY_FILE,
+        filenames.FORMAT_FILE,
+        filenames.PRODUCER_IDS_FILE,
+        filenames.CREATION_FILE,
+        checkpoints.RECOVERY_POINT_CHECKPOINT,
+        checkpoints.LOG_START_CHECKPOINT,
+        checkpoints.HIGH_WATERMARK_CHECKPOINT,
+        checkpoints.CLEANER_CHECKPOINT,
+    }
+)
+"""Files that are replaced through a ``.tmp``; other ``.tmp`` files are left alone, like every unknown file."""
+
+Directories = Mapping[str, filenames.PartitionDirectory]
+"""The partition directories of a log directory, by name."""
+
+
+def open_log_directory(
+    fs: FileSystem,
+    clock: Clock,
+    config: BrokerConfig,
+    path: str,
+    *,
+    handles: HandlePool | None = None,
+    new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    in_line_bytes: int | None = None,
+    loading: Loading = lambda _done, _total: None,
+) -> LogDirectory:
+    """Lock and check a log directory, and load every partition. It stays locked until ``close`` or ``abandon``.
+
+    After an unclean stop partitions are recovered here, the smallest first, up to ``in_line_bytes`` in total, by
+    default all; the others are left ``recovering``. ``handles`` belong to the log directory, which closes them.
+
+    Raises LogDirectoryError when the directory cannot be used: locked, foreign, of a newer format, not writable. A
+    single partition that cannot be opened is reported and offline. Raises LoadingStoppedError when ``loading`` does.
+    After any error nothing is open or locked.
+    """
+    try:
+        with contextlib.ExitStack() as opened:
+            _look_before_touching(fs, path, config)
+            lock = DirectoryLock(fs, path)
+            opened.callback(lock.release)
+            handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
+            opened.callback(handles.close)
+            opening = _Opening(fs, clock, config, path, handles, new_uuid)
+            opened.callback(opening.release_logs)
+            directory = opening.run(lock, in_line_bytes, loading)
+            opened.pop_all()
+            return directory
+    except OSError as error:
+        raise LogDirectoryError(
+            f"{path} cannot be used as log directory: {why(error)}; check that it is writable "
+            "and has room, or choose another with --set log.dir=DIRECTORY",
+            path=path,
+        ) from error
+
+
+def _look_before_touching(fs: FileSystem, path: str, config: BrokerConfig) -> None:
+    """Make the directory if there is none; refuse a foreign one before anything is written into it."""
+    if not fs.exists(path):
+        missing = [path]
+        while not fs.exists(above := parent(missing[-1])):
+            missing.append(above)
+        for absent in reversed(missing):
+            fs.make_directory(absent)
+            fs.sync_directory(parent(absent))
+    elif not fs.stat(path).is_directory:
+        raise LogDirectoryError(f"{path} is a file; log.dir must name a directory", path=path)
+    else:
+        check_format(fs, path)
+        found = fs.list_directory(path)
+        directories = _partition_directories(fs, path, found)
+        read_cluster_id(fs, path, found)
+        if filenames.REGISTRY_FILE not in found:
+            _refuse_where_partitions_are_missing(fs, path, config, directories)
+
+
+def _partition_directories(fs: FileSystem, path: str, found: list[str]) -> dict[str, filenames.PartitionDirectory]:
+    """The partition directories by name. Raises LogDirectoryError when there is any other sub-directory."""
+    directories = {}
+    for name in found:
+        if name in filenames.SKIPPED_DIRECTORIES or not fs.stat(f"{path}/{name}").is_directory:
+            continue
+        try:
+            directories[name] = directory = filenames.parse_partition_directory(name)
+            problem = filenames.why_invalid_topic(directory.topic)
+            if problem is not None:
+                raise ValueError(f"{directory.topic!r} is not a topic name: {problem}")  # noqa: TRY301
+        except ValueError as error:
+            raise LogDirectoryError(
+                f"{path} is neither seglog's nor Kafka's: it has a sub-directory {name!r} ({error}); choose "
+                "an empty directory with --set log.dir=DIRECTORY, or move that one away",
+                path=path,
+            ) from error
+    return directories
+
+
+def _refuse_where_partitions_are_missing(
+    fs: FileSystem, path: str, config: BrokerConfig, directories: Directories
+) -> None:
+    """Refuse a part of Kafka's partitions, of several log.dirs or a cluster: the others would begin empty."""
+    ids = topic_ids(directories, lambda name: topic_id_in(fs, f"{path}/{name}"))
+    missing = missing_partitions(ids, expected_partitions(fs, path), directories.values())
+    if missing and config.seglog_missing_partitions == "refuse":
+        raise LogDirectoryError(
+            f"{path} was written by Kafka and lacks partitions that its files name: {listed(missing)}; put "
+            "their directories here, from Kafka's other log.dirs or brokers, or have them begin without records "
+            "with --set seglog.missing.partitions=empty",
+            path=path,
+        )
+
+
+class _Opening:
+    """The opening of one locked log directory."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        config: BrokerConfig,
+        path: str,
+        handles: HandlePool,
+        new_uuid: Callable[[], uuid.UUID],
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._new_uuid = new_uuid
+        self._report = LoadReport()
+        self._space = FreeSpace(fs, path, config)
+        self._registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
+        self._partitions = PartitionLogs(fs, clock, handles, path, config, self._report.offline)
+        self._topics = TopicAdmin(fs, path, self._partitions, self._registry, self._space, handles, new_uuid)
+
+    def release_logs(self) -> None:
+        """Close the logs that were loaded, writing nothing."""
+        for log in self._partitions.logs.values():
+            log.release()
+
+    def run(self, lock: DirectoryLock, in_line_bytes: int | None, loading: Loading) -> LogDirectory:
+        """Load everything. Raises OSError, LogDirectoryError, and what ``loading`` raises."""
+        fs, path = self._fs, self._path
+        check_format(fs, path)
+        found = fs.list_directory(path)
+        known = filenames.REGISTRY_FILE in found
+        directories = _partition_directories(fs, path, found)
+        for name in found:
+            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
+                fs.unlink(self._file(name))
+        cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
+        if known:
+            self._registry.load()
+            self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
+            # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
+            adopt_kafka_changes(
+                fs, path, found, directories, self._registry, self._partitions.checkpoints, self._report, self._new_id
+            )
+        clean = filenames.CLEAN_SHUTDOWN_FILE in found
+        if clean:
+            # At once, so that a crash while loading counts as unclean.
+            fs.unlink(self._file(filenames.CLEAN_SHUTDOWN_FILE))
+            fs.sync_directory(path)
+        if filenames.CLEAN_PARTITIONS_FILE in found:
+            if not clean and not self._report.kafka_signs:
+                self._partitions.checkpoints.load_clean_ends(self._report.problems)
+            fs.unlink(self._file(filenames.CLEAN_PARTITIONS_FILE))
+            fs.sync_directory(path)
+        self._report.clean = clean or not directories
+        if not known:
+            self._adopt(directories, is_own=filenames.FORMAT_FILE in found)
+        if filenames.FORMAT_FILE not in found:
+            write_format(fs, path)
+        self._mark_leftovers(directories)
+        loader = PartitionLoader(fs, path, self._partitions, self._registry, self._report)
+        try:
+            loader.load_all({*found, *directories}, in_line_bytes, loading)
+        except LoadingStoppedError as stopped:
+            stopped.is_clean = self._close_loaded()
+            raise
+        seen = (log.producers.highest_id for log in self._partitions.logs.values())
+        producer_ids = ProducerIds(
+            fs, self._file(filenames.PRODUCER_IDS_FILE), highest_seen=max(seen, default=NO_PRODUCER_ID)
+        )
+        return LogDirectory(
+            fs, path, lock, cluster_id, self._report, self._space, producer_ids, self._partitions, self._topics, loader
+        )
+
+    def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
+        """The cluster id in ``meta.properties``, which is written if it is absent; if it was lost, report a problem."""
+        cluster_id = read_cluster_id(self._fs, self._path, found)
+        if cluster_id is not None:
+            return cluster_id
+        cluster_id = write_identity(self._fs, self._path, self._new_uuid)
+        if has_data:
+            self._report.problems.append(
+                f"{filenames.META_PROPERTIES_FILE} was gone: from now on the cluster id is {cluster_id}; stop the "
+                "broker and put the file back from a backup to have the former one"
+            )
+        return cluster_id
+
+    def _adopt(self, directories: Directories, *, is_own: bool) -> None:
+        """Without a registry, make it from the directories: of a new directory, or one that Kafka wrote.
+
+        ``is_own``: seglog wrote the directory, so its registry was lost.
+        """
+        for name, found in directories.items():
+            if not found.marker:
+                self._refuse_unless_partition(name)
+        ids = topic_ids(directories, lambda name: topic_id_in(self._fs, self._file(name)))
+        for topic, partitions in ids.items():
+            note = REMADE_NOTE if is_own else ADOPTED_NOTE
+            self._registry.topics[topic] = adopted_topic(topic, partitions, self._new_id, note)
+        for topic, number in missing_partitions(ids, expected_partitions(self._fs, self._path), directories.values()):
+            if topic in ids:
+                self._registry.topics[topic] = with_missing(self._registry.topics[topic], number)
+        if not is_own:
+            self._report.adopted = sorted(self._registry.topics)
+        elif self._registry.topics:
+            self._report.remade = sorted(self._registry.topics)
+            self._report.problems.append(
+                f"{filenames.REGISTRY_FILE} was missing and was made from the directories: the configuration of "
+                f"{len(self._registry.topics)} topics is lost, they keep every record until it is set again"
+            )
+        self._registry.kafka_metadata = metadata_files(self._fs, self._path)
+        self._registry.save()
+
+    def _refuse_unless_partition(self, name: str) -> None:
+        """Refuse a directory such as ``backup-2024``, which has a partition's name but not its files."""
+        inside = self._fs.list_directory(self._file(name))
+        if inside and not has_partition_files(inside):
+            raise LogDirectoryError(
+                f"{self._path} is neither seglog's nor Kafka's: its sub-directory {name!r} holds no segments; choose "
+                "an empty directory with --set log.dir=DIRECTORY, or move that one away",
+                path=self._path,
+            )
+
+    def _mark_leftovers(self, directories: Directories) -> None:
+        """Mark directories of deleted topics for removal; set aside, as Kafka does, those of unknown topics."""
+        changed = False
+        for name, (topic, partition, marker) in directories.items():
+            owner = self._registry.topics.get(topic)
+            if marker == filenames.DELETE_MARKER:
+                self._report.deleted_directories.append(self._file(name))
+            elif not marker and is_being_deleted(self._fs, self._path, name, self._registry):
+                marked = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.DELETE_MARKER)
+                self._fs.rename(self._file(name), self._file(marked))
+                self._report.deleted_directories.append(self._file(marked))
+                changed = True
+            elif not marker and (owner is None or partition >= owner.partitions):
+                aside = filenames.marked_directory_name(topic, partition, self._new_uuid(), filenames.STRAY_MARKER)
+                self._fs.rename(self._file(name), self._file(aside))
+                self._report.problems.append(f"{name} belongs to no known topic and was set aside as {aside}")
+                changed = True
+        if changed:
+            self._fs.sync_directory(self._path)
+        if self._registry.deleting:
+            self._registry.deleting = []
+            with (
+                suppress_no_room()
+            ):  # else the next start finds no such directory, or one whose name records the deletion
+                self._registry.save()
+                self._topics.note_recorded()
+
+    def _close_loaded(self) -> bool:
+        """Stop while partitions are being loaded; return whether the next start finds a clean stop.
+
+        No record was appended since the stop before, so its checkpoints are still right.
+        """
+        if not self._report.clean or self._report.offline or self._report.kafka_signs:
+            return False
+        try:
+            for log in self._partitions.logs.values():
+                log.close()
+            write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), CLEAN_MARKER)
+        except (OSError, StorageError):
+            return False
+        return True
+
+    def _new_id(self) -> str:
+        return filenames.new_id(self._new_uuid())
+
+    def _file(self, name: str) -> str:
+        return f"{self._path}/{name}"
