@@ -244,7 +244,7 @@ NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
 
 
 def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
-    """Start after a crash; assert that it left the whole old or the whole new state. Returns whether it is the new one."""
+    """Start after a crash; assert that the state is the whole old or the whole new one. Returns whether it is new."""
     directory = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
     report = directory.report
     assert report.offline == {}

@@ -41,7 +41,7 @@ PARTITIONS = 5
 
 
 class HeldRounds(InlineOffload):
-    """Each round, and each flush of a checkpoint, waits until the test releases it; ``rounds`` counts all that waited."""
+    """Each round, and each flush of a checkpoint, waits until the test releases it; ``rounds`` counts them."""
 
     def __init__(self) -> None:
         super().__init__()

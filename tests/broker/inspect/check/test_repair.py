@@ -47,7 +47,7 @@ def _synced(fs: ForgetfulFileSystem) -> ForgetfulFileSystem:
 
 
 def _offsets(fs: ForgetfulFileSystem, *, appending: bool = True) -> list[int]:
-    """The offsets that consumers get, before and after one append; the broker then stops cleanly."""
+    """The offsets that consumers get, before one append; then the broker stops cleanly."""
     logs = opened(fs)
     assert logs.report.offline == {}
     log = logs.logs["commits", 0]
