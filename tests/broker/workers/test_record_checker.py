@@ -127,7 +127,7 @@ async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(au
 
 
 class HeldOffload(InlineOffload):
-    """Checks records when the test allows it; ``waiting`` are the batches that wait."""
+    """Checks records when the test allows it; ``waiting`` is how many batches wait."""
 
     def __init__(self) -> None:
         super().__init__()
