@@ -171,7 +171,7 @@ def test_a_bit_flip_in_a_batch_costs_that_batch_and_is_named(bad: int, position:
 
 
 def test_a_flip_in_an_offset_does_not_make_a_tail_of_everything_behind_it() -> None:
-    """The checksum does not cover the base offset. If a larger one was accepted, later batches would be out of order."""
+    """The checksum does not cover the base offset. If it were taken, later batches would be out of order."""
     for bit, byte in itertools.product(range(8), range(8)):
         disk = _filled(30)
 

@@ -1,4 +1,4 @@
-"""Which segments are deleted: every rule to the byte and the millisecond, predictions, and both against simple models."""
+"""Which segments are deleted: every rule to the byte and the millisecond, predictions, and both against models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
