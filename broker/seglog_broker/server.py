@@ -26,7 +26,7 @@ from seglog_broker.tasks.checkpoint import run_checkpoints
 from seglog_broker.tasks.compaction import run_compaction
 from seglog_broker.tasks.deletion import run_deletions
 from seglog_broker.tasks.directory_watch import run_directory_watch
-from seglog_broker.tasks.flush import run_flushes
+from seglog_broker.tasks.flush import run_background_flushes
 from seglog_broker.tasks.free_space import run_free_space
 from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.tasks.idle_writers import run_idle_writers
@@ -47,7 +47,7 @@ TASKS: Final = (
     run_retention,
     run_compaction,
     run_deletions,
-    run_flushes,
+    run_background_flushes,
     run_free_space,
     run_directory_watch,
     run_idle_writers,

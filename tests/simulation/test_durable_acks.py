@@ -15,7 +15,7 @@ it would catch ours.
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, cast
+from typing import Final
 
 import pytest
 import trio
@@ -24,17 +24,24 @@ from seglog_broker.api.append import AppendService
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
-from seglog_broker.runtime.offload import Arguments, T
+from seglog_broker.runtime.offload import Arguments, T, outcomes_of
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io import checkpoints, filesystem
 from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
-from seglog_broker.storage.io.flushes import Flush, run_flushes
+from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.segment import Segment
-from seglog_broker.testing.forgetful import POWER_LOSS, RANDOM, CrashPolicy, ForgetfulFileSystem, Operation
+from seglog_broker.testing.forgetful import (
+    POWER_LOSS,
+    RANDOM,
+    CrashPolicy,
+    ForgetfulFileSystem,
+    Operation,
+    _ForgetfulSync,
+)
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
@@ -66,15 +73,15 @@ class InterleavingOffload(InlineOffload):
         super().__init__()
         self._dice = dice
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        assert fn.__name__ == "run_flushes", "it is cut into pieces here"
-        fs, flushes = cast("tuple[FileSystem, Sequence[Flush]]", args)
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         outcomes: list[OSError | None] = []
         for flush in flushes:
             await self._let_others_work()
-            outcomes += cast("list[OSError | None]", fn(*cast("tuple[*Arguments]", (fs, [flush]))))
+            pending = begin_flushes(fs, [flush])
+            await self._let_others_work()
+            outcomes += run_flushes(fs, [flush]) if pending is None else await outcomes_of(pending)
         await self._let_others_work()
-        return cast("T", outcomes)
+        return outcomes
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         await self._let_others_work()
@@ -88,10 +95,10 @@ class InterleavingOffload(InlineOffload):
 class Simulation:
     """One run; ``failure`` is the first broken promise."""
 
-    def __init__(self, policy: Callable[[int], CrashPolicy], seed: int = 0) -> None:
+    def __init__(self, policy: Callable[[int], CrashPolicy], seed: int = 0, *, begins_syncs: bool = False) -> None:
         self.policy = policy
         self.seed = seed
-        self.fs = ForgetfulFileSystem()
+        self.fs = ForgetfulFileSystem(begins_syncs=begins_syncs)
         self.acked: dict[int, dict[int, bytes]] = {number: {} for number in range(PARTITIONS)}
         self.failure: BaseException | None = None
         self.points = self.rolls = self.duplicates = 0
@@ -269,8 +276,11 @@ def _config() -> BrokerConfig:
 @pytest.mark.parametrize(
     "policy", [lambda _point: POWER_LOSS, RANDOM], ids=["nothing unsynced stays", "anything may stay"]
 )
-async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(policy: Callable[[int], CrashPolicy]) -> None:
-    simulation = Simulation(policy)
+@pytest.mark.parametrize("begins_syncs", [False, True], ids=["syncs in a thread", "syncs without a thread"])
+async def test_whenever_the_power_goes_nothing_acked_at_disk_is_lost(
+    policy: Callable[[int], CrashPolicy], begins_syncs: bool
+) -> None:
+    simulation = Simulation(policy, begins_syncs=begins_syncs)
     await simulation.run()
     if simulation.failure is not None:
         raise simulation.failure
@@ -290,6 +300,11 @@ def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ForgetfulFileSystem, "sync_files", lambda _fs, files: [None] * len(files))
 
 
+def round_without_a_thread_left_out(patch: pytest.MonkeyPatch) -> None:
+    """The same where no thread is needed: it is begun, and nothing happens."""
+    patch.setattr(ForgetfulFileSystem, "begin_sync", lambda _fs, files: _ForgetfulSync([None] * len(files)))
+
+
 def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:
     """The bytes of a new segment are on the disk, its name is not."""
     patch.setattr(ForgetfulFileSystem, "sync_directories", lambda _fs, paths: [None] * len(paths))
@@ -303,10 +318,10 @@ def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
             for lease in flush.leases[1:]:
                 lease.release()
             flush.leases = flush.leases[:1]
-        return run_flushes(fs, flushes)
+        return all_of(fs, flushes)
 
-    run.__name__ = "run_flushes"
-    patch.setattr("seglog_broker.partitions.group_commit.run_flushes", run)
+    all_of = run_flushes
+    patch.setitem(globals(), "run_flushes", run)
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
@@ -409,6 +424,7 @@ def handle_closed_while_it_is_read(patch: pytest.MonkeyPatch) -> None:
 
 MISTAKES: Final[dict[Mistake, str]] = {
     fsync_left_out: "has lost offset",
+    round_without_a_thread_left_out: "has lost offset",
     fsync_of_the_directory_left_out: "has lost offset",
     only_the_newest_segment_synced: "has lost offset",
     ack_before_write: "has lost offset",
@@ -424,7 +440,7 @@ MISTAKES: Final[dict[Mistake, str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 async def test_a_mistake_made_on_purpose_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(lambda _point: POWER_LOSS)
+    simulation = Simulation(lambda _point: POWER_LOSS, begins_syncs=mistake is round_without_a_thread_left_out)
     with monkeypatch.context() as patch:
         mistake(patch)
         await simulation.run()

@@ -418,9 +418,8 @@ class _SegmentReport:
         ends = [*log.segments.bases[1:], log.log_end_offset]
         is_age_known = True
         explained: list[ExplainedSegment] = []
-        for number, ((segment, verdict), end) in enumerate(
-            zip(log.retention.judge_segments(), ends, strict=False), start=1
-        ):
+        judged = zip(log.retention.judge_segments(), ends, strict=False)
+        for number, ((segment, verdict), end) in enumerate(judged, start=1):
             if segment.base_offset > last:
                 break
             if verdict.age is not None and verdict.age.is_unknown:

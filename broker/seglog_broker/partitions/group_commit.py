@@ -1,7 +1,7 @@
 """Group commit: acks of ``disk`` share fdatasyncs, whatever connection and partition they belong to.
 
 Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
-which syncs all their files side by side (``run_flushes``). There is no task for it: the first task that waits for
+which syncs all their files side by side (``Offload.commit``). There is no task for it: the first task that waits for
 a round leads it. The others wait for its end, or register a listener, which takes no task. A failure of one partition's
 files is raised for those who wait for that partition only.
 """
@@ -15,7 +15,7 @@ import trio
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError, run_flushes
+from seglog_broker.storage.io.flushes import Flush, LogDirectoryGoneError
 from seglog_protocol.errors import SeglogError, StorageError
 
 UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
@@ -127,7 +127,7 @@ class GroupCommit:
             self._begin_flushes(this, flushes)
             if flushes:
                 began = trio.current_time()
-                errors = await self._offload.commit(run_flushes, self._fs, [flush for _, flush in flushes])
+                errors = await self._offload.commit(self._fs, [flush for _, flush in flushes])
                 self._metrics.note_flushes(len(flushes), trio.current_time() - began)
                 if not self._is_in_place():
                     errors = [LogDirectoryGoneError() for _ in flushes]

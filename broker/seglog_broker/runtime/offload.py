@@ -14,6 +14,7 @@ import trio
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
+from seglog_broker.storage.io.flushes import Flush, PendingFlushes, begin_flushes, run_flushes
 from seglog_broker.storage.io.os_errors import why
 from seglog_broker.storage.log.batch_checks import RecordRules
 from seglog_broker.workers.jobs import cleaner, record_checker, recoverer, scrubber
@@ -41,12 +42,21 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 
+async def outcomes_of(pending: PendingFlushes) -> list[OSError | None]:
+    """What each flush failed with, when all are done; that is waited for, whoever is cancelled."""
+    while (errors := pending.collect()) is None:
+        assert pending.descriptor is not None
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.wait_readable(pending.descriptor)
+    return errors
+
+
 class Offload:
     """Runs blocking calls in threads. Made once per broker; needs a running trio loop only when it is used.
 
-    Each method returns what ``fn(*args)`` returns and raises what it raises. A call that has begun is always waited
-    for, even if its task is cancelled: the cancellation is raised at the next checkpoint, when the outcome is known.
-    While a call waits for its limiter it can be cancelled, and is then not made.
+    A method with ``fn`` returns what ``fn(*args)`` returns and raises what it raises. A call that has begun is always
+    waited for, even if its task is cancelled: the cancellation is raised at the next checkpoint, with the
+    outcome known. While a call waits for its limiter it can be cancelled, and is then not made.
     """
 
     def __init__(self) -> None:
@@ -91,9 +101,17 @@ class Offload:
                 f"the records of a batch could not be checked, which needs a process: {why(error)}; try again"
             ) from error
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """Run a round of group commit, which acks wait for. Never abandoned."""
-        return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=False, limiter=self._commit)
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
+        """Run a round of group commit, which acks wait for; what each flush failed with. Never abandoned.
+
+        Without a thread where the file system can: a way through one costs more than an fsync on a fast disk.
+        """
+        pending = begin_flushes(fs, flushes)
+        if pending is None:
+            return await trio.to_thread.run_sync(
+                run_flushes, fs, flushes, abandon_on_cancel=False, limiter=self._commit
+            )
+        return await outcomes_of(pending)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Run an fsync. Never abandoned: an fsync without a known outcome proves nothing."""

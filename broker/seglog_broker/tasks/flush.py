@@ -27,7 +27,7 @@ class Services(Protocol):
     partitions: PartitionTable
 
 
-async def run_flushes(broker: Services) -> None:
+async def run_background_flushes(broker: Services) -> None:
     """Sync partitions with unsynced records for ``flush.ms``, or with ``flush.messages`` of them."""
     boundary = TaskBoundary("flush")
     since: dict[Partition, float] = {}  # when a partition was first seen with unsynced records

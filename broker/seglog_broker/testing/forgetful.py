@@ -31,6 +31,7 @@ from seglog_broker.storage.io.filesystem import (
     Inodes,
     Lock,
     Map,
+    PendingSync,
     outcome_of,
 )
 from seglog_broker.testing.forgetful_disk import (
@@ -67,13 +68,15 @@ class ForgetfulFileSystem(Script):
     """A file system in memory. ``/`` exists; ``load`` adds files. See the module's description.
 
     ``now_ms`` is the modification time that files get, ``cached`` the result of ``is_cached`` for files not evicted.
-    One thread at a time, except that fdatasync may run beside other calls.
+    With ``begins_syncs`` it is one that syncs without a thread, as Linux does, else one that needs a thread for it, as
+    macOS does. One thread at a time, except that fdatasync may run beside other calls.
     """
 
-    def __init__(self, *, now_ms: int = 0, cached: bool = True) -> None:
+    def __init__(self, *, now_ms: int = 0, cached: bool = True, begins_syncs: bool = False) -> None:
         super().__init__()
         self.now_ms = now_ms
         self.cached = cached
+        self.begins_syncs = begins_syncs
         self.disk = Disk(Directory(now_ms), [])
         self.handles: dict[object, str] = {}
         self._locked: set[Inode] = set()
@@ -128,7 +131,7 @@ class ForgetfulFileSystem(Script):
 
     def found_after(self, policy: CrashPolicy) -> "ForgetfulFileSystem":
         """The file system after a crash now, without faults and locks; this one keeps running."""
-        found = ForgetfulFileSystem(now_ms=self.now_ms, cached=self.cached)
+        found = ForgetfulFileSystem(now_ms=self.now_ms, cached=self.cached, begins_syncs=self.begins_syncs)
         found.disk = self.disk.after(policy)
         found.disk.inodes_max = self.disk.inodes_max
         return found
@@ -231,6 +234,10 @@ class ForgetfulFileSystem(Script):
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
         """One after the other; each is an operation."""
         return [outcome_of(file.fdatasync) for file in files]
+
+    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
+        """As ``sync_files``, whose outcome is collected later, with ``begins_syncs``; else None."""
+        return _ForgetfulSync(self.sync_files(files)) if self.begins_syncs and files else None
 
     def sync_directories(self, paths: Sequence[str]) -> list[OSError | None]:
         """One after the other; each is an operation."""
@@ -454,6 +461,16 @@ class _ForgetfulLock:
         if self in self._fs.handles:
             del self._fs.handles[self]
             self._locked.discard(self._inode)
+
+
+class _ForgetfulSync:
+    descriptor: int | None = None
+
+    def __init__(self, outcomes: list[OSError | None]) -> None:
+        self._outcomes = outcomes
+
+    def collect(self) -> list[OSError | None]:
+        return self._outcomes
 
 
 class _ForgetfulHold:

@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from seglog_broker.runtime.offload import Arguments, Offload, T
+from seglog_broker.runtime.offload import Arguments, Offload, T, outcomes_of
 from seglog_broker.storage.compaction.job import CleaningJob, CleaningResult
 from seglog_broker.storage.io.clock import Clock, SystemClock
 from seglog_broker.storage.io.filesystem import Buffer, FileSystem
+from seglog_broker.storage.io.flushes import Flush, begin_flushes, run_flushes
 from seglog_broker.storage.log.batch_checks import RecordRules, check_records
 from seglog_broker.storage.segment.segment import first_at
 from seglog_broker.workers.jobs.cleaner import CLEANING
@@ -25,10 +26,11 @@ class InlineOffload(Offload):
     the broker's file system, so they work on a ``ForgetfulFileSystem``; they run at full speed, whatever their rate.
     """
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         """See Offload."""
         await trio.lowlevel.checkpoint()
-        return fn(*args)
+        pending = begin_flushes(fs, flushes)
+        return run_flushes(fs, flushes) if pending is None else await outcomes_of(pending)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """See Offload."""

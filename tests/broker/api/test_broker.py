@@ -136,7 +136,7 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
 
 async def test_without_the_fsync_a_power_cut_takes_what_was_acked(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error made on purpose, which the tests above must catch."""
-    monkeypatch.setattr("seglog_broker.partitions.group_commit.run_flushes", lambda _fs, flushes: [None] * len(flushes))
+    monkeypatch.setattr("seglog_broker.testing.offload.run_flushes", lambda _fs, flushes: [None] * len(flushes))
     fs = ForgetfulFileSystem()
     broker = open_broker(fs)
     await with_topic(broker)

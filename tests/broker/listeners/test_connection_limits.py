@@ -245,7 +245,7 @@ async def test_a_peer_that_reads_nothing_of_its_reply_is_cut_and_the_file_closed
             await trio.sleep(3)
             assert (answer.closed, broker.metrics.connections_cut) == (1, 1)
         [cut] = [entry for entry in logged if entry["event"] == "connection_cut"]
-        assert "took nothing" in cut["reason"]
+        assert "read nothing" in cut["reason"]
         assert len(broker.transfers) == 0
         await other.send(1, OFFSETS)
         assert await other.receive_ids(1) == [1]

@@ -127,7 +127,7 @@ async def test_waiters_in_a_purgatory_that_closes_are_retried_and_find_it_closed
     assert retried == [(waiter, False) for waiter in others]
 
 
-async def test_a_parked_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
+async def test_a_task_waits_until_it_is_woken_ended_or_cancelled() -> None:
     for act in (Waiter.wake, Waiter.end):
         waiter = Waiter()
         async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
 """Group commit: which acks share a round, and that an error in one partition does not affect the others."""
 
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import pytest
@@ -13,6 +13,7 @@ from seglog_broker.api.append import PendingAppend
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, T
+from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.storage.log.partition_state import PartitionState
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, Fault, ForgetfulFileSystem
@@ -50,10 +51,10 @@ class HeldRounds(InlineOffload):
         self.is_holding = False
         self._gates: list[trio.Event] = []
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         self.rounds += 1
         await self._pass()
-        return fn(*args)
+        return await super().commit(fs, flushes)
 
     async def fsync(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
         self.checkpoints += 1
@@ -400,7 +401,7 @@ async def test_a_flush_that_a_bug_ends_counts_as_failed(monkeypatch: pytest.Monk
 
         pending = running.append(0)
         with monkeypatch.context() as patched:
-            patched.setattr("seglog_broker.partitions.group_commit.run_flushes", breaks)
+            patched.setattr("seglog_broker.testing.offload.run_flushes", breaks)
             with pytest.raises(ZeroDivisionError):
                 await pending.wait()
         assert pending.reply is None

@@ -1,7 +1,7 @@
 """The broker's metrics: each changes when it should, and docs/OPERATIONS.md lists exactly these."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TypeVar, TypeVarTuple, get_args
 
 import pytest
@@ -13,6 +13,8 @@ from seglog_broker.listeners.replies import count_errors
 from seglog_broker.runtime import metrics
 from seglog_broker.runtime.metrics import Metrics, StallWatch
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol import errors
@@ -137,9 +139,9 @@ class SlowDisk(InlineOffload):
         super().__init__()
         self.seconds = list(seconds)
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         await trio.sleep(self.seconds.pop(0))
-        return fn(*args)
+        return await super().commit(fs, flushes)
 
 
 async def test_the_longest_flush_is_kept(autojump_clock: object) -> None:

@@ -1,6 +1,9 @@
 """Offload: each kind of call has its own limiter, no call is abandoned, and the inline double for tests."""
 
+import errno
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import trio
@@ -8,6 +11,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.runtime import offload as module
 from seglog_broker.runtime.offload import Offload
+from seglog_broker.storage.io.filesystem import SYNCS_BEGUN_MAX, File, PendingSync, PosixFileSystem
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.storage.io.fsync_queue import begin_in_kernel
+from seglog_broker.storage.io.handle_pool import HandlePool
+from seglog_broker.testing.forgetful import POWER_LOSS, Fault, ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 
 
@@ -15,7 +23,7 @@ from seglog_broker.testing.offload import InlineOffload
 async def test_calls_run_in_threads_and_bring_back_results_and_errors() -> None:
     offload = Offload()
     loop = threading.get_ident()
-    for run in (offload.commit, offload.fsync, offload.cold_read, offload.maintenance):
+    for run in (offload.fsync, offload.cold_read, offload.maintenance):
         assert await run(threading.get_ident) != loop
         assert await run(int, "7") == 7
         with pytest.raises(ValueError):
@@ -76,6 +84,103 @@ async def test_a_call_cancelled_before_it_began_does_not_happen(offload: Offload
 async def test_inline_runs_on_the_loop_and_no_virtual_time_passes(autojump_clock: MockClock) -> None:
     offload = InlineOffload()
     before = trio.current_time()
-    for run in (offload.commit, offload.fsync, offload.cold_read, offload.maintenance):
+    for run in (offload.fsync, offload.cold_read, offload.maintenance):
         assert await run(threading.get_ident) == threading.get_ident()
     assert trio.current_time() == before
+
+
+# --- Rounds of group commit -------------------------------------------------------------------------------------------
+
+
+class WatchedFileSystem(PosixFileSystem):
+    """Notes which thread syncs files; ``begins`` as Linux does, or not, as macOS does."""
+
+    def __init__(self, *, begins: bool) -> None:
+        self.begins = begins
+        self.threads: list[int] = []
+
+    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:
+        return super().begin_sync(files) if self.begins else None
+
+    def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
+        self.threads.append(threading.get_ident())
+        return super().sync_files(files)
+
+
+def flushes_of(fs: PosixFileSystem, folder: Path, count: int, *, directory: bool = False) -> list[Flush]:
+    handles = HandlePool(fs)
+    flushes = []
+    for number in range(count):
+        lease = handles.lease(str(folder / f"{number}"), create=True)
+        lease.resource.pwritev([b"some bytes"], 0)
+        flushes.append(Flush(fs, [lease], str(folder) if directory else None, 10))
+    return flushes
+
+
+def descriptors_open() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def needs_kernel_queue(folder: Path) -> None:
+    with (folder / "probe").open("wb") as file:
+        if begin_in_kernel([file.fileno()]) is None:
+            pytest.skip("this system has no queue for fsyncs, or forbids it")
+
+
+@pytest.mark.parametrize("count", [1, 3, SYNCS_BEGUN_MAX])
+async def test_a_round_takes_no_thread_where_the_kernel_syncs_by_itself(tmp_path: Path, count: int) -> None:
+    needs_kernel_queue(tmp_path)
+    fs = WatchedFileSystem(begins=True)
+    flushes = flushes_of(fs, tmp_path, count)
+    assert await Offload().commit(fs, flushes) == [None] * count
+    assert all(flush.files_are_synced for flush in flushes)
+    assert fs.threads == []
+
+
+@pytest.mark.parametrize(
+    ("begins", "directory", "count"), [(False, False, 2), (True, True, 2), (True, False, SYNCS_BEGUN_MAX + 1)]
+)
+async def test_a_round_takes_a_thread_where_the_system_cannot_where_a_name_is_new_and_for_very_many_files(
+    tmp_path: Path, begins: bool, directory: bool, count: int
+) -> None:
+    fs = WatchedFileSystem(begins=begins)
+    flushes = flushes_of(fs, tmp_path, count, directory=directory)
+    assert await Offload().commit(fs, flushes) == [None] * count
+    assert len(fs.threads) == 1
+    assert fs.threads[0] != threading.get_ident()
+
+
+async def test_a_cancelled_round_is_waited_for_and_its_outcome_known(tmp_path: Path) -> None:
+    needs_kernel_queue(tmp_path)
+    fs = WatchedFileSystem(begins=True)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        assert await Offload().commit(fs, flushes_of(fs, tmp_path, 2)) == [None, None]
+
+
+async def test_rounds_one_after_the_other_use_one_queue(tmp_path: Path) -> None:
+    needs_kernel_queue(tmp_path)
+    fs = WatchedFileSystem(begins=True)
+    offload, flushes = Offload(), flushes_of(fs, tmp_path, 3)
+    before = descriptors_open()
+    for _ in range(300):
+        assert await offload.commit(fs, flushes) == [None] * 3
+    assert descriptors_open() <= before + 1
+
+
+@pytest.mark.parametrize("begins_syncs", [False, True])
+async def test_inline_rounds_run_on_the_loop_and_say_what_failed(begins_syncs: bool) -> None:
+    fs = ForgetfulFileSystem(begins_syncs=begins_syncs)
+    fs.inject(Fault("fdatasync", "/1", error=errno.EIO))
+    flushes = []
+    handles = HandlePool(fs)
+    for number in range(3):
+        lease = handles.lease(f"/{number}", create=True)
+        lease.resource.pwritev([b"some bytes"], 0)
+        flushes.append(Flush(fs, [lease], None, 10))
+    errors = await InlineOffload().commit(fs, flushes)
+    assert [error and error.errno for error in errors] == [None, errno.EIO, None]
+    assert [flush.files_are_synced for flush in flushes] == [True, False, True]
+    fs.sync_directory("/")
+    found = fs.found_after(POWER_LOSS).snapshot()
+    assert (found["/0"], found["/2"]) == (b"some bytes", b"some bytes")

@@ -215,7 +215,7 @@ async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
             fill(broker)
             await trio.sleep(1000)
             assert offload.jobs == []
-    assert [entry["consequence"] for entry in logged if entry["event"] == "compaction_is_off"]
+    assert [entry["consequence"] for entry in logged if entry["event"] == "compaction_disabled"]
 
 
 async def test_several_cleaners_never_take_the_same_partition(

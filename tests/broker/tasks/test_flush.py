@@ -1,21 +1,22 @@
 """``flush.ms`` and ``flush.messages``: the age and number of records that a power cut can take at most."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
 from seglog_broker.api.broker import Broker
-from seglog_broker.runtime.offload import Arguments, T
-from seglog_broker.tasks.flush import LOOK_SECONDS_MAX, run_flushes
+from seglog_broker.storage.io.filesystem import FileSystem
+from seglog_broker.storage.io.flushes import Flush
+from seglog_broker.tasks.flush import LOOK_SECONDS_MAX, run_background_flushes
 from seglog_broker.testing.forgetful import Fault
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import DeleteTopicRequest
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, living, with_topic
 
-ONLY = (run_flushes,)
+ONLY = (run_background_flushes,)
 
 
 def durable(broker: Broker, partition: int = 0) -> int:
@@ -25,9 +26,9 @@ def durable(broker: Broker, partition: int = 0) -> int:
 class SlowDisk(InlineOffload):
     """A disk on which each sync takes three seconds."""
 
-    async def commit(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         await trio.sleep(3)
-        return fn(*args)
+        return await super().commit(fs, flushes)
 
 
 async def test_without_flush_ms_and_flush_messages_nothing_is_synced_in_the_background(autojump_clock: object) -> None:

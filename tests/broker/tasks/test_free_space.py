@@ -91,7 +91,7 @@ async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_al
             append(broker)
         assert [entry["event"] for entry in logged if entry["log_level"] in {"warning", "error"}] == [
             "disk_full",
-            "ballast_given_up",
+            "ballast_removed",
         ]
         assert "disk_has_room" in [entry["event"] for entry in logged]
         assert not broker.hello().problems

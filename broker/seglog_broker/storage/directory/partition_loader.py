@@ -29,13 +29,13 @@ class PartitionLoader:
     """Puts the partitions of one log directory into service, at the start or after their recovery."""
 
     def __init__(
-        self, fs: FileSystem, path: str, table: PartitionLogs, registry: TopicRegistry, report: LoadReport
+        self, fs: FileSystem, path: str, partitions: PartitionLogs, registry: TopicRegistry, report: LoadReport
     ) -> None:
-        """Fills ``report``, whose ``offline`` is that of ``table``."""
+        """Fills ``report``, whose ``offline`` is that of ``partitions``."""
         self._fs = fs
         self._path = path
-        self._table = table
-        self._checkpoints = table.checkpoints
+        self._partitions = partitions
+        self._checkpoints = partitions.checkpoints
         self._registry = registry
         self._report = report
 
@@ -52,10 +52,10 @@ class PartitionLoader:
         done = itertools.count()
         for topic in list(self._registry.topics.values()):
             try:
-                config = self._table.config.topic_config(topic.config)
+                config = self._partitions.config.topic_config(topic.config)
             except InvalidConfigError as error:
                 self._report.problems.append(f"topic {topic.name} uses the broker's defaults: {error.message}")
-                config = self._table.config.topic_config({})
+                config = self._partitions.config.topic_config({})
             for partition in range(topic.partitions):
                 loading(next(done), total)
                 key = (topic.name, partition)
@@ -80,16 +80,16 @@ class PartitionLoader:
                 except (OSError, SeglogError) as error:
                     self._note_unopened(key, config, error)
         self._recover_in_line(jobs, in_line_bytes)
-        without_log = self._table.without_log
+        without_log = self._partitions.without_log
         if filenames.CREATION_FILE in found and not any(
             being_made is not None and being_made.has(self._registry.topics[key[0]].id, key[1]) for key in without_log
         ):
             self._fs.unlink(f"{self._path}/{filenames.CREATION_FILE}")
             self._fs.sync_directory(self._path)
-        self._checkpoints.settle(self._table.logs, without_log)
+        self._checkpoints.settle(self._partitions.logs, without_log)
         if self._checkpoints.is_stale:
             with suppress_no_room():
-                for path, content in self._table.encoded_checkpoints():
+                for path, content in self._partitions.encoded_checkpoints():
                     write_file_atomically(self._fs, path, content)
                 self._checkpoints.note_written()
 
@@ -107,12 +107,12 @@ class PartitionLoader:
         If it does, the log begins at the highest offset known, so that no offset is used twice.
         """
         known = self._checkpoints.recovery_point(key)
-        directory = self._table.path_of(key)
+        directory = self._partitions.path_of(key)
         if not known and (key[0] in self._report.adopted or (is_there and self._fs.list_directory(directory))):
             return  # an empty one of Kafka's, or half made by a version without ``seglog-creation.json``
         had = f", and had records up to offset {known - 1}" if known else ""
         what = "has lost its files" if is_there else "is gone"
-        if self._table.config.seglog_missing_partitions == "refuse":
+        if self._partitions.config.seglog_missing_partitions == "refuse":
             raise StorageError(
                 f"{directory} {what}{had}: put it back, or have it begin without records with "
                 "--set seglog.missing.partitions=empty"
@@ -122,7 +122,7 @@ class PartitionLoader:
 
     def _load_unless_unread(self, key: TopicPartition, config: TopicConfig) -> RecoveryJob | None:
         """Open a log after an unclean stop if it needs no recovery; else return the job for that."""
-        directory = self._table.path_of(key)
+        directory = self._partitions.path_of(key)
         recovery_point = self._checkpoints.recovery_point(key)
         tail = unread_tail(self._fs, directory, recovery_point)
         if tail.is_tidy:
@@ -133,14 +133,14 @@ class PartitionLoader:
 
     def _recovery_job(self, key: TopicPartition, config: TopicConfig, size: int) -> RecoveryJob:
         return RecoveryJob(
-            self._table.path_of(key),
+            self._partitions.path_of(key),
             size,
             self._checkpoints.recovery_point(key),
             self._checkpoints.log_start(key),
             self._checkpoints.first_dirty(key) or 0,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
-            producer_expiration_ms=self._table.config.producer_id_expiration_ms,
+            producer_expiration_ms=self._partitions.config.producer_id_expiration_ms,
         )
 
     def _recover_in_line(self, jobs: Mapping[TopicPartition, RecoveryJob], bytes_max: int | None) -> None:
@@ -152,21 +152,21 @@ class PartitionLoader:
         for key, job in sorted(jobs.items(), key=lambda item: item[1].size):
             used += job.size + RECOVERY_BYTES
             if bytes_max is not None and used > bytes_max:
-                self._table.recovering = {key: job} | self._table.recovering
+                self._partitions.recovering = {key: job} | self._partitions.recovering
                 continue
             try:
-                self._load_log(key, self._table.config_of(self._registry.topics[key[0]]), clean=False)
+                self._load_log(key, self._partitions.config_of(self._registry.topics[key[0]]), clean=False)
             except (OSError, SeglogError) as error:
-                self._note_unopened(key, self._table.config_of(self._registry.topics[key[0]]), error)
+                self._note_unopened(key, self._partitions.config_of(self._registry.topics[key[0]]), error)
 
     def _note_unopened(self, key: TopicPartition, config: TopicConfig, error: OSError | SeglogError) -> None:
         """Leave a partition that only lacks disk space to be recovered later; else it is offline."""
-        directory = self._table.path_of(key)
+        directory = self._partitions.path_of(key)
         if is_no_room(error) and self._fs.exists(directory):
             size = unread_tail(self._fs, directory, self._checkpoints.recovery_point(key)).size
-            self._table.recovering[key] = self._recovery_job(key, config, size)
+            self._partitions.recovering[key] = self._recovery_job(key, config, size)
         else:
-            self._table.offline[key] = why(error)
+            self._partitions.offline[key] = why(error)
 
     def _load_log(
         self,
@@ -177,7 +177,7 @@ class PartitionLoader:
         may_recover: bool = True,
         saved_end: int | None = None,
     ) -> None:
-        loaded = self._table.load(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
+        loaded = self._partitions.load(key, config, clean=clean, may_recover=may_recover, saved_end=saved_end)
         self._report.opened[key] = loaded.report
         name = filenames.partition_directory_name(*key)
         self._report.problems += [f"{name}: {problem}" for problem in loaded.report.problems]
@@ -189,18 +189,20 @@ class PartitionLoader:
         """
         self._checkpoints.limit_recovery_point(key, outcome.end_offset)  # a read-only log has no other
         try:
-            config = self._table.config_of(self._registry.topics[key[0]])
+            config = self._partitions.config_of(self._registry.topics[key[0]])
             self._load_log(key, config, clean=True, may_recover=False, saved_end=outcome.end_offset)
         except TailUnreadError as error:
-            raise StorageError(f"{self._table.recovering[key].directory} has changed since it was recovered") from error
-        log = self._table.logs[key]
-        del self._table.recovering[key]
+            raise StorageError(
+                f"{self._partitions.recovering[key].directory} has changed since it was recovered"
+            ) from error
+        log = self._partitions.logs[key]
+        del self._partitions.recovering[key]
         name = filenames.partition_directory_name(*key)
         problems = (f"{name}: {problem}" for problem in outcome.problems)
         self._report.problems += [problem for problem in problems if problem not in self._report.problems]
         self._checkpoints.note_log(key)
         if log.state.read_only is None:
-            self._table.note_recovery_point(key, log.log_end_offset)
+            self._partitions.note_recovery_point(key, log.log_end_offset)
         return log
 
     def _check_topic_id(self, topic: Topic, name: str) -> None:

@@ -35,7 +35,7 @@ class TopicAdmin:
         self,
         fs: FileSystem,
         path: str,
-        table: PartitionLogs,
+        partitions: PartitionLogs,
         registry: TopicRegistry,
         space: FreeSpace,
         handles: HandlePool,
@@ -46,7 +46,7 @@ class TopicAdmin:
         self.unrecorded: set[str] = set()
         self._fs = fs
         self._path = path
-        self._table = table
+        self._partitions = partitions
         self._space = space
         self._handles = handles
         self._new_uuid = new_uuid
@@ -79,7 +79,7 @@ class TopicAdmin:
             self._undo_creation(topic)
             raise storage_error(f"topic {topic.name} could not be created: {why(failure)}", failure) from failure
         self.registry.topics[topic.name] = topic
-        self._table.logs |= logs
+        self._partitions.logs |= logs
         return topic
 
     def opening(self, creation: TopicCreation) -> Iterator[None]:
@@ -88,11 +88,11 @@ class TopicAdmin:
         An OSError is to be passed to ``finish_topic`` or ``finish_alteration``, which open the remaining logs.
         """
         topic = creation.topic
-        config = self._table.config.topic_config(topic.config)
+        config = self._partitions.config.topic_config(topic.config)
         for partition in range(creation.first_partition, topic.partitions):
             key = (topic.name, partition)
             if key not in creation.logs:
-                creation.logs[key] = self._table.new_log(key, config)
+                creation.logs[key] = self._partitions.new_log(key, config)
                 yield
 
     def _opened(self, creation: TopicCreation, error: OSError | None) -> dict[TopicPartition, PartitionLog]:
@@ -129,10 +129,10 @@ class TopicAdmin:
             self._undo_partitions(altered, alteration.first_partition)
             raise storage_error(f"topic {before.name} could not be altered: {why(failure)}", failure) from failure
         self.registry.topics[altered.name] = altered
-        self._table.logs |= logs
-        config = self._table.config.topic_config(altered.config)
+        self._partitions.logs |= logs
+        config = self._partitions.config.topic_config(altered.config)
         for partition in range(before.partitions):
-            log = self._table.logs.get((altered.name, partition))
+            log = self._partitions.logs.get((altered.name, partition))
             if log is not None:
                 log.reconfigure(config)
         return altered
@@ -160,7 +160,7 @@ class TopicAdmin:
         that another attempt can succeed.
         """
         for partition in range(first, topic.partitions):
-            path = self._table.path_of((topic.name, partition))
+            path = self._partitions.path_of((topic.name, partition))
             self._handles.forget_in(path)
             try:
                 if self._fs.exists(path):
@@ -204,7 +204,7 @@ class TopicAdmin:
                 raise storage_error(f"topic {topic.name} could not be deleted: {why(error)}", error) from error
         directories = []
         for partition in range(topic.partitions):
-            log = self._table.forget((topic.name, partition))
+            log = self._partitions.forget((topic.name, partition))
             if log is not None:
                 log.release_writers()
                 directories.append(log.directory)
@@ -218,7 +218,7 @@ class TopicAdmin:
         failed and nothing has changed.
         """
         for partition in range(topic.partitions):
-            path = self._table.path_of((topic.name, partition))
+            path = self._partitions.path_of((topic.name, partition))
             unique = filenames.uuid_of(topic.id)
             name = filenames.marked_directory_name(topic.name, partition, unique, filenames.DELETE_MARKER)
             marked = f"{self._path}/{name}"
@@ -261,7 +261,7 @@ class TopicAdmin:
 
     def _mark_partition(self, topic: Topic, partition: int) -> str:
         """Rename a partition's directory to ``…-delete``, for removal; return its path."""
-        path = self._table.path_of((topic.name, partition))
+        path = self._partitions.path_of((topic.name, partition))
         name = filenames.marked_directory_name(topic.name, partition, self._new_uuid(), filenames.DELETE_MARKER)
         marked = f"{self._path}/{name}"
         self._space.with_ballast(partial(self._fs.rename, path, marked))

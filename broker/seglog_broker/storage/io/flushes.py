@@ -1,10 +1,10 @@
-"""Flushes: the fsyncs that make a log durable. They are prepared on the loop and run in a thread."""
+"""Flushes: the fsyncs that make a log durable. They are prepared on the loop; the kernel or a thread runs them."""
 
 import errno
 from collections.abc import Sequence
 from itertools import islice
 
-from seglog_broker.storage.io.filesystem import File, FileSystem
+from seglog_broker.storage.io.filesystem import File, FileSystem, PendingSync
 from seglog_broker.storage.io.handle_pool import Lease
 
 
@@ -44,20 +44,55 @@ class Flush:
             lease.release()
 
 
+class PendingFlushes:
+    """Flushes that run without a thread; see ``begin_flushes``."""
+
+    def __init__(self, flushes: Sequence[Flush], syncing: PendingSync) -> None:
+        self.descriptor = syncing.descriptor
+        self._flushes = flushes
+        self._syncing = syncing
+
+    def collect(self) -> list[OSError | None] | None:
+        """What each flush failed with; None while some are not done."""
+        outcomes = self._syncing.collect()
+        return None if outcomes is None else _note_files(self._flushes, outcomes)
+
+
+def begin_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> PendingFlushes | None:
+    """Begin to run flushes side by side, and return at once. None, and nothing begun, where ``run_flushes`` has to.
+
+    That is so where the file system cannot, and where a directory follows, as after a roll.
+    """
+    if any(flush.directory is not None for flush in flushes):
+        return None
+    syncing = fs.begin_sync(_files_of(flushes))
+    return None if syncing is None else PendingFlushes(flushes, syncing)
+
+
 def run_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
     """Run many flushes side by side, in any thread. Returns the error of each, None where it succeeded.
 
     The files are synced first, then the directories, each only if all of its flush's files were synced.
     """
-    outcomes = iter(fs.sync_files([lease.resource for flush in flushes for lease in flush.leases]))
-    errors: list[OSError | None] = []
-    for flush in flushes:
-        failed = [error for error in islice(outcomes, len(flush.leases)) if error is not None]
-        flush.files_are_synced = not failed
-        errors.append(failed[0] if failed else None)
+    errors = _note_files(flushes, fs.sync_files(_files_of(flushes)))
     named = [(number, flush.directory) for number, flush in enumerate(flushes) if flush.files_are_synced]
     directories = [(number, directory) for number, directory in named if directory is not None]
     synced = fs.sync_directories([directory for _, directory in directories])
     for (number, _), error in zip(directories, synced, strict=True):
         errors[number] = error
+    return errors
+
+
+def _files_of(flushes: Sequence[Flush]) -> list[File]:
+    return [lease.resource for flush in flushes for lease in flush.leases]
+
+
+def _note_files(flushes: Sequence[Flush], outcomes: Sequence[OSError | None]) -> list[OSError | None]:
+    """Note of each flush whether its files are synced; the first error of each. ``outcomes`` are those of all files."""
+    errors: list[OSError | None] = []
+    left = iter(outcomes)
+    for flush in flushes:
+        failed = [error for error in islice(left, len(flush.leases)) if error is not None]
+        flush.files_are_synced = not failed
+        errors.append(failed[0] if failed else None)
     return errors

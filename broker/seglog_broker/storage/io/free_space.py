@@ -103,7 +103,8 @@ class FreeSpace:
         self._room = 0  # bytes that may be appended before the free space is measured again
         self._total = fs.total_bytes(directory)  # bytes of the disk
         self.marks = marks_of(config, self._total)
-        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0  # bytes of the file
+        # Bytes of the ballast file, 0 when there is none.
+        self.ballast = fs.stat(self._ballast_path).size if fs.exists(self._ballast_path) else 0
         self.make_ready()
 
     def reconfigure(self, config: BrokerConfig) -> None:

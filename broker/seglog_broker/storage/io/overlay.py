@@ -19,6 +19,7 @@ from seglog_broker.storage.io.filesystem import (
     Inodes,
     Lock,
     Map,
+    PendingSync,
     outcome_of,
     parent,
     read_file,
@@ -100,6 +101,10 @@ class Overlay:
     def sync_files(self, files: Sequence[File]) -> list[OSError | None]:
         """Sync the files below, one after the other."""
         return [outcome_of(file.fdatasync) for file in files]
+
+    def begin_sync(self, files: Sequence[File]) -> PendingSync | None:  # noqa: ARG002 - nothing here reaches a disk
+        """Not here."""
+        return None
 
     # --- Directories --------------------------------------------------------------------------------------------------
 

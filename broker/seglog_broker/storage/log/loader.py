@@ -41,7 +41,7 @@ from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.log.truncation import discard
-from seglog_broker.storage.producers.producer_snapshots import LoadReport, ProducerSnapshots, Replaying
+from seglog_broker.storage.producers.producer_snapshots import ProducerLoadReport, ProducerSnapshots, Replaying
 from seglog_broker.storage.producers.producer_state import ProducerState
 from seglog_broker.storage.producers.replay import replay, replayed
 from seglog_broker.storage.segment.segment import Segment
@@ -58,7 +58,7 @@ class OpenReport:
     recovery: RecoveryReport | None
     rebuilt_indexes: int
     problems: Sequence[str]  # small files that were ignored or contradicted, a sentence each
-    producers: LoadReport
+    producers: ProducerLoadReport
 
 
 @dataclass(frozen=True, slots=True)

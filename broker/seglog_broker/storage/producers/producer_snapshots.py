@@ -43,7 +43,7 @@ Damaged ranges are passed over. It reads headers only, and the one record of con
 
 
 @dataclass(slots=True)
-class LoadReport:
+class ProducerLoadReport:
     """How the state came about: for the log, and for the transaction index."""
 
     snapshot: int | None = None  # offset of the one that was read, or None
@@ -79,7 +79,7 @@ class ProducerSnapshots:
         recovered_from: int | None,
         now_ms: int,
         replay: Replay,
-    ) -> LoadReport:
+    ) -> ProducerLoadReport:
         """Restore the state when a log is loaded, and take a snapshot at ``log_end``.
 
         ``names`` are those in the directory, ``segment_bases`` rise. ``recovered_from`` is None after a clean stop,
@@ -93,13 +93,13 @@ class ProducerSnapshots:
                 self.state.restart(offset)
                 self.take(offset)
             self._sync_names()
-            return LoadReport()
+            return ProducerLoadReport()
         believed_end = log_end if recovered_from is None else min(log_end, recovered_from)
         return self._reload(segment_bases, log_end, believed_end, now_ms, replay)
 
     def truncate(
         self, segment_bases: Sequence[int], *, log_start: int, log_end: int, now_ms: int, replay: Replay
-    ) -> LoadReport:
+    ) -> ProducerLoadReport:
         """Restore the state as of ``log_end``, to which the log was truncated.
 
         ``segment_bases`` are the base offsets of the remaining segments.
@@ -113,7 +113,7 @@ class ProducerSnapshots:
         self._remove_outside(segment_bases, log_end)
         self.take(log_end)
         self._sync_names()
-        return LoadReport()
+        return ProducerLoadReport()
 
     def take(self, end_offset: int, *, sync: bool = True) -> None:
         """Write what is known below ``end_offset``, the end of the log, unless there is a snapshot of it already.
@@ -176,7 +176,7 @@ class ProducerSnapshots:
 
     def _reload(
         self, segment_bases: Sequence[int], log_end: int, believed_end: int, now_ms: int, replay: Replay
-    ) -> LoadReport:
+    ) -> ProducerLoadReport:
         replaying = self._restore(segment_bases, believed_end, now_ms)
         start = self.state.end_offset
         if start < log_end:
@@ -195,7 +195,7 @@ class ProducerSnapshots:
         self._find(names, segment_bases, log_start)
         return self._restore(segment_bases, recovered_from, now_ms)
 
-    def finish(self, replaying: "Replaying", log_end: int) -> LoadReport:
+    def finish(self, replaying: "Replaying", log_end: int) -> ProducerLoadReport:
         """Every batch below ``log_end`` has been replayed."""
         replaying.end(log_end)
         self.take(log_end)
@@ -215,7 +215,7 @@ class ProducerSnapshots:
 
     def _restore(self, segment_bases: Sequence[int], believed_end: int, now_ms: int) -> "Replaying":
         """Restore the state from the newest valid snapshot at or below ``believed_end``."""
-        report = LoadReport()
+        report = ProducerLoadReport()
         self._remove_outside(segment_bases, believed_end)
         self.state.restart(self._log_start)
         while self.offsets:
@@ -271,7 +271,7 @@ class Replaying:
     """
 
     def __init__(
-        self, snapshots: ProducerSnapshots, segment_bases: Sequence[int], now_ms: int, report: LoadReport
+        self, snapshots: ProducerSnapshots, segment_bases: Sequence[int], now_ms: int, report: ProducerLoadReport
     ) -> None:
         self.report = report
         self._snapshots = snapshots

@@ -2,16 +2,18 @@
 
 import errno
 import os
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io import fsync_queue as kernel_queue
-from seglog_broker.storage.io.filesystem import PosixFileSystem
-from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, sync_in_kernel
+from seglog_broker.storage.io.filesystem import PendingSync, PosixFileSystem
+from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, KernelSync, begin_in_kernel, sync_in_kernel
 
 
 @contextmanager
@@ -111,3 +113,100 @@ def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(
     assert full.errno == errno.ENOSPC
     for file in files:
         file.close()
+
+
+# --- Without a thread -------------------------------------------------------------------------------------------------
+
+
+def outcomes(begun: KernelSync | PendingSync) -> list[Any]:
+    """What ``collect`` says when everything is done, waiting as a loop does."""
+    assert begun.descriptor is not None
+    while (found := begun.collect()) is None:
+        assert select.select([begun.descriptor], [], [], 30)[0], "nobody was told"
+    return list(found)
+
+
+@pytest.mark.parametrize("count", [1, 2, QUEUE_LENGTH])
+def test_files_are_synced_without_a_thread_and_an_eventfd_tells_when(tmp_path: Path, count: int) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    with written(tmp_path, count) as descriptors:
+        for _ in range(3):
+            begun = begin_in_kernel(descriptors)
+            assert begun is not None
+            assert outcomes(begun) == [0] * count
+
+
+def test_two_at_a_time_do_not_take_each_others_outcomes(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    with written(tmp_path, 5) as descriptors:
+        first, second = begin_in_kernel(descriptors[:2]), begin_in_kernel(descriptors[2:])
+        assert first is not None
+        assert second is not None
+        assert outcomes(second) == [0] * 3
+        assert outcomes(first) == [0] * 2
+
+
+def test_what_the_kernel_does_not_take_is_not_begun_and_never_called_synced(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    reading, writing = os.pipe()  # has no fsync
+    assert begin_in_kernel([writing]) is None
+    with written(tmp_path, 3) as files:
+        begun = begin_in_kernel([files[0], files[1], writing, files[2]])
+        assert begun is not None
+        assert outcomes(begun) == [0, 0, None, None]
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_the_kernel_does_not_take_is_synced_in_line_with_an_outcome_of_its_own(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    fs = PosixFileSystem()
+    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(4)]
+    reading, writing = os.pipe()
+    os.dup2(writing, files[2].fileno())
+    begun = fs.begin_sync(files)
+    assert begun is not None
+    assert [outcome and outcome.errno for outcome in outcomes(begun)] == [None, None, errno.EINVAL, None]
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    for file in files:
+        file.close()
+
+
+def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Failing:
+        descriptor = 0
+
+        def collect(self) -> list[int | None]:
+            return [0, errno.EIO]
+
+    monkeypatch.setattr(filesystem, "begin_in_kernel", lambda _descriptors: Failing())
+    fs = PosixFileSystem()
+    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(2)]
+    begun = fs.begin_sync(files)
+    assert begun is not None
+    fine, failed = outcomes(begun)
+    assert fine is None
+    assert (failed.errno, failed.filename) == (errno.EIO, files[1].path)
+    for file in files:
+        file.close()
+
+
+def test_an_outcome_that_the_kernel_does_not_tell_counts_as_failed(tmp_path: Path) -> None:
+    if not has_queue(tmp_path):
+        pytest.skip("this system has no queue for fsyncs, or forbids it")
+    with written(tmp_path, 2) as descriptors:
+        begun = begin_in_kernel(descriptors)
+        assert begun is not None
+        queue = begun._queue
+        getevents, queue._getevents = queue._getevents, -1  # no such call
+        assert begun.collect() == [errno.EIO, errno.EIO]
+        assert not queue.is_usable
+        queue._getevents = getevents
+        assert len(queue.take_outcomes(2, wait=True)) == 2

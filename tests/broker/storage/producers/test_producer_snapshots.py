@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seglog_broker.storage.io.filesystem import read_file
 from seglog_broker.storage.producers.producer_snapshots import (
-    LoadReport,
+    ProducerLoadReport,
     ProducerSnapshots,
     ReplayedBatch,
     stray_snapshots,
@@ -73,7 +73,7 @@ class Partition:
         self.replays.append((start, end))
         return [batch for batch in self.batches if batch.header.last_offset >= start and batch.header.base_offset < end]
 
-    def load(self, *, recovered_from: int | None = None, now_ms: int = NOW) -> LoadReport:
+    def load(self, *, recovered_from: int | None = None, now_ms: int = NOW) -> ProducerLoadReport:
         report = self.snapshots.load(
             self.fs.list_directory(DIRECTORY),
             self.bases,
@@ -87,7 +87,7 @@ class Partition:
         assert self.files == self.snapshots.offsets
         return report
 
-    def truncate(self, offset: int) -> LoadReport:
+    def truncate(self, offset: int) -> ProducerLoadReport:
         """Cut the log where the batch with ``offset`` begins, as ``truncate_to`` does, then the state."""
         self.batches = [batch for batch in self.batches if batch.header.last_offset < offset]
         self.bases = [base for base in self.bases if base <= offset]
@@ -127,7 +127,7 @@ def seen(state: ProducerState) -> list[tuple[int, int]]:
 def test_a_snapshot_at_the_end_of_the_log_is_all_that_a_clean_start_reads() -> None:
     partition = Partition(*counting(5))
     partition.put(5, encode_snapshot([ProducerEntry(1, 0, 4, 4, 0, NOW, -1, -1)]))
-    assert partition.load() == LoadReport(snapshot=5)
+    assert partition.load() == ProducerLoadReport(snapshot=5)
     assert partition.replays == []
     assert seen(partition.state) == [(1, 4)]
     assert partition.files == [5]
@@ -144,7 +144,7 @@ def test_what_kafka_wrote_is_known_after_a_load() -> None:
 def test_batches_after_the_newest_snapshot_are_replayed() -> None:
     partition = Partition(*counting(5), bases=[0, 3])
     partition.put(3, encode_snapshot([ProducerEntry(1, 0, 2, 2, 0, NOW, -1, -1)]))
-    assert partition.load() == LoadReport(snapshot=3, replayed=2)
+    assert partition.load() == ProducerLoadReport(snapshot=3, replayed=2)
     assert partition.replays == [(3, 5)]
     assert partition.files == [3, 5]
     assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
@@ -155,7 +155,7 @@ def test_a_corrupt_snapshot_is_removed_and_an_older_one_read(content: bytes) -> 
     partition = Partition(*counting(5), bases=[0, 2])
     partition.put(2, encode_snapshot([ProducerEntry(1, 0, 1, 1, 0, NOW, -1, -1)]))
     partition.put(5, content)
-    assert partition.load() == LoadReport(snapshot=2, corrupt=[5], replayed=3)
+    assert partition.load() == ProducerLoadReport(snapshot=2, corrupt=[5], replayed=3)
     assert decode_snapshot(read_file(partition.fs, _path(5))) == partition.state.entries()
 
 
@@ -163,7 +163,7 @@ def test_without_a_readable_snapshot_the_whole_log_is_replayed() -> None:
     partition = Partition(*counting(5), bases=[0, 2])
     partition.put(2, SPOILT)
     partition.put(5, SPOILT)
-    assert partition.load() == LoadReport(corrupt=[5, 2], replayed=5)
+    assert partition.load() == ProducerLoadReport(corrupt=[5, 2], replayed=5)
     assert partition.files == [2, 5]
 
 
@@ -176,7 +176,7 @@ def test_without_a_readable_snapshot_replay_begins_at_the_log_start() -> None:
 
 def test_a_clean_log_without_any_snapshot_gets_empty_ones_and_is_not_read() -> None:
     partition = Partition(*counting(9), bases=[0, 3, 6, 8])
-    assert partition.load() == LoadReport()
+    assert partition.load() == ProducerLoadReport()
     assert partition.replays == []
     assert seen(partition.state) == []
     assert partition.files == [6, 8, 9]
@@ -212,7 +212,7 @@ def test_a_producer_whose_batches_have_all_expired_is_known_after_a_crash() -> N
     partition = Partition(*others, bases=[4, 6])
     partition.log_start = 4
     partition.put(4, encode_snapshot([ProducerEntry(1, 0, 3, 3, 0, NOW, -1, -1)]))
-    assert partition.load(recovered_from=4) == LoadReport(snapshot=4, replayed=5)
+    assert partition.load(recovered_from=4) == ProducerLoadReport(snapshot=4, replayed=5)
     assert seen(partition.state) == [(1, 3), (2, 8)]
     assert partition.state.check([data(1, 3)]) is not None, "a repetition"
 
@@ -380,7 +380,7 @@ def test_truncation_keeps_the_snapshots_within_the_log() -> None:
     for offset in (1, 2, 3):
         partition.put(offset, encode_snapshot([ProducerEntry(1, 0, offset - 1, offset - 1, 0, NOW, -1, -1)]))
     partition.snapshots.offsets = [1, 2, 3, 4, 5]
-    assert partition.truncate(3) == LoadReport(snapshot=3)
+    assert partition.truncate(3) == ProducerLoadReport(snapshot=3)
     assert partition.files == [1, 2, 3]
     assert seen(partition.state) == [(1, 2)]
 
@@ -389,7 +389,7 @@ def test_truncation_between_snapshots_replays_from_the_one_before() -> None:
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
     partition.replays.clear()
-    assert partition.truncate(5) == LoadReport(snapshot=3, replayed=2)
+    assert partition.truncate(5) == ProducerLoadReport(snapshot=3, replayed=2)
     assert partition.replays == [(3, 5)]
     assert partition.files == [3, 5]
     with pytest.raises(ValueError, match="are counted"):
@@ -402,7 +402,7 @@ def test_truncation_where_the_log_ends_already_reads_nothing_and_forgets_nothing
     partition = Partition(*counting(4))
     partition.load(recovered_from=0)
     partition.replays.clear()
-    assert partition.truncate(4) == LoadReport()
+    assert partition.truncate(4) == ProducerLoadReport()
     assert partition.replays == []
     assert partition.state.check([data(1, 0)]) is not None
 
