@@ -1,4 +1,4 @@
-"""A client in a few lines that asks a daemon one request after the other, in whatever words."""
+"""A minimal client that sends a daemon one request after the other, of any form."""
 
 import socket
 from types import TracebackType
@@ -20,7 +20,7 @@ class Asking:
         self.ask({"api": "hello", "protocol": PROTOCOL_NAME})
 
     def ask(self, header: dict[str, Any], payload: bytes = b"") -> tuple[dict[str, Any], int]:
-        """The reply's header, which must be no error, and the size of its payload (bytes)."""
+        """Send a request; returns the reply's header, which must not be an error, and its payload's size in bytes."""
         self._sock.sendall(encode_frame({"id": 1, "v": 1} | header, [payload]))
         while (frame := self._reader.next_frame()) is None:
             data = self._sock.recv(65536)
@@ -30,7 +30,7 @@ class Asking:
         return frame.header, len(frame.payload)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
     def __enter__(self) -> Self:

@@ -42,7 +42,7 @@ def plain_batch() -> bytes:
 
 @cache
 def bomb(kind: str, codec: Codec) -> bytes:
-    """A batch of less than a megabyte that opens to about 60."""
+    """A batch of less than a megabyte that decompresses to about 60."""
     builder = BatchBuilder()
     if kind == "value":
         builder.append(-1, b"key", bytes(60 * MIB))
@@ -117,7 +117,7 @@ STRANGE: Final[tuple[Any, ...]] = (
 
 
 def changed(value: Any, dice: random.Random) -> Any:
-    """The same with one place in it changed."""
+    """A copy of the request with one value changed."""
     if isinstance(value, dict) and value and dice.random() < 0.9:
         key = dice.choice(list(value))
         what = dice.random()
@@ -173,7 +173,7 @@ def name(dice: random.Random) -> str:
 
 
 def partitions(dice: random.Random, **more: Any) -> list[Header]:
-    """Many places, most in a header's size: unknown names, unknown numbers, or the same again and again."""
+    """As many partitions as fit a header: unknown names, unknown numbers, or the same one repeated."""
     count = many(dice)
     kind = dice.randrange(4)
     if kind == 0:
@@ -242,7 +242,7 @@ def ids(dice: random.Random) -> dict[str, str]:
 
 
 class Peer:
-    """One connection at a time; a new one whenever the broker has ended it."""
+    """One connection at a time; a new one whenever the broker has closed it."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -269,7 +269,7 @@ class Peer:
         return True
 
     def wait_for(self, request_id: int) -> bool:
-        """Read until a request is answered; False when the broker has hung up. TimeoutError is a broker that hangs."""
+        """Read until a reply; False if the broker closed the connection. Raises TimeoutError if it hangs."""
         while self._sock is not None:
             while (frame := self._reader.next_frame()) is not None:
                 error = frame.header.get("error")
@@ -316,7 +316,7 @@ def send_mutated(peer: Peer, count: int, dice: random.Random) -> int:
 
 
 def answered(peer: Peer) -> bool:
-    """Whether the end of a burst is answered; not where a length was changed, and the broker waits for the rest."""
+    """Whether the last request of a burst gets a reply; not if a changed length makes the broker wait for more."""
     assert peer.connected() is not None
     peer.connected().settimeout(0.2)
     try:

@@ -38,14 +38,14 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, key: bytes | None, value: bytes | None, headers: Headers) -> Self:
-        """A record as it was found."""
+        """The entry for a record that was read."""
         [(_, name)] = headers
         assert name is not None
         return cls(name, key, value)
 
     @property
     def sender(self) -> tuple[bytes, int]:
-        """Who sent it, and how many it had sent before."""
+        """The sender, and its number of earlier records."""
         sender, _, number = self.name.rpartition(b":")
         return sender, int(number)
 
@@ -69,7 +69,7 @@ class Ledger:
         self._unplaced: list[Entry] = []
 
     def note_ack(self, entry: Entry, offset: int) -> None:
-        """An ack came, for a record at ``offset``, or -1."""
+        """Note an ack for a record at ``offset``, or -1."""
         self.acked += 1
         if offset < 0:
             self.acked_unplaced += 1
@@ -78,14 +78,14 @@ class Ledger:
             self.note(offset, entry)
 
     def note(self, offset: int, entry: Entry) -> None:
-        """Somebody was told that this record is at this offset."""
+        """Note that this record was acked or read at this offset."""
         assert self.sent.get(entry.name) == entry, "nothing is invented"
         assert self._offsets.setdefault(entry.name, offset) == offset, f"{entry} is twice in the log"
         if offset not in self.superseded:
             assert self.promised.setdefault(offset, entry) == entry, f"offset {offset} was given to two records"
 
     def check(self, found: Mapping[int, Entry], start: int, end: int) -> None:
-        """Hold what is in the log, all of it, against what was promised; ``end`` is the log's."""
+        """Compare the whole log, which ends at ``end``, with the promises."""
         for offset, entry in found.items():
             self.note(offset, entry)
         self._check_order(found)
@@ -118,7 +118,7 @@ class Ledger:
         return self.acked, len(self.superseded), self.expired, self.acked_unplaced
 
     def _check_order(self, found: Mapping[int, Entry]) -> None:
-        """Of each sender in the order sent; without a hole, where only the oldest may be gone."""
+        """Assert that each sender's records are in the order sent, without a hole if only the oldest may be gone."""
         numbers: dict[bytes, list[int]] = {}
         for _, entry in sorted(found.items()):
             sender, number = entry.sender
@@ -141,23 +141,23 @@ class LivingThread(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Live."""
+        """Run ``live``, and keep its error."""
         try:
             self.live()
         except BaseException as error:  # noqa: BLE001 - raised where the test can see it
             self.failure = error
 
     def live(self) -> None:
-        """What a subclass does."""
+        """The work of the thread, in a subclass."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of the thread, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     def finish(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the thread; raise its error."""
         self.join(_PATIENCE_SECONDS)
         self.check()
         assert not self.is_alive(), f"{self} does not end"
@@ -178,7 +178,7 @@ class Writer(LivingThread):
         self._producer: seglog.Producer | None = None
 
     def live(self) -> None:
-        """Send; waiting, reconnecting and sending again is left to the producer."""
+        """Send records; the producer waits, reconnects and retries by itself."""
         dice = random.Random(self.name)
         counts = dict.fromkeys(self._ledgers, 0)
         with (
@@ -199,7 +199,7 @@ class Writer(LivingThread):
                     self._on_the_way[partition].append((entry, delivery))
 
     def take_acks(self) -> None:
-        """Put into the ledger what was acked since the last call. A failed one is a failure."""
+        """Add the acks since the last call to the ledger. A failed record is an error."""
         self.check()
         for partition, waiting in self._on_the_way.items():
             while waiting and waiting[0][1].done():
@@ -211,19 +211,19 @@ class Writer(LivingThread):
         self._is_over.set()
 
     def abandon(self) -> None:
-        """Let go of everything at once; a no-op when it has ended."""
+        """Close at once; does nothing after the end."""
         self.stop()
         if self._producer is not None:
             self._producer.abort(timeout=0)
 
     @property
     def unacknowledged(self) -> int:
-        """Records without an answer."""
+        """Records without an ack."""
         return sum(map(len, self._on_the_way.values()))
 
 
 class Places:
-    """Where a reader is: every offset is a record, or lies in a gap that the broker named."""
+    """The position of a reader: every offset is a record, or lies in a gap that the broker reported."""
 
     def __init__(self, policy: Policy) -> None:
         reasons = {"keep": (), "delete": ("expired",), "compact": ("compacted",)}
@@ -231,13 +231,13 @@ class Places:
         self._next: dict[int, int] = {}
 
     def gap(self, gap: seglog.ConsumerGap) -> None:
-        """A gap is told, right where the reader stands."""
+        """Note a gap, which must begin at the reader's position."""
         assert gap.reason in self._reasons, gap
         assert self._next.get(gap.partition, gap.start) == gap.start, gap
         self._next[gap.partition] = gap.end
 
     def record(self, record: seglog.Record) -> None:
-        """A record comes, right where the reader stands."""
+        """Note a record, which must be at the reader's position."""
         at = self._next.get(record.partition, record.offset)
         assert record.offset == at, f"{record} came where {at} was due"
         self._next[record.partition] = record.offset + 1
@@ -264,7 +264,7 @@ class Reader(LivingThread):
         self._ended: set[int] = set()
 
     def live(self) -> None:
-        """Read; waiting and reconnecting is left to the consumer."""
+        """Read records; the consumer waits and reconnects by itself."""
         with seglog.connect(self._address) as client:
             for records in self._passes(client):
                 for record in records:
@@ -300,7 +300,7 @@ class Reader(LivingThread):
             yield record
 
     def take_seen(self) -> None:
-        """Put into the ledger what was read since the last call."""
+        """Add the records read since the last call to the ledger."""
         self.check()
         while self._seen:
             record = self._seen.popleft()
@@ -309,7 +309,7 @@ class Reader(LivingThread):
 
 
 def send_last(address: str, ledgers: Ledgers) -> None:
-    """Behind everything else, what readers end at."""
+    """Send the last record, at which readers end."""
     with seglog.connect(address) as client:
         for (topic, partition), ledger in ledgers.items():
             entry = Entry(b"last:0", LAST, LAST)

@@ -1,4 +1,4 @@
-"""The command line and a broker that is away: it says at once whom it waits for, and at the end what the cause was."""
+"""The command line without a broker: it reports at once which broker it waits for, and at the end the cause."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def line_of(stream: IO[bytes] | None) -> str:
 
 
 def wait_for_lines(server: str, count: int) -> None:
-    """So many lines of "a" are in the topic."""
+    """Wait until the topic has so many lines "a"."""
     deadline = time.monotonic() + 60
     while seglog(server, "consume", "t").stdout != b"a\n" * count:
         assert time.monotonic() < deadline

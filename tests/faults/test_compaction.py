@@ -42,7 +42,7 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def _found(running: Daemon) -> tuple[Latest, list[tuple[int, int, str]], int]:
-    """Everything a consumer gets: by key, the gaps it was told, and the number of records."""
+    """All that a consumer gets: records by key, gaps, and the number of records."""
     found: Latest = {}
     count = 0
     with seglog.connect(running.address) as client, client.consumer("files", start=0) as consumer:
@@ -57,7 +57,7 @@ def _found(running: Daemon) -> tuple[Latest, list[tuple[int, int, str]], int]:
 
 
 def _wait_until(what: Callable[[], bool], running: Daemon) -> None:
-    """Background work has no promised moment; only a broker that never does it fails here."""
+    """Wait for background work. It has no deadline: only a broker that never does it fails."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while not what():
         assert time.monotonic() < give_up, running.log_text()[-5000:]

@@ -103,7 +103,7 @@ def test_five_thousand_segments_are_read_and_searched_under_a_limit_of_1024_file
 
 
 def _read_all(running: Daemon, wire: Wire, count: int) -> None:
-    """Fetch from every offset and search for every moment, and watch what is open meanwhile."""
+    """Fetch from every offset and search every timestamp, and watch the open files meanwhile."""
     most_files = most_maps = 0
     for first in range(0, count, 50):
         offsets = range(first, first + 50)
@@ -246,7 +246,7 @@ def test_a_stop_is_clean_when_not_one_descriptor_is_left(tmp_path: Path) -> None
 
 
 def _append_what_can_be(running: Daemon, partitions: int, rounds: int) -> int:
-    """Append to all partitions in turn and have nothing synced; how many batches were taken."""
+    """Append to all partitions in turn, without a sync; returns the number of accepted batches."""
     encoded, taken = batch(0), 0
     with Wire(running) as wire:
         for _ in range(rounds):

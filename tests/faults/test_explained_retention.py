@@ -26,7 +26,7 @@ _BUSY_MS: Final = 30_000
 
 
 class Happened(NamedTuple):
-    """By the base offset of a segment, when it left the log and when the disk: ms of the daemon's clock."""
+    """Base offset -> when the segment left the log, and when the disk (ms of the daemon's clock)."""
 
     left: dict[int, float]
     gone: dict[int, float]

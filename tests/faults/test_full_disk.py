@@ -1,4 +1,4 @@
-"""A disk that is really full: a small file system of its own, a daemon on it, and nothing that was acked is lost."""
+"""A full disk: a daemon on a small file system of its own; no acked record is lost."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ VALUE_BYTES = 50_000
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Sequence[str]]]:
-    """A directory on a file system of 64 MiB that only lives in a namespace, and the command to get there."""
+    """A directory on a 64 MiB file system inside a mount namespace, and the command to enter it."""
     with mounted(tmp_path / "disk", f"size={_SIZE_MIB}m") as under:
         yield tmp_path / "disk", under
 
@@ -48,7 +48,7 @@ def value(number: int) -> bytes:
 
 
 def fill(client: seglog.Client, first: int) -> int:
-    """Produce until the disk is full; the number behind the last record that was acked."""
+    """Produce records with rising numbers until the disk is full; returns the number after the last acked one."""
     number = first
 
     with client.producer("t", delivery_timeout=1.0) as producer:
@@ -65,13 +65,13 @@ def fill(client: seglog.Client, first: int) -> int:
 
 
 def fill_from_outside(mount_point: Path, under: Sequence[str], name: str = "hog") -> None:
-    """Have somebody else use the disk up to the last byte."""
+    """Fill the disk to the last byte with another file."""
     hog = [*under, "sh", "-c", 'cat /dev/zero > "$0"', str(mount_point / name)]
     assert subprocess.run(hog, stderr=subprocess.DEVNULL, check=False).returncode != 0, "it ends with a full disk"
 
 
 def fill_from_both_sides(client: seglog.Client, mount_point: Path, under: Sequence[str]) -> None:
-    """Produce to topic t, which is there, and one record to another, "kept"; somebody else uses up all the rest."""
+    """Produce to topic t, and one record to a topic "kept"; then fill the rest with another file."""
     client.create_topic("kept", 1)
     with client.producer("t") as producer:
         for number in range(200):
@@ -282,7 +282,7 @@ def _names_in(directory: Path, under: Sequence[str]) -> list[str]:
 def test_on_a_full_disk_what_is_truncated_or_deleted_is_removed_at_once(
     small_disk: tuple[Path, Sequence[str]], way: str
 ) -> None:
-    """Not after 60 s, ``file.delete.delay.ms``, nor after the 300 s of the next retention check."""
+    """Not only after ``file.delete.delay.ms`` (60 s), nor at the next retention check (300 s)."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1)  # all of it is in one segment, and that one is active
@@ -340,7 +340,7 @@ def test_inodes_that_ran_out_are_named_and_what_is_deleted_gives_some_back(tmp_p
 def test_a_truncation_that_was_answered_at_0_bytes_survives_a_kill(
     small_disk: tuple[Path, Sequence[str]], is_remembered: bool
 ) -> None:
-    """With a start that the state told of before, and with one that nothing has told of yet."""
+    """With a log start that the state already has, and with one that no file has yet."""
     mount_point, under = small_disk
     with daemon(mount_point / "data", under=under) as running, seglog.connect(running.address) as client:
         client.create_topic("t", 1, config={"segment.bytes": 2_000_000, "retention.ms": -1})

@@ -1,4 +1,4 @@
-"""Offsets without a record, met by real clients at a real daemon: truncated under a reader, lost, compacted."""
+"""Offsets without a record, with real clients and a real daemon: truncated under a reader, lost, compacted."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ def segments(running: Daemon) -> list[Path]:
 
 
 def read(running: Daemon, **options: object) -> tuple[list[int], list[tuple[int, int, str]]]:
-    """The values, and the gaps that were told."""
+    """The values and the gaps that a consumer gets."""
     told: list[seglog.ConsumerGap] = []
     with (
         seglog.connect(running.address) as client,
@@ -122,7 +122,7 @@ def test_a_lost_segment_is_a_gap_and_damage_an_error_that_says_where_to_go_on(tm
 
 
 def held_by_kafka(facts: Mapping[str, Any]) -> set[int]:
-    """Offsets of control batches, which are no gaps, by what Kafka's own tool lists."""
+    """Offsets of control batches, which are not gaps, as listed by Kafka's own tool."""
     columns = facts["disk"]["batch_columns"]
     batches = [dict(zip(columns, row, strict=True)) for row in facts["disk"]["batches"]]
     return {n for b in batches if b["isControl"] for n in range(b["baseOffset"], b["lastOffset"] + 1)}

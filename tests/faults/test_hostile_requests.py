@@ -90,7 +90,7 @@ LARGEST: Final = encode_value(
 
 
 def beset(running: Daemon, mutated: int, hostile: int, seed: int) -> dict[str, Any]:
-    """Send so many requests of both kinds beside a healthy client; what came of it."""
+    """Send so many requests of both kinds beside a healthy client; returns the results."""
     with seglog.connect(running.address) as client:
         client.create_topic("healthy", partitions=1)
         client.create_topic("target", partitions=4, config={"segment.bytes": 1_048_576})

@@ -1,4 +1,4 @@
-"""Producers in trouble: answers that never arrive, a broker that is killed under them. Nothing lost, nothing twice."""
+"""Idempotent producers with lost replies and a killed broker: no record is lost or duplicated."""
 
 import random
 import socket
@@ -19,7 +19,7 @@ _PARTITIONS = 2
 
 
 class CuttingProxy:
-    """Passes everything on to the broker, and cuts a connection somewhere within the answers, as ``seed`` has it."""
+    """Forwards everything to the broker, and cuts each connection at a random place in the replies, from ``seed``."""
 
     def __init__(self, port: int, seed: int) -> None:
         self.cuts = 0
@@ -72,7 +72,7 @@ def values(producer: int, count: int) -> list[str]:
 
 
 def found(address: str) -> dict[str, list[list[int]]]:
-    """By producer, for each partition, the numbers of its records in the order of the log."""
+    """Producer -> for each partition the numbers of its records, in the order of the log."""
     by_producer: dict[str, list[list[int]]] = {}
     with seglog.connect(address) as client:
         for partition in range(_PARTITIONS):
@@ -85,7 +85,7 @@ def found(address: str) -> dict[str, list[list[int]]]:
 
 
 def hold_against(address: str, count: int) -> None:
-    """Every record once, and those of a producer in a partition in the order sent."""
+    """Assert that every record is there once, and a producer's records in each partition are in the order sent."""
     by_producer = found(address)
     assert sorted(by_producer) == [f"{number}" for number in range(_PRODUCERS)]
     for partitions in by_producer.values():

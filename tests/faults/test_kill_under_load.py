@@ -93,7 +93,7 @@ class ComingAndGoing(threading.Thread):
 
 
 def _look(directory: Path, ledgers: Ledgers) -> None:
-    """Open a directory as a start does, and judge everything in it."""
+    """Open a directory as a start does, and check everything in it."""
     fs = PosixFileSystem()
     config, _ = load_config(None, "", {}, [f"log.dir={directory}"])
     logs = open_log_directory(fs, SystemClock(), config, str(directory))
@@ -113,7 +113,7 @@ def _look(directory: Path, ledgers: Ledgers) -> None:
 
 
 class Load:
-    """Everything that is done to the daemon at once, in threads that live through its deaths."""
+    """All the load on the daemon, in threads that run across its restarts."""
 
     def __init__(self, address: str, ledgers: Ledgers) -> None:
         self.ledgers = ledgers
@@ -132,12 +132,12 @@ class Load:
             thread.start()
 
     def wait_for_acks(self, count: int) -> None:
-        """Return when so many more have come."""
+        """Return after so many more acks."""
         wanted = self._acks() + count
         self.wait_until(lambda: self._acks() >= wanted)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Nothing here has a promised moment; only what never comes fails."""
+        """Wait for a condition. There is no deadline: only what never happens fails."""
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < give_up
@@ -150,14 +150,14 @@ class Load:
         return sum(ledger.acked for ledger in self.ledgers.values())
 
     def take_everything(self) -> None:
-        """What was acked and what was read so far goes into the ledgers."""
+        """Add the acks and the records read so far to the ledgers."""
         for writer in self.writers:
             writer.take_acks()
         for reader in self.readers:
             reader.take_seen()
 
     def finish(self) -> None:
-        """Every record is acknowledged, and every reader comes to the end."""
+        """Wait until every record is acked, and every reader is at the end."""
         self._fleeting.finish()
         for writer in self.writers:
             writer.stop()
@@ -194,7 +194,7 @@ def _is_compacted(running: Daemon, topic: str) -> bool:
 
 
 def _kill_and_look(running: Daemon, load: Load, copy: Path, aside: ThreadPoolExecutor) -> bool:
-    """Kill, and look at what is left while the daemon starts again; whether the kill fell into a compaction."""
+    """Kill the daemon, start it again, and meanwhile check the files. Returns whether a compaction was running."""
     running.kill()
     load.take_everything()
     is_amid = any(path.name.endswith((".cleaned", ".swap")) for path in running.directory.glob("*/*"))

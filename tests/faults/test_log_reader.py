@@ -1,4 +1,4 @@
-"""Standard error that is not read: the broker serves as if it were, and says afterwards how many lines are missing."""
+"""Standard error that is not read: the broker serves all the same, and later logs how many lines are missing."""
 
 import os
 import pty
@@ -22,7 +22,7 @@ LINES_PER_PIPE = 400
 
 
 def provoke(port: int, count: int) -> list[str]:
-    """Have so many lines logged, one after the other; the peers that they name."""
+    """Cause so many log lines, one after the other; returns the peers named in them."""
     peers = []
     for _ in range(count):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
@@ -133,7 +133,7 @@ def test_a_traceback_comes_out_whole_before_the_process_ends(tmp_path: Path) -> 
 
 
 def test_messages_of_python_itself_go_through_the_queue(tmp_path: Path) -> None:
-    """A warning, or an exception of a thread, to a pipe that is not read would have stopped the broker all the same."""
+    """Otherwise a warning, or an exception of a thread, would block the broker on a pipe that is not read."""
     code = (
         "import os, sys, threading, trio, warnings\n"
         "from seglog_broker import __main__ as daemon, server\n"

@@ -47,7 +47,7 @@ PLACES: Final = 2_000
 
 
 class Unsynced:
-    """A file that is written, and not waited for."""
+    """A file without fsyncs."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -60,7 +60,7 @@ class Unsynced:
 
 
 class NoSync(PosixFileSystem):
-    """The disk, for which no request waits."""
+    """A disk without fsyncs."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
         return cast(File, Unsynced(super().open(path, create=create, writable=writable)))
@@ -80,7 +80,7 @@ def topic(number: int) -> str:
 
 
 def build(path: Path, count: int) -> None:
-    """So many topics of one partition, stopped in good order: named in the registry, and then made as a start does."""
+    """A cleanly stopped directory with so many topics, written to the registry and then created by a start."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
     for may_name in (True, False):
         directory = open_log_directory(NoSync(), SystemClock(), config, str(path))
@@ -96,7 +96,7 @@ def build(path: Path, count: int) -> None:
 
 
 def requests(count: int) -> dict[str, Callable[[Asking], object]]:
-    """Each kind of request, as large as a client of so many topics would make it."""
+    """Each kind of request, as large as a client with so many topics would make it."""
     batch, many = plain_batch(), min(count, PLACES)
     wide = max(2, count // 10)
     everywhere = [{"topic": topic(number), "partition": 0} for number in range(many)]

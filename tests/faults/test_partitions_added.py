@@ -21,7 +21,7 @@ KEYS = [b"key %d" % number for number in range(40)]
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
-    """With topic t of one partition."""
+    """A daemon with a topic t of one partition."""
     with daemon(tmp_path / "data") as started:
         with seglog.connect(started.address) as client:
             client.create_topic("t", partitions=1)
@@ -34,7 +34,7 @@ def add(running: Daemon, partitions: int = 4) -> None:
 
 
 def send(running: Daemon, value: bytes, partition: int) -> None:
-    """One record, by a producer that knows of everything."""
+    """Send one record with a new producer, which knows all partitions."""
     with seglog.connect(running.address) as client, client.producer("t", linger_ms=0) as producer:
         producer.send(value, partition=partition)
 
@@ -153,7 +153,7 @@ async def test_a_producer_on_trio_does_both(running: Daemon) -> None:
 
 
 def send_until_it_fails(producer: seglog.Producer) -> None:
-    """At ack none nothing is known before the connection has ended."""
+    """At ack none an error is known only when the connection has ended."""
     while True:
         producer.send(b"new").result()
         producer.flush()

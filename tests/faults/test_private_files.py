@@ -1,4 +1,4 @@
-"""What a daemon and its processes make is readable for its own user alone, whatever the umask."""
+"""Files of a daemon and its processes are readable only for their own user, whatever the umask."""
 
 import os
 from pathlib import Path

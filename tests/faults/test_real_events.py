@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
 
 
 def _murmur2(data: bytes) -> int:
-    """Kafka's partitioner hash, written down once more from its definition."""
+    """Kafka's partitioner hash, implemented again from its definition."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = 0x9747B28C ^ len(data)
     whole = len(data) // 4 * 4
@@ -88,7 +88,7 @@ def _check_everything(loaded: Loaded) -> None:
 
 
 def _first_at(events: list[Event], moment: int) -> int:
-    """The offset that storage-format says: the first record, in offset order, at or after the moment."""
+    """The offset by docs/STORAGE.md: the first record, in offset order, at or after the time."""
     return next(offset for offset, event in enumerate(events) if event.timestamp >= moment)
 
 

@@ -32,7 +32,7 @@ _FLAGS = (
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon that was killed after much was written to ``big`` and something to ``small``; not running."""
+    """A killed daemon with many records in ``big`` and few in ``small``; not running."""
     with daemon(tmp_path / "data", *_FLAGS) as running:
         with seglog.connect(running.address) as client:
             client.create_topic("big", 1, {"segment.bytes": 4_000_000})
@@ -57,7 +57,7 @@ def _recovery_point(directory: Path) -> int:
 
 
 class _HeldUp:
-    """A daemon that was started, and cannot recover ``big`` before it is let."""
+    """A started daemon that cannot recover ``big`` until the test allows it."""
 
     def __init__(self, killed: Daemon) -> None:
         self._running = killed
@@ -68,11 +68,11 @@ class _HeldUp:
         wait_until(lambda: bool(_workers(killed)), "a worker")
 
     def clear(self) -> None:
-        """Put back what should be there."""
+        """Put the original file back."""
         self._aside.rename(self._snapshot)
 
     def let_go(self) -> None:
-        """Have the workers look again: a call that a stop interrupts begins anew, with the name."""
+        """Let the workers continue: an open that a signal interrupts is repeated, with the original file."""
         self.clear()
         for worker in _workers(self._running):
             os.kill(worker, signal.SIGSTOP)

@@ -23,7 +23,7 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def replace(running: Daemon) -> None:
-    """Another log with the same topic, and as many records as the first had, of a producer with the same id."""
+    """Replace the log by another one with the same topic, number of records and producer id."""
     running.kill()
     shutil.rmtree(running.directory)
     running.start()

@@ -31,13 +31,13 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def files(running: Daemon) -> list[str]:
-    """Names of the segments' files, those set aside included; what is known of producers is kept beside them."""
+    """Names of the segments' files, those set aside included; no producer snapshots."""
     names = [path.name for path in (running.directory / "t-0").iterdir()]
     return sorted(name for name in names if name[0] == "0" and ".snapshot" not in name)
 
 
 def fill(client: seglog.Client, count: int, topic: str = "t") -> None:
-    """Each record in a batch of its own, some fourteen in a segment of 1024 bytes."""
+    """Produce records, each in its own batch, about fourteen in a segment of 1024 bytes."""
     with client.producer(topic) as producer:
         for number in range(count):
             producer.send(b"%d" % number)
@@ -129,7 +129,7 @@ def test_kills_under_retention_lose_no_record_before_its_time_and_leave_no_file(
 
 
 def _produce_and_kill(running: Daemon, number: int, seconds: float, acked: dict[int, tuple[bytes, int]]) -> None:
-    """Send for a while, kill the daemon in the middle, and add what was acknowledged."""
+    """Produce, kill the daemon meanwhile, and add the acknowledged records."""
     with seglog.connect(running.address) as client:
         producer = client.producer("t", ack="os", linger_ms=1, batch_bytes=1024, delivery_timeout=2)
         sent: list[tuple[bytes, int, seglog.Delivery]] = []
@@ -150,7 +150,7 @@ def _produce_and_kill(running: Daemon, number: int, seconds: float, acked: dict[
 
 
 def _read(running: Daemon) -> dict[int, bytes | None]:
-    """What is there, while it goes on expiring."""
+    """Read the records, while others expire."""
     with (
         seglog.connect(running.address) as client,
         client.consumer("t", start="earliest", on_out_of_range="earliest") as consumer,
@@ -159,7 +159,7 @@ def _read(running: Daemon) -> dict[int, bytes | None]:
 
 
 def _wait_until_empty(running: Daemon) -> None:
-    """Everything expires; what a kill left, in whatever state, has gone by then."""
+    """Wait until everything has expired, files left by a kill included."""
     with seglog.connect(running.address) as client:
         end = client.offsets("t")[0].latest
     wanted = [f"{end:020d}.{suffix}" for suffix in ("index", "log", "timeindex")]

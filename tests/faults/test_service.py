@@ -1,4 +1,4 @@
-"""`seglogd` as a service: what hangups do, what is reloaded, what the service manager hears, how it ends."""
+"""`seglogd` as a service: hangups, reloads, messages to the service manager, exit codes."""
 
 import os
 import pty

@@ -32,7 +32,7 @@ _SEEN_WITHIN_SECONDS = 120
 
 
 def built(path: Path, count: int) -> None:
-    """One partition of so many segments of two batches each, stopped in good order."""
+    """A cleanly stopped partition with so many segments of two batches each."""
     config, _ = load_config(None, "", {}, [f"log.dir={path}", "seglog.disk.ballast.bytes=0"])
     directory = open_log_directory(PosixFileSystem(), SystemClock(), config, str(path))
     directory.topics.create_topic("t", 1, {"segment.bytes": "1024", "retention.ms": "-1"})
@@ -46,7 +46,7 @@ def built(path: Path, count: int) -> None:
 
 
 def started(running: Daemon) -> tuple[float, float]:
-    """Start it: seconds of processor time, and of the clock, until it serves."""
+    """Start a daemon; returns processor seconds and clock seconds until it serves."""
     began = time.monotonic()
     running.start()
     wall = time.monotonic() - began
@@ -86,7 +86,7 @@ def value(number: int) -> bytes:
 
 
 def test_a_small_disk_filled_killed_and_started_twenty_times_keeps_what_was_acked(tmp_path: Path) -> None:
-    """Every other time somebody else uses up the last byte, so that no recovery has room."""
+    """Every second time the rest of the disk is filled as well, so that no recovery has room."""
     seed = soak_seed()
     rng = random.Random(seed)
     print(f"\nseed {seed}, {ROUNDS} rounds")
@@ -135,7 +135,7 @@ def test_a_small_disk_filled_killed_and_started_twenty_times_keeps_what_was_acke
 
 
 def _filled(client: seglog.Client, first: int) -> int:
-    """Produce until it is refused; the number behind the last record that was acked."""
+    """Produce until an append is refused; returns the number after the last acked record."""
     number = first
     with client.producer("t", delivery_timeout=2.0) as producer:
         while number < first + 10_000:
@@ -160,7 +160,7 @@ def _fill_from_outside(mount_point: Path, under: Sequence[str]) -> None:
 
 
 def _read(client: seglog.Client, behind: int) -> list[int]:
-    """Offsets of all that can be read, each with the value that was sent."""
+    """Offset -> value of all records that can be read."""
     offsets = []
     with client.consumer("t", start="earliest") as consumer:
         for record in consumer:
@@ -172,7 +172,7 @@ def _read(client: seglog.Client, behind: int) -> list[int]:
 
 
 def _made_room(client: seglog.Client, rng: random.Random, earliest: int, acked: int) -> int:
-    """Delete some of the oldest records, as soon as that can be done; where the log begins from now on."""
+    """Delete some of the oldest records as soon as possible; returns the new log start."""
     offset = rng.randrange((earliest + acked) // 2, acked + 1)
     deadline = time.monotonic() + _SEEN_WITHIN_SECONDS
     while True:

@@ -20,7 +20,7 @@ NEW = [b"new %d" % number for number in range(30)]
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
-    """With topic t and three records in it."""
+    """A daemon with a topic t of three records."""
     with daemon(tmp_path / "data") as started:
         with seglog.connect(started.address) as client:
             make(client, OLD)
@@ -28,7 +28,7 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def make(client: seglog.Client, values: list[bytes]) -> None:
-    """The topic, its records each in a batch of its own."""
+    """Create the topic, with each record in its own batch."""
     client.create_topic("t")
     with client.producer("t") as producer:
         for value in values:
@@ -43,7 +43,7 @@ def make_again(running: Daemon, values: list[bytes]) -> None:
 
 
 def read_on(consumer: seglog.Consumer, found: list[bytes | None]) -> None:
-    """Take down what comes before the error that ends it."""
+    """Collect the records before the error that ends the consumer."""
     for record in consumer:
         found.append(record.value)  # noqa: PERF401 - what came before the error counts
 

@@ -39,7 +39,7 @@ def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
 
 
 async def _written() -> tuple[dict[str, bytes], Found]:
-    """Files of a log directory that was stopped in order, and its records."""
+    """Files of a cleanly stopped log directory, and its records."""
     fs, clock = ForgetfulFileSystem(), ManualClock()
     broker = _open(fs, clock)
     await broker.create_topic(CreateTopicRequest("t", 1, dict(_CONFIG)))
@@ -63,7 +63,7 @@ async def _written() -> tuple[dict[str, bytes], Found]:
 
 
 async def _read(broker: Broker, start: int, end: int) -> tuple[Found, set[int]]:
-    """What a consumer gets until something keeps it from going on, and the offsets that it is told it does not get."""
+    """The records that a consumer gets until an error stops it, and the offsets reported as lost."""
     fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
     found: Found = []
     try:
@@ -106,7 +106,7 @@ async def test_no_flipped_bit_of_a_closed_segment_gives_a_consumer_wrong_records
 
 
 def test_an_offset_that_moved_into_a_gap_of_compaction_is_found_by_the_checksum_file() -> None:
-    """Readers have nothing to hold it against: holes are normal there. All other places they tell by neighbours."""
+    """Readers cannot notice it, because holes are normal there. They notice all others by the neighbouring batches."""
     disk = _compacted()
     right = {(record.offset, record.timestamp) for record in read_around(disk.log)}
     assert [offset for offset, _ in sorted(right)] == [0, 1, 3, 4, 5, 6, 7, 8]

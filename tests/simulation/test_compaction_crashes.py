@@ -74,7 +74,7 @@ def _fill(log: PartitionLog, written: Written, seed: int, count: int) -> None:
 
 
 def _compact(fs: ForgetfulFileSystem, directory: LogDirectory, log: PartitionLog) -> None:
-    """What the compaction task does, in its order, without the loop."""
+    """The steps of the compaction task in their order, without the loop."""
     result = clean(
         fs,
         log.cleaning.plan_cleaning(log.cleaning.find_cleanable(), _config()),
@@ -167,7 +167,7 @@ def test_a_crash_before_any_operation_of_compaction_loses_no_key(policy: CrashPo
 
 
 def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
-    """A disk after the names of a swap changed; ``lost`` is the source whose new name a power cut did not keep."""
+    """A disk after the renames of a swap; ``lost`` is the source whose new name was lost in a power cut."""
     fs = ForgetfulFileSystem()
     _, log = _open(fs)
     written: Written = {}

@@ -43,7 +43,7 @@ def _broker_config() -> BrokerConfig:
 
 
 class CompactionModel(RuleBasedStateMachine):
-    """``written`` has every record by its offset, also those that are gone by now."""
+    """``written``: offset -> record, dropped ones included."""
 
     @initialize(segment_bytes=st.sampled_from([300, 1000]), interval=st.sampled_from([0, 200]))
     def begin(self, segment_bytes: int, interval: int) -> None:
@@ -133,7 +133,7 @@ class CompactionModel(RuleBasedStateMachine):
         doomed.remove()
 
     def _round(self, map_bytes: int) -> None:
-        """What the task does, in its order."""
+        """The steps of the task in their order."""
         fs, log = self.fs, self.disk.log
         cleanable = log.cleaning.find_cleanable()
         if not cleanable.is_worth_it(self.config):

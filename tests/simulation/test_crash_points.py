@@ -42,7 +42,7 @@ Opened = Callable[[ForgetfulFileSystem], LogDirectory]
 
 @dataclass
 class Promises:
-    """What the broker has said so far."""
+    """The acks and replies of the broker so far."""
 
     topics: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
@@ -68,7 +68,7 @@ def write_checkpoints(fs: ForgetfulFileSystem, directory: LogDirectory) -> None:
 
 
 class Scenario:
-    """Two topics are made and written to across rolls, flushed now and then, one is deleted, the broker restarts."""
+    """Two topics are created, written to across rolls and flushed now and then; one is deleted; the broker restarts."""
 
     def __init__(self, fs: ForgetfulFileSystem) -> None:
         self.fs = fs
@@ -126,7 +126,7 @@ class Scenario:
             self.fs.remove_tree(path)
 
     def mark_deleted(self, directory: LogDirectory, topic: str) -> list[str]:
-        """Delete a topic but for its files."""
+        """Delete a topic, without removing its files."""
         self.promises.topics.discard(topic)  # from here on it may be there or not
         doomed = directory.topics.delete_topic(directory.registry.topics[topic])
         self.promises.deleted.add(topic)
@@ -135,7 +135,7 @@ class Scenario:
 
 
 class Shortening(Scenario):
-    """Logs lose their oldest segments by every way there is; a topic's files wait while another gets its name."""
+    """Logs lose their oldest segments in every possible way; a topic's files wait while another topic gets its name."""
 
     def run(self) -> None:
         clock = ManualClock()
@@ -206,7 +206,7 @@ class Shortening(Scenario):
         return doomed
 
     def expire_below_start(self, directory: LogDirectory) -> None:
-        """What an earlier run dropped and did not get off the disk."""
+        """Segments that an earlier run dropped, but did not remove."""
         for segments in _drop_below_start(self.fs, directory):
             segments.remove()
 
@@ -242,7 +242,7 @@ def _drop_below_start(fs: ForgetfulFileSystem, directory: LogDirectory) -> list[
 
 
 def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened: Opened | None = None) -> None:
-    """Open what a crash left and hold it against what was promised; ``kept``: all that was written survived."""
+    """Open the files after a crash and compare them with the promises; ``kept``: all written bytes survived."""
     directory = (opened or _open)(found)
     assert directory.report.offline == {}
     # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.

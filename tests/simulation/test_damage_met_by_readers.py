@@ -40,7 +40,7 @@ def _open(fs: ForgetfulFileSystem, clock: ManualClock | None = None) -> Broker:
 
 
 class Written:
-    """A log directory of a broker that was stopped in order, where its batches are, and its records."""
+    """A cleanly stopped log directory, the positions of its batches, and its records."""
 
     def __init__(self, files: dict[str, bytes], places: list[tuple[str, int, int, int]], records: Found) -> None:
         self.files = files
@@ -70,7 +70,7 @@ async def _written(*, index_interval: int = 100) -> Written:
 
 
 class _Reader:
-    """A consumer that goes on behind damage as ``--skip-damaged`` does."""
+    """A consumer that continues after damage, as with ``--skip-damaged``."""
 
     def __init__(self, start: int, end: int, partition_bytes: int, version: int = FetchRequest.version) -> None:
         self.fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)], partition_bytes=partition_bytes)
@@ -161,7 +161,7 @@ async def test_with_any_flipped_bit_of_a_batch_readers_lose_that_batch_and_no_ot
 
 
 async def test_a_changed_offset_is_noticed_wherever_a_reader_begins() -> None:
-    """Also right there: the batch then begins where it was asked for. Each reader is the first to come by."""
+    """Also at the changed offset, where the batch seems to be the right one. Each reader is the first one there."""
     written = await _written()
     end = len(written.records)
     for path, position, first, behind in written.places:
@@ -215,7 +215,7 @@ async def test_a_fetch_at_any_offset_near_damage_gets_an_error_with_the_offset_t
 
 
 def _damage(fs: ForgetfulFileSystem, written: Written, chance: random.Random) -> set[int]:
-    """Overwrite a few ranges of bytes, each somewhere in some segment; the offsets of the batches that it touched."""
+    """Overwrite a few random ranges of bytes; returns the offsets of the batches in them."""
     broken = set[int]()
     for _ in range(chance.randint(1, 3)):
         path, position, *_ = chance.choice(written.places)

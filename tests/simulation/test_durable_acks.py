@@ -67,7 +67,7 @@ _TOPIC_CONFIG: Final = {"segment.bytes": 1024, "index.interval.bytes": 150, "seg
 
 
 class InterleavingOffload(InlineOffload):
-    """Others get their turns before, between and after the flushes of a round, as with a disk that takes its time."""
+    """Other tasks run before, between and after the flushes of a round, as with a slow disk."""
 
     def __init__(self, dice: Random) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class InterleavingOffload(InlineOffload):
 
 
 class Simulation:
-    """One run; ``failure`` is the first thing that was not as promised."""
+    """One run; ``failure`` is the first broken promise."""
 
     def __init__(self, policy: Callable[[int], CrashPolicy], seed: int = 0, *, begins_syncs: bool = False) -> None:
         self.policy = policy
@@ -169,7 +169,7 @@ class Simulation:
     async def _send(
         broker: Broker, request: AppendRequest, payload: bytes, dice: Random, waiting: trio.Nursery
     ) -> AppendReply:
-        """Send until an answer arrives; in ``waiting`` the broker waits for those that nobody waits for any more."""
+        """Send until a reply arrives; requests whose replies are lost go on in ``waiting``."""
         while dice.random() < ANSWERS_LOST:
             waiting.start_soon(broker.append(request, memoryview(bytearray(payload))).wait)
             for _ in range(dice.randrange(6)):
@@ -187,7 +187,7 @@ class Simulation:
             await broker.checkpoints.write()
 
     async def _read(self, broker: Broker) -> None:
-        """Somebody who reads slowly what has been acked, while files are rolled, flushed and closed."""
+        """A slow reader of acked records, while files are rolled, flushed and closed."""
         dice = Random(self.seed)
         while not self.failure:
             number = dice.randrange(PARTITIONS)
@@ -296,7 +296,7 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
 def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
-    """A round that does nothing and says that all went well."""
+    """A round that does nothing and reports success."""
     patch.setattr(ForgetfulFileSystem, "sync_files", lambda _fs, files: [None] * len(files))
 
 
@@ -325,7 +325,7 @@ def only_the_newest_segment_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
-    """What is appended is written when the next batch comes."""
+    """A batch is written only when the next one is appended."""
     held: dict[str, tuple[bytes, int]] = {}
 
     def write_later(file: File, buffers: Sequence[Buffer], position: int) -> int:
@@ -340,7 +340,7 @@ def ack_before_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
-    """The fsync is made, but nobody waits for it."""
+    """The fsync is made, but the ack does not wait for it."""
 
     async def do_not_wait(_partition: Partition, _offset: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -349,7 +349,7 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
-    """What is in the log already is answered at once, as if it were on the disk."""
+    """A repeated batch is acked at once, as if it were on the disk."""
     append_one = AppendService._append_one
 
     def do_not_wait(
@@ -384,7 +384,7 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    """A recovery reads the log, and takes the index files that are there as they are."""
+    """A recovery reads the log, and uses the existing index files unchecked."""
     rebuild = Segment.rebuild_indexes
 
     def rebuild_missing(segment: Segment, batches: Iterable[LocatedBatch] | None = None) -> int | None:
@@ -412,7 +412,7 @@ def handle_closed_while_it_is_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def handle_closed_while_it_is_read(patch: pytest.MonkeyPatch) -> None:
-    """The lease of a fetch's answer is released before it has been sent."""
+    """The lease of a fetch's reply is released before it has been sent."""
     make = LogSlice.__init__
 
     def release_early(piece: LogSlice, lease: Lease[File], position: int, size: int, start_offset: int) -> None:

@@ -73,7 +73,7 @@ _WITHOUT_CONSEQUENCE: Final = (
 
 
 class Written(NamedTuple):
-    """The files of a log directory, what is in it, and from which offset on a kill may have torn its last batch."""
+    """The files of a log directory, their content, and the offset from which on a kill may have torn its last batch."""
 
     files: dict[str, bytes]
     records: Records
@@ -84,17 +84,17 @@ class Written(NamedTuple):
 
     @property
     def was_killed(self) -> bool:
-        """Whether the broker was."""
+        """Whether the broker was killed."""
         return self.tearable <= max(self.records)
 
     @property
     def start(self) -> int:
-        """The first offset that is left."""
+        """The first offset that remains."""
         return min(self.records)
 
 
 class Outcome(NamedTuple):
-    """What came of one flip. ``wrong`` is None unless something is; ``unnamed`` are those that kept silent."""
+    """The outcome of one flip. ``wrong``: an error or None; ``unnamed``: the reports that did not mention it."""
 
     kind: str
     wrong: str | None = None
@@ -163,7 +163,7 @@ async def _written(*, clean: bool, truncated: bool = True) -> Written:
 
 
 async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]]:
-    """What a consumer gets that goes on behind every error, and the offsets that errors say are left out."""
+    """The records that a consumer gets if it continues after every error, and the offsets in these errors."""
     found: Records = {}
     told: set[int] = set()
     fetcher = Fetcher("t", [PartitionPosition(0, start, end=end)])
@@ -194,7 +194,7 @@ async def _read(broker: Broker, start: int, end: int) -> tuple[Records, set[int]
 
 
 def _sought(log: PartitionLog, offset: int) -> Records | None:
-    """The batch that is found for one offset, as a consumer believes it; None where there is none to believe."""
+    """The batch found for one offset, if a consumer would accept it; else None."""
     try:
         piece = log.read(offset, 1)
         if piece is None:
@@ -210,7 +210,7 @@ def _sought(log: PartitionLog, offset: int) -> Records | None:
 
 
 class CheckSays(NamedTuple):
-    """What ``seglogd check`` says of a directory; ``lost`` are the offsets that it calls damaged or missing."""
+    """The findings of ``seglogd check``; ``lost`` are the offsets that it reports as damaged or missing."""
 
     is_sound: bool
     lost: frozenset[int]
@@ -247,7 +247,7 @@ def _named_by_ping(broker: Broker) -> bool:
 
 
 async def _outcome(written: Written, path: str, position: int, bit: int) -> Outcome:
-    """What comes of one flip. By offset, by time or from the start: each is the first look at every third of them."""
+    """The outcome of one flip. A third of the flips each are first read by offset, by time, and from the start."""
     fs = ForgetfulFileSystem()
     fs.load(written.files)
     flip_bit(fs, path, position, bit)
@@ -338,7 +338,7 @@ async def _served(broker: Broker, written: Written, check: CheckSays, *, first_l
 
 
 def _kind_of(path: str) -> str:
-    """The files that are alike, in one row."""
+    """The kind of a file, for one row of the table."""
     name = path.removeprefix("/data/")
     stem, _, suffix = name.rpartition(".")
     if stem.rpartition("/")[2].isdigit():
@@ -350,7 +350,7 @@ def _kind_of(path: str) -> str:
 async def _run(
     written: Written, *, every: int, seed: int, only: str = ""
 ) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """How often which outcome came of a kind of file, and what must not be; ``only`` of one file."""
+    """Kind of file -> number of each outcome, and the errors; ``only``: for one file."""
     counts = Counter[tuple[str, str]]()
     failures = []
     number = 0
@@ -400,7 +400,7 @@ async def test_a_sample_of_flipped_bits_of_a_log_directory_is_harmless_or_report
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool) -> None:
-    """Of a log in which compaction found nothing to do."""
+    """In a log in which compaction has nothing to drop."""
     written = await _written(clean=clean)
     written.files[f"/data/{CLEANER_CHECKPOINT}"] = b"0\n1\nt 0 6\n"
     counts, failures = await _run(written, every=1, seed=0, only=CLEANER_CHECKPOINT)
@@ -409,7 +409,7 @@ async def test_no_bit_of_the_cleaners_checkpoint_does_harm(clean: bool) -> None:
 
 
 async def test_no_bit_of_the_ends_of_partitions_that_were_closed_in_order_does_harm() -> None:
-    """What a stop leaves at which another partition was not."""
+    """The file that a stop leaves if another partition could not be closed cleanly."""
     written = await _written(clean=True)
     del written.files[f"/data/{CLEAN_SHUTDOWN_FILE}"]
     written.files[f"/data/{CLEAN_PARTITIONS_FILE}"] = b"0\n1\nt 0 18\n"
@@ -421,7 +421,7 @@ async def test_no_bit_of_the_ends_of_partitions_that_were_closed_in_order_does_h
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 async def test_no_bit_of_the_file_about_partitions_that_were_being_made_does_harm(clean: bool) -> None:
-    """A crash came when the partition had been made, and before the file was removed."""
+    """A crash after the partition was created, and before the file was removed."""
     written = await _written(clean=clean)
     fs = ForgetfulFileSystem()
     fs.load(written.files)
@@ -444,7 +444,7 @@ async def test_no_bit_of_the_log_start_checkpoint_hides_a_record_or_brings_one_b
 
 @pytest.mark.parametrize("has_state", [True, False], ids=["state", "no state"])
 async def test_a_log_start_beyond_the_end_removes_no_segment(has_state: bool) -> None:
-    """Also where nothing of ours remembers the start, as in a directory that Kafka wrote."""
+    """Also without a log start in a file of seglog, as in a directory that Kafka wrote."""
     written = await _written(clean=False, truncated=False)
     fs = ForgetfulFileSystem()
     fs.load(written.files | {_LOG_STARTS: b"0\n1\nt 0 99\n"})

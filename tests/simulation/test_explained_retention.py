@@ -47,7 +47,7 @@ BATCHES: Final = 16
 
 
 class LoopClock:
-    """Wall time that passes as that of the loop does."""
+    """Wall time that passes with the loop's time."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + round(trio.current_time() * 1000)
@@ -77,27 +77,27 @@ class WatchedFileSystem(ForgetfulFileSystem):
 
 
 class Told(NamedTuple):
-    """What was said of a segment, and when (minutes)."""
+    """A prediction about a segment, and when it was made (minutes)."""
 
     at: float
     segment: ExplainedSegment
 
 
 class Running(NamedTuple):
-    """A broker with its tasks at work."""
+    """A broker with its tasks running."""
 
     broker: Broker
     fs: WatchedFileSystem
 
     async def append(self) -> None:
-        """A batch of 1,024 bytes, of now."""
+        """Append a batch of 1,024 bytes with the current time."""
         encoded = batch_of_size(1024, self.broker.clock.now_ms())
         request = AppendRequest([AppendPartition("commits", 0, len(encoded))], "os")
         reply = await self.broker.append(request, memoryview(bytearray(encoded))).wait()
         assert reply.partitions[0].error is None
 
     async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:
-        """The whole partition; the first and the last place in each segment are told the same of."""
+        """Explain the whole partition; assert that the lag of the first and last offset of each segment agrees."""
         reply, segments = await self._ask()
         kept = [s for s in segments if s.state != "deleted" and s.base_offset < s.next_offset]
         places = [place for s in kept for place in (s.base_offset, s.next_offset - 1)]
@@ -141,7 +141,7 @@ def minutes_now() -> float:
 
 
 def minutes_of(moment_ms: int | None) -> float:
-    """Of a moment on the broker's clock, since the start."""
+    """Minutes from the start to a time of the broker's clock."""
     assert moment_ms is not None
     return (moment_ms - EPOCH_MS) / 60_000
 
@@ -153,7 +153,7 @@ async def at_minutes(moments: list[float], work: Callable[[], Awaitable[None]]) 
 
 
 def check_interval(told: Told, left: float, gone: float) -> None:
-    """What came true of one thing that was said."""
+    """Assert that one prediction came true."""
     at, segment = told
     assert at < gone + 1e-9, "what has left the disk is not told of"
     assert minutes_of(segment.gone_from_ms) <= gone + 1e-9

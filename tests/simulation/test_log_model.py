@@ -1,4 +1,4 @@
-"""The partition log against a plain list: whatever is done to both, they agree. After each step the log is verified."""
+"""The partition log compared with a plain list after any operations on both. After each step the log is verified."""
 
 import math
 import random
@@ -195,7 +195,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(is_over=st.booleans())
     def set_aside(self, is_over: bool) -> None:
-        """And remove, where the delay is over."""
+        """Rename the files of deleted segments, and remove them if the delay is over."""
         for doomed in self.doomed:
             doomed.set_aside()
         assert self.disk.log.truncation.first_base_on_disk == self.disk.log.segments[0].base_offset

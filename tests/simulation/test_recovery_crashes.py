@@ -23,7 +23,7 @@ from tests.simulation.test_crash_points import Promises, Scenario, Shortening, c
 
 
 def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
-    """Everything that is to be read is recovered as another process would do it, then served."""
+    """Open the directory, and recover and serve its partitions as worker processes would."""
     directory = open_log_directory(fs, ManualClock(), config(), "/data", in_line_bytes=0)
     for key, job in list(directory.recovering.items()):
         directory.finish_recovery(key, recover_partition(fs, ManualClock(), job))
@@ -68,11 +68,11 @@ def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
 
 
 class _ComeFarEnoughError(Exception):
-    """The scenario has come far enough."""
+    """Ends the scenario at the wanted step."""
 
 
 def _left_by(kind: type[Scenario], after: int) -> tuple[ForgetfulFileSystem, Promises]:
-    """What a kill before operation ``after`` left, none of it on the disk that was not."""
+    """The disk after a kill before operation ``after``, with unsynced bytes still unsynced."""
     fs = ForgetfulFileSystem()
     scenario = kind(fs)
 

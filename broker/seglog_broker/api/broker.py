@@ -199,7 +199,7 @@ class Broker:
         if report.adopted:
             log.warning("kafka_directory_adopted", topics=report.adopted)
         if report.remade:
-            log.warning("topic_registry_remade", topics=report.remade)
+            log.warning("topic_registry_rebuilt", topics=report.remade)
         if report.kafka_signs:
             log.warning("kafka_had_the_directory", signs=report.kafka_signs)
         for change in report.kafka_changes:

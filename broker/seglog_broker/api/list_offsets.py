@@ -37,7 +37,7 @@ class ListOffsetsService:
             wanted = range(topic.partitions) if item.partition is None else (item.partition,)
             if len(results) + len(wanted) > RESULTS_MAX:
                 raise InvalidRequestError(
-                    f"the offsets of more than {RESULTS_MAX} partitions are asked for: ask in several requests",
+                    f"the offsets of more than {RESULTS_MAX} partitions are requested: use several requests",
                     field="partitions",
                 )
             for number in wanted:

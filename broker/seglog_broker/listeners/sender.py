@@ -180,7 +180,7 @@ class Sender:
         with trio.move_on_after(self._stall_seconds) as scope:
             await trio.lowlevel.wait_writable(self._sock)
         if scope.cancelled_caught:
-            raise CutError(f"it took nothing of what was sent to it for {self._stall_seconds:g} s")
+            raise CutError(f"it read nothing for {self._stall_seconds:g} s")
 
     async def _send_slice(self, piece: Slice, sent: int) -> None:
         """Send the slice without its first ``sent`` bytes."""

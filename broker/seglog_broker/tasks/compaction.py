@@ -73,7 +73,7 @@ async def run_compaction(broker: Services) -> None:
     """Compact partitions when it is due; the first round is ``log.initial.task.delay.ms`` after the start."""
     config = broker.config
     if not config.log_cleaner_enable or not config.log_cleaner_threads:
-        log.warning("compaction_is_off", consequence="compacted topics grow for ever")
+        log.warning("compaction_disabled", consequence="compacted topics grow for ever")
         return
     await trio.sleep(config.log_initial_task_delay_ms / 1000)
     rounds = Rounds(broker)

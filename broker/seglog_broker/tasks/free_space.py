@@ -115,9 +115,9 @@ async def _make_room(broker: Services) -> None:
     if space.ballast:
         try:
             await broker.offload.maintenance(space.give_up_ballast)
-            log.warning("ballast_given_up", bytes=space.marks.ballast)
+            log.warning("ballast_removed", bytes=space.marks.ballast)
         except OSError as error:
-            log.warning("ballast_kept", reason=why(error))
+            log.warning("ballast_not_removed", reason=why(error))
     cut = broker.transfers.cut_removed()
     if cut:
         log.warning("readers_cut", connections=cut, reason="they kept removed files open while the disk was full")

@@ -163,7 +163,7 @@ async def _postpone(broker: Services, recovery: Recovery, reason: str) -> None:
     if space.ballast:  # frees space for this
         with suppress(OSError):
             await broker.offload.maintenance(space.give_up_ballast)
-            log.warning("ballast_given_up", bytes=space.marks.ballast)
+            log.warning("ballast_removed", bytes=space.marks.ballast)
     if is_first_time:
         facts = {"topic": recovery.topic, "partition": recovery.partition, "reason": reason}
         log.warning("recovery_lacks_room", **facts, consequence="it is read-only until there is room on the disk")

@@ -34,6 +34,6 @@ async def run_retention(broker: Services) -> None:
         await broker.live_config.sleep_until(lambda: schedule.next_check)
         leap = watch.leap_ms()
         if leap > CLOCK_LEAP_MS_MAX:
-            log.warning("clock_leapt", milliseconds=leap, consequence="nothing expires by age at this check")
+            log.warning("clock_jumped", milliseconds=leap, consequence="nothing expires by age at this check")
         with schedule.checking():
             await broker.expiry.check(list(broker.partitions.values()), boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)

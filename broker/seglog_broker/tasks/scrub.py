@@ -68,7 +68,7 @@ async def run_scrubs(broker: Services) -> None:
 
 async def _wait_until_enabled(broker: Services) -> None:
     if not broker.config.seglog_scrub_bytes_per_second:
-        log.info("scrub_is_off", consequence="damage is found only when it is read")
+        log.info("scrub_disabled", consequence="damage is found only when it is read")
     while not broker.config.seglog_scrub_bytes_per_second:
         await broker.live_config.wait()
 

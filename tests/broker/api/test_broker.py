@@ -1,4 +1,4 @@
-"""The broker on the forgetful double: what an ack has reached, who waits for what, and what bad input is answered."""
+"""The broker on the forgetful disk: when acks are sent, when fetches wait, and the errors for bad input."""
 
 import dataclasses
 import errno
@@ -135,7 +135,7 @@ async def test_a_disk_ack_survives_a_power_cut_across_a_roll_and_an_os_ack_need_
 
 
 async def test_without_the_fsync_a_power_cut_takes_what_was_acked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mistake that the tests above must catch, made on purpose."""
+    """An error made on purpose, which the tests above must catch."""
     monkeypatch.setattr("seglog_broker.testing.offload.run_flushes", lambda _fs, flushes: [None] * len(flushes))
     fs = ForgetfulFileSystem()
     broker = open_broker(fs)
@@ -329,7 +329,7 @@ async def ids(broker: Broker, *partitions: int | None) -> dict[str, str] | None:
 
 
 async def make_again(broker: Broker, count: int) -> None:
-    """Another topic of the same name, with so many records."""
+    """Another topic of the same name, with so many records in it."""
     await broker.delete_topic(DeleteTopicRequest("t"))
     await with_topic(broker)
     await append(broker, *[batch(b"new %d" % number) for number in range(count)])
@@ -399,7 +399,7 @@ async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
 async def test_a_fetch_that_waits_while_its_topic_is_made_again_is_never_given_the_new_ones_records(
     broker: Broker, autojump_clock: object
 ) -> None:
-    """Awake, it finds no topic of that name, or one of another id, however soon that is there."""
+    """When it is woken, it finds no topic of that name, or one with another id, however soon that was created."""
     meant = dataclasses.replace(fetch_request(max_wait_ms=30_000), topic_ids=await ids(broker, None))
     found: list[errors.SeglogError | None] = []
 
@@ -421,7 +421,7 @@ async def test_a_fetch_that_waits_while_its_topic_is_made_again_is_never_given_t
 
 
 def _with_crc(encoded: bytes, **changes: int) -> bytes:
-    """The batch with header fields changed under a right checksum."""
+    """The batch with changed header fields and a correct checksum."""
     header = parse_header(encoded)._replace(**changes)
     return seal_batch(header, encoded[61:])
 

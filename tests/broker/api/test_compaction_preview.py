@@ -1,4 +1,4 @@
-"""What compaction would drop: told beforehand by the cleaner, and true when it then runs."""
+"""Previews of compaction: they have what the next round then drops."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Why segments are still there and when they go, asked of a broker on the forgetful double."""
+"""Explanations of segments by a broker on the forgetful disk: why they are kept, and when they are deleted."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Scene:
         return self.broker.partitions["t", 0].log
 
     def append(self, *timestamps: int) -> None:
-        """A segment for each."""
+        """Append so that each append fills a segment."""
         for timestamp in timestamps:
             encoded = batch_of_size(SIZE, timestamp)
             request = AppendRequest([AppendPartition("t", 0, SIZE)], "os")
@@ -367,7 +367,7 @@ async def test_a_compacted_partition_tells_how_compaction_stands() -> None:
 
 
 class Meddling(InlineOffload):
-    """Lets something happen while somebody waits for the disk for the first time."""
+    """Runs a function during the first cold read."""
 
     meddle: Callable[[], Awaitable[object]] | None = None
 
@@ -379,7 +379,7 @@ class Meddling(InlineOffload):
 
 
 async def cold_scene(offload: Meddling) -> Scene:
-    """Three segments, just opened, with nothing of them in memory."""
+    """Three segments that were just opened, with none of their bytes in memory."""
     scene = Scene(offload)
     await scene.create()
     scene.append(NOW - 11 * MINUTE, NOW, NOW)

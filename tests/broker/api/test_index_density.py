@@ -1,4 +1,4 @@
-"""A topic whose index fills before its segment is created with a warning, and the warning's numbers are true."""
+"""The creation of a topic whose index is full before its segment gives a warning, and its numbers are correct."""
 
 import re
 

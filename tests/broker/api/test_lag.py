@@ -1,4 +1,4 @@
-"""How far places are behind, and when retention reaches them: told by the code that deletes."""
+"""The lag of offsets, and when retention deletes their records: by the same code that deletes them."""
 
 import errno
 import random

@@ -1,4 +1,4 @@
-"""A request of very many results leaves nothing behind that only the garbage collector can take apart."""
+"""A reply with very many results leaves no reference cycles for the garbage collector."""
 
 import gc
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Changing topics, deleting records and explaining seeks, with the broker on the forgetful double."""
+"""Changing topics, deleting records and explaining seeks, with the broker on the forgetful disk."""
 
 import errno
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ def open_broker(fs: ForgetfulFileSystem, *flags: str) -> Broker:
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
-    """With a topic ``t`` of two partitions."""
+    """A broker with a topic ``t`` of two partitions."""
     broker = open_broker(ForgetfulFileSystem())
     await broker.create_topic(CreateTopicRequest("t", 2, {**OLD}))
     yield broker
@@ -244,7 +244,7 @@ NEW = {"max.message.bytes": "5000", "segment.bytes": "4096"}
 
 
 def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
-    """Start on what a crash left: one of the two states, whole. Returns whether it is the new one."""
+    """Start after a crash; assert that the state is the whole old or the whole new one. Returns whether it is new."""
     directory = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
     report = directory.report
     assert report.offline == {}
@@ -442,7 +442,7 @@ async def test_an_acknowledged_truncation_survives_a_power_cut(broker: Broker) -
 
 
 async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut(broker: Broker) -> None:
-    """The power cut takes the records, but not the promise that offsets below the log start are never given again."""
+    """A power cut takes the records, but offsets below the log start are still never given again."""
     request = AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "os")
     for _ in range(3):
         broker.append(request, memoryview(bytearray(batch(b"v"))))

@@ -65,7 +65,7 @@ async def open_broker(topics: int = 1) -> Broker:
 
 
 class Counter:
-    """How much is looked at between two turns of the loop: partitions looked up, topics described, and what else."""
+    """Counts the work between two turns of the loop: partitions looked up, topics described, and so on."""
 
     def __init__(self, broker: Broker, patch: pytest.MonkeyPatch) -> None:
         self.most = self.all = self._now = 0
@@ -76,7 +76,7 @@ class Counter:
         self.count(TopicService, "_describe")
 
     def count(self, whose: object, name: str) -> None:
-        """Count calls of that, too."""
+        """Also count the calls of a function."""
         self._patch.setattr(whose, name, self._counting(getattr(whose, name)))
 
     def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +150,7 @@ async def test_an_append_of_many_batches_is_made_in_turns(topic: str, monkeypatc
 
 
 async def test_two_long_requests_at_a_time_take_turns_with_each_other_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a turn of the loop would be as long as there are hostile connections."""
+    """Otherwise a turn of the loop would grow with the number of hostile connections."""
     broker = await open_broker()
     counter = Counter(broker, monkeypatch)
 
@@ -232,7 +232,7 @@ async def test_retention_looks_at_many_logs_in_turns(
 
 
 async def many_segments(count: int, **settings: ConfigValue) -> Broker:
-    """A broker just started, with so many segments in one partition."""
+    """A broker that was just started, with so many segments in one partition."""
     broker = await open_broker()
     config: dict[str, ConfigValue] = {"segment.bytes": 1024, "retention.ms": -1}
     config |= {name.replace("_", "."): value for name, value in settings.items()}

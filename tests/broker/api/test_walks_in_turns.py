@@ -43,7 +43,7 @@ TIME: Final = 1_000_000
 
 
 async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Callable[[int], int]) -> Broker:
-    """A broker just started, with a segment of very many small batches."""
+    """A broker that was just started, with a segment of very many small batches."""
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, ForgetfulFileSystem(), ManualClock(), InlineOffload())
     retained = {"retention.ms": -1, **topic}
@@ -64,7 +64,7 @@ def started(broker: Broker) -> Broker:
 
 
 class Work:
-    """What is done between two turns of the loop: headers parsed, and bytes read, at most."""
+    """The most headers parsed and bytes read between two turns of the loop."""
 
     def __init__(self) -> None:
         self.headers = self.bytes = self.all_headers = self.turns = 0
@@ -121,7 +121,7 @@ def lose_time_index(fs: ForgetfulFileSystem) -> None:
 
 
 def damage(fs: ForgetfulFileSystem) -> None:
-    """Wide, and of bytes that might each be the beginning of a batch."""
+    """Overwrite a long range with bytes that each could begin a batch."""
     write(fs, ".log", 100_000, b"\x02" * 60_000)
 
 
@@ -206,7 +206,7 @@ async def test_a_look_up_by_time(
 
 
 async def test_batches_whose_headers_promise_what_their_records_have_not(work: Work) -> None:
-    """A producer writes the header: it may name a largest timestamp that no record of the batch has."""
+    """The producer writes the header, and its largest timestamp may be one that no record of the batch has."""
     broker = await filled({}, timestamp=lambda _: TIME)
     broker = started(broker)
     log = broker.partitions["t", 0].log

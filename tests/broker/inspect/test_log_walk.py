@@ -1,4 +1,4 @@
-"""A check finds the damage that a start finds, without changing a byte; a dump says the same of it."""
+"""A check finds the same damage as a start, without changing a byte; a dump gives the same reasons."""
 
 import random
 
@@ -35,7 +35,7 @@ def _filled() -> LogOnDisk:
 
 
 def _hurt(fs: ForgetfulFileSystem, rng: random.Random) -> None:
-    """One thing that can happen to a log."""
+    """One kind of damage to a log."""
     base = rng.choice(_BASES)
     path, size = _path(base), fs.stat(_path(base)).size
     what = rng.randrange(6)

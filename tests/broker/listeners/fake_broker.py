@@ -1,4 +1,4 @@
-"""A broker without a log, and a peer without a client: the two ends that tests of the native listener stand between."""
+"""A broker without a log, and a peer without a client: the two ends that a test puts around the native listener."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ from seglog_protocol.messages import (
 
 @dataclass
 class FakePending:
-    """An append whose ack is reached when a test says so."""
+    """An append whose ack is sent when the test decides."""
 
     ack: Ack
     reply: AppendReply | None
@@ -85,7 +85,7 @@ class FakeSlice:
 
 @dataclass
 class FakeAnswer:
-    """Counts how often its leases were given back."""
+    """A fetch response that counts how often its leases were released."""
 
     reply: FetchReply
     slices: list[FakeSlice]
@@ -108,7 +108,7 @@ class FakeAnswer:
 
 @dataclass
 class FakeFile:
-    """A file in memory; with ``real`` it answers by that file's descriptor as well."""
+    """A file in memory; with ``real`` it also has the descriptor of that file."""
 
     data: bytes
     cached: bool = True
@@ -157,7 +157,7 @@ def answer_of(*slices: FakeSlice) -> FakeAnswer:
 
 
 class FakeBroker:
-    """Writes down what it is asked; answers what the test put there."""
+    """Records its requests; returns the replies that the test has set."""
 
     def __init__(self, offload: Offload | None = None, **config: Any) -> None:
         self.config = replace(BrokerConfig(), **config)
@@ -251,7 +251,7 @@ class FakeBroker:
 
 
 class Peer:
-    """The other end of a connection: sends frames or any bytes, and takes frames."""
+    """The other end of a connection: sends frames or any bytes, and receives frames."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -274,7 +274,7 @@ class Peer:
         return [(await self.receive()).header["id"] for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All that comes until the broker hangs up."""
+        """All bytes until the broker closes the connection."""
         parts = []
         try:
             while data := await self.stream.receive_some():
@@ -293,7 +293,7 @@ class Peer:
 
 
 class Served:
-    """A listener that is running, for ``connect``; ``stop`` is what the daemon does to it."""
+    """A running listener; ``connect`` connects to it, ``stop`` stops it as the daemon does."""
 
     def __init__(self, address: str, scope: trio.CancelScope) -> None:
         self.address = address
@@ -359,7 +359,7 @@ OFFSETS = OffsetsRequest([OffsetsPartition("commits", 0)])
 
 
 def reach(pending: FakePending, error: SeglogError | Exception | None = None) -> None:
-    """The ack of ``pending`` is reached, or never will be."""
+    """Let the ack of ``pending`` be sent, or fail."""
     if error is not None:
         pending.outcome = error
     pending.reached.set()

@@ -1,4 +1,4 @@
-"""Replies to appends in their order, and those that one sync has reached together."""
+"""Replies to appends: in their order, and together for those that one sync covers."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from seglog_protocol.messages import Ack, AppendReply, AppendResult
 
 
 class Recorder:
-    """A sender: what went out with each send."""
+    """A sender that records the bytes of each send."""
 
     def __init__(self) -> None:
         self.sends: list[list[int]] = []
@@ -60,7 +60,7 @@ def _request_id(frame: bytes) -> int:
 
 
 class Disk:
-    """Knows how far everything is durable."""
+    """Has the offset up to which everything is durable."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -78,7 +78,7 @@ class Disk:
 
 
 class Waiting:
-    """An append that is answered when the disk has reached it."""
+    """An append that is acknowledged when the disk has reached its offset."""
 
     ack: Final[Ack] = "disk"
     is_written: Final = True

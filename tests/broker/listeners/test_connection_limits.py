@@ -41,7 +41,7 @@ def events(logged: list[Any]) -> list[str]:
 
 
 async def filled(served: Served, number: int) -> tuple[list[Peer], list[bytes]]:
-    """So many peers that have each sent 600,000 bytes of a request of 700,000, and what is left of each."""
+    """So many peers, each of which has sent 600,000 of 700,000 bytes of a request, and the rest of each request."""
     data = large(1, 700_000)
     peers = [await served.greeted() for _ in range(number)]
     for peer in peers:
@@ -111,7 +111,7 @@ async def test_requests_that_fill_the_memory_half_arrived_are_finished_one_after
 
 
 async def test_a_slow_sender_that_holds_memory_others_wait_for_is_cut(autojump_clock: MockClock) -> None:
-    """A byte a second would never be found to be stalled."""
+    """A peer that sends a byte a second would never count as stalled."""
     broker = FakeBroker(seglog_request_memory_max=2 * MIB)
     async with serving(broker) as served:
         peers, rests = await filled(served, 2)
@@ -245,7 +245,7 @@ async def test_a_peer_that_reads_nothing_of_its_reply_is_cut_and_the_file_closed
             await trio.sleep(3)
             assert (answer.closed, broker.metrics.connections_cut) == (1, 1)
         [cut] = [entry for entry in logged if entry["event"] == "connection_cut"]
-        assert "took nothing" in cut["reason"]
+        assert "read nothing" in cut["reason"]
         assert len(broker.transfers) == 0
         await other.send(1, OFFSETS)
         assert await other.receive_ids(1) == [1]

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.trio
 
 
 class Real(Served):
-    """A listener that is running in front of ``broker``."""
+    """A running listener in front of ``broker``."""
 
     def __init__(self, served: Served, broker: Broker) -> None:
         super().__init__(served.address, served.scope)
@@ -60,7 +60,7 @@ class Real(Served):
 
 @asynccontextmanager
 async def real(*flags: str, topic: bool = True, folder: Path | None = None) -> AsyncIterator[Real]:
-    """A broker with its tasks, with a topic ``commits`` unless told otherwise; on the forgetful double or on disk."""
+    """A broker with its tasks, by default with a topic ``commits``; on the forgetful disk or on a real one."""
     config, _ = load_config(None, "", {}, [f"log.dir={folder or '/data'}", *flags])
     fs = PosixFileSystem() if folder else ForgetfulFileSystem()
     broker = Broker.open(config, fs, ManualClock(), InlineOffload())
@@ -180,7 +180,7 @@ async def test_a_fetch_and_its_cancel_in_one_packet() -> None:
 
 
 async def test_records_and_a_cancel_in_one_packet_are_answered_as_the_cancel_said() -> None:
-    """The append wakes the fetch before the cancel is read, but what cancel answered is what happens."""
+    """The append wakes the fetch before the cancel is read, but the fetch ends as the reply to the cancel says."""
     async with real() as served:
         peer = await served.greeted()
         await peer.send(1, fetch_of())

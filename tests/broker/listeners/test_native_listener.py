@@ -632,7 +632,7 @@ async def test_replies_that_become_ready_while_a_large_answer_is_sent_wait_for_i
 
 @pytest.mark.trio
 async def test_after_a_cut_frame_not_a_byte_more_is_sent(tmp_path: Path) -> None:
-    """A task that waited for its turn to send must not put its reply into the payload of a frame that failed."""
+    """A task that waits to send must not put its reply into the payload of a frame that failed."""
     content = bytes(8 * 1024 * 1024)
     real = stored(tmp_path, content)
     broker = FakeBroker()

@@ -1,4 +1,4 @@
-"""No cold page is read on the loop: what a seek lacks is brought in by a thread, and the seek is made again."""
+"""No cold page is read on the loop: a thread reads what a seek needs, and the seek is repeated."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ from tests.logs import ManualClock, batch
 
 
 class Watching(InlineOffload):
-    """Knows whether a cold read is under way, which is the only place for one."""
+    """Knows whether an offloaded cold read is running; only then may cold bytes be read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Watching(InlineOffload):
 
 
 async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
-    """A broker freshly started on some twenty closed segments, with nothing of them in the page cache."""
+    """A broker that was just started on some twenty closed segments, none of them in the page cache."""
     config, _ = load_config(None, "", {}, ["log.dir=/data"])
     broker = Broker.open(config, fs, ManualClock(), offload)
     topic = {"segment.bytes": 4096, "index.interval.bytes": 300}
@@ -62,7 +62,7 @@ async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
 
 @pytest.fixture
 def cold_reads_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of which cold bytes were read or mapped outside the offload."""
+    """Paths of files whose cold bytes were read or mapped outside the offload."""
     seen: list[str] = []
     pread, map_ = forgetful._ForgetfulFile.pread, ForgetfulFileSystem.map
     offloads: list[Watching] = []

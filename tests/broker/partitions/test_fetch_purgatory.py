@@ -32,7 +32,7 @@ def parked(
     return waiter
 
 
-async def test_each_is_retried_at_its_own_deadline(autojump_clock: MockClock) -> None:
+async def test_each_waiter_is_retried_at_its_own_deadline(autojump_clock: MockClock) -> None:
     retried: list[tuple[float, float]] = []
     async with open_purgatory() as purgatory:
         for seconds in (3.0, 1.0, 2.0, 2.0, 30.0):
@@ -44,7 +44,7 @@ async def test_each_is_retried_at_its_own_deadline(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize("act", [Waiter.wake, Waiter.end])
-async def test_one_that_is_woken_or_ended_is_retried_once_and_watches_nothing_any_more(
+async def test_a_woken_or_ended_waiter_is_retried_once_and_watches_nothing(
     act: Callable[[Waiter], None], autojump_clock: MockClock
 ) -> None:
     retried: list[Waiter] = []
@@ -63,7 +63,7 @@ async def test_one_that_is_woken_or_ended_is_retried_once_and_watches_nothing_an
     assert retried == [waiter]
 
 
-async def test_one_that_unwatched_is_not_retried() -> None:
+async def test_a_waiter_that_unwatched_is_not_retried() -> None:
     retried: list[Waiter] = []
     async with open_purgatory() as purgatory:
         waiter = parked(purgatory, retried.append)
@@ -73,7 +73,7 @@ async def test_one_that_unwatched_is_not_retried() -> None:
     assert retried == []
 
 
-async def test_many_are_retried_in_turns_so_that_others_are_served_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_waiters_are_retried_in_turns_so_that_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_purgatory, "ANSWERS_A_TURN", 2)
     log: list[str] = []
 
@@ -102,7 +102,7 @@ async def test_deadlines_are_kept_while_others_are_served_without_end() -> None:
         await over.wait()
 
 
-async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deadlines_of_answered_fetches_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_purgatory, "ENTRIES_MIN", 10)
     async with open_purgatory() as purgatory:
         stays = parked(purgatory, lambda _: None, 100)
@@ -112,7 +112,7 @@ async def test_deadlines_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytes
         assert stays in [entry[2] for entry in purgatory._entries]
 
 
-async def test_whoever_waits_in_a_purgatory_that_closes_is_retried_and_finds_it_closed(
+async def test_waiters_in_a_purgatory_that_closes_are_retried_and_find_it_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetch_purgatory, "ANSWERS_A_TURN", 1)

@@ -1,4 +1,4 @@
-"""What a fetch says of offsets that hold no record: logs with holes, made by hand, behind a whole broker."""
+"""Gaps in replies to fetches: a whole broker with hand-made logs that have holes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def open_broker(fs: ForgetfulFileSystem) -> Broker:
 
 
 async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, PartitionLog]:
-    """A topic whose one segment holds batches of two records at these offsets."""
+    """A topic with one segment, which has batches of two records at these offsets."""
     fs = ForgetfulFileSystem()
     broker = open_broker(fs)
     await broker.create_topic(CreateTopicRequest("t", 1))
@@ -40,7 +40,7 @@ async def with_batches(*bases: int, compacted_before: int = 0) -> tuple[Broker, 
 
 
 def end_with_an_empty_segment(log: PartitionLog, base: int) -> None:
-    """As a roll leaves it, whose own base may lie far above the last record that compaction left."""
+    """An empty segment as a roll leaves it; its base offset may be far above the last record kept by compaction."""
     log.roller.roll(base, RollReason.SIZE)
     log._offsets.end = base
 
@@ -85,7 +85,7 @@ async def test_the_compacted_offset_is_sent_as_long_as_a_hole_may_be_below_it() 
 
 
 async def test_missing_ranges_inside_the_reply_are_reported_and_damaged_ones_are_not() -> None:
-    """Damage has bytes, before which a slice ends; of what is missing compaction may have joined both sides."""
+    """A slice ends before damaged bytes. Compaction may have merged the segments on both sides of missing offsets."""
     broker, log = await with_batches(0, 10, 30, compacted_before=30)
     log.state.damaged += [
         DamagedRange(20, 25, 0, 0, 0, reason="missing"),

@@ -1,4 +1,4 @@
-"""Group commit: who shares a round with whom, and what one partition's trouble is to the others."""
+"""Group commit: which acks share a round, and that an error in one partition does not affect the others."""
 
 import errno
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,7 +42,7 @@ PARTITIONS = 5
 
 
 class HeldRounds(InlineOffload):
-    """Each round, and each checkpoint's flush, begins when it is let go; ``rounds`` counts those that began to wait."""
+    """Each round, and each flush of a checkpoint, waits until the test releases it; ``rounds`` counts them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class HeldRounds(InlineOffload):
 
 
 class Running:
-    """A broker on a forgetful disk with one topic, and what was asked of it."""
+    """A broker on a forgetful disk with one topic, and the requests to it."""
 
     def __init__(self, **config: str | int) -> None:
         self.fs = ForgetfulFileSystem()
@@ -100,7 +100,7 @@ class Running:
         assert self.fs.open_files == []
 
     def append(self, *partitions: int, data: bytes | None = None, ack: Ack = "disk") -> PendingAppend:
-        """One request."""
+        """Append with one request."""
         encoded = data or batch(b"v")
         request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], ack)
         return self.broker.append(request, memoryview(bytearray(encoded * len(partitions))))
@@ -337,7 +337,7 @@ async def test_a_retriable_error_is_reported_to_all_waiters_and_the_next_round_s
 
 
 async def test_too_few_descriptors_while_a_file_is_synced_are_a_failed_fsync_like_any_other() -> None:
-    """Nothing is opened there: whatever the number says, the pages are in doubt."""
+    """No file is opened there, so whatever the errno is, the pages are in doubt."""
     async with Running() as running:
         running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.ENOMEM))
         assert isinstance(await error_of(running.append(0)), PartitionReadOnlyError)
@@ -498,7 +498,7 @@ async def test_an_fsync_that_fails_while_the_broker_stops_is_final_too_and_the_s
 
 
 async def test_a_stop_with_a_read_only_partition_is_not_called_clean() -> None:
-    """What its files hold is known by reading them, if at all: a start must not trust them blindly."""
+    """Its files may lack bytes that were written: a start must read and verify them."""
     async with Running() as running:
         await fails_in_a_round(running)
         with capture_logs() as logged:

@@ -1,4 +1,4 @@
-"""What is suggested for an unknown name, and that finding it is bounded whatever the names."""
+"""Suggestions for unknown names, and that the search for them is bounded with any names."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -47,7 +47,7 @@ def test_a_known_name_with_one_letter_more_is_found_again(known: list[str], data
 
 
 def test_the_work_is_bounded_whatever_names_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted, not timed: names looked at, and names compared letter by letter."""
+    """Counts names considered and names compared letter by letter; measures no time."""
     compared = looked_at = 0
     distance = suggestions._distance
 

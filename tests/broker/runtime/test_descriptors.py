@@ -1,4 +1,4 @@
-"""Descriptors are shared: logs have theirs, something is kept for operators, connections get the rest."""
+"""Descriptors are shared: some are for logs, some are kept for operators, connections get the rest."""
 
 import os
 import resource
@@ -25,7 +25,7 @@ Grant = Callable[[int, int], None]
 
 @pytest.fixture
 def grant(monkeypatch: pytest.MonkeyPatch) -> Grant:
-    """Lets the system grant a soft and a hard limit."""
+    """Set the soft and the hard limit that the system grants."""
     limits = [0, 0]
 
     def get(_: int) -> tuple[int, int]:

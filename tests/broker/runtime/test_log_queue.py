@@ -1,4 +1,4 @@
-"""The way of log lines to a reader that may be slow, stuck or gone."""
+"""The queue of log lines to a reader that may be slow, stuck or gone."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ LINE = "a line of a hundred characters".ljust(99, ".") + "\n"
 
 
 class Pipe:
-    """A pipe with a queue on one end; nothing is written any more when ``close`` returns."""
+    """A pipe with a log queue at its writing end; nothing is written after ``close`` returns."""
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()

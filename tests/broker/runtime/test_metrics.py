@@ -1,4 +1,4 @@
-"""The broker's counters: each moves when it should, and docs/OPERATIONS.md names them all and no other."""
+"""The broker's metrics: each changes when it should, and docs/OPERATIONS.md lists exactly these."""
 
 import re
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def numbers(broker: Broker) -> dict[str, float]:
 
 
 def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """What is different, and by how much."""
+    """The metrics that changed, and by how much."""
     return {
         name: after.get(name, 0) - before.get(name, 0)
         for name in before.keys() | after.keys()
@@ -66,7 +66,7 @@ def moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
 
 
 def documented() -> set[str]:
-    """Every name of the page, those with a label once for each."""
+    """Every metric on the page; those with a label once for each label."""
     page = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
     section = page.partition("\n## What the broker counts\n")[2].partition("\n## ")[0]
     labels = {
@@ -133,7 +133,7 @@ async def test_acks_that_share_a_flush_count_it_once() -> None:
 
 
 class SlowDisk(InlineOffload):
-    """Every flush takes as long as the next of ``seconds``."""
+    """A disk whose flushes take as long as ``seconds`` says, one after the other."""
 
     def __init__(self, *seconds: float) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def test_errors_are_counted_wherever_they_stand_in_a_reply() -> None:
 
 
 class Stopwatch:
-    """Time that passes when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""Offload: limiters of their own, nothing abandoned, and the inline one for tests."""
+"""Offload: each kind of call has its own limiter, no call is abandoned, and the inline double for tests."""
 
 import errno
 import threading

@@ -1,4 +1,4 @@
-"""The budget of memory for large requests: never exceeded, the oldest first, always one that can be finished."""
+"""The memory budget for large requests: never exceeded, the oldest request first, and one can always be completed."""
 
 from typing import Any
 
@@ -161,7 +161,7 @@ Peer = tuple[int, int, bool]  # bytes of its request, bytes it sends at a time, 
 async def test_whatever_peers_send_the_limit_holds_and_every_request_that_comes_is_served(
     autojump_clock: MockClock, peers: list[Peer], dice: Any
 ) -> None:
-    """Peers that stop for good half way are cut off as the listener does it, and only so: nothing else ends them."""
+    """Peers that stop sending half-way are cut off only as the listener does it."""
     memory = RequestMemory(LIMIT)
     served: list[int] = []
     wanted = [number for number, (_, _, stops) in enumerate(peers) if not stops]

@@ -1,4 +1,4 @@
-"""Messages to systemd, over the socket that it would have made."""
+"""Messages to systemd, over a socket as systemd makes it."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Signals as the daemon understands them, without a daemon."""
+"""The daemon's handling of signals, tested without a daemon."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ class Asked:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether there is a terminal: the last one."""
+    """Set whether there is a terminal; the last call counts."""
     has = [True]
     monkeypatch.setattr(signals, "_has_terminal", lambda: has[-1])
     return has

@@ -1,4 +1,4 @@
-"""What most tests of background tasks begin with: a clock that follows the loop, and a disk that follows the clock."""
+"""Fixtures of background task tests: a clock that follows the loop, and a disk that follows the clock."""
 
 import pytest
 

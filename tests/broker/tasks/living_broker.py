@@ -1,4 +1,4 @@
-"""A broker whose background tasks run under trio's mock clock, on a disk and with a wall clock that follow it."""
+"""A broker whose background tasks run under trio's mock clock, which its disk and its wall clock follow."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ Task = Callable[[Broker], Awaitable[None]]
 
 
 class LoopClock:
-    """Wall time that passes with the loop's; ``leap_ms`` is by how much it was set."""
+    """Wall time that passes with the loop's time; ``leap_ms`` is added to it."""
 
     def __init__(self) -> None:
         self.leap_ms = 0
@@ -45,7 +45,7 @@ class LoopClock:
 
 
 class TimedDisk(ForgetfulFileSystem):
-    """Files get their times of change from the clock."""
+    """A forgetful disk that takes modification times from the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,7 +60,7 @@ class TimedDisk(ForgetfulFileSystem):
 
 
 class HeldOffload(InlineOffload):
-    """Threads for maintenance that can be held up before they begin; nobody can cancel them."""
+    """An offload whose maintenance calls can be held before they begin; they cannot be cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class HeldOffload(InlineOffload):
         self._gate.set()
 
     def hold(self) -> None:
-        """Let every call from now on wait."""
+        """Hold every call from now on."""
         self._gate = trio.Event()
 
     def let_go(self) -> None:
-        """Let them all go on."""
+        """Release all held calls."""
         self._gate.set()
 
     async def maintenance(self, fn: Callable[[*Arguments], T], *args: *Arguments) -> T:
@@ -89,7 +89,7 @@ class HeldOffload(InlineOffload):
 async def living(
     fs: FileSystem, clock: Clock, *flags: str, offload: Offload | None = None, tasks: Sequence[Task] = TASKS
 ) -> AsyncIterator[Broker]:
-    """The broker, with its tasks running; stopped in good order."""
+    """The broker with its tasks running; it is stopped cleanly at the end."""
     config, _ = load_config(None, "", {}, ["log.dir=/data", "log.initial.task.delay.ms=0", NO_BALLAST, *flags])
     broker = Broker.open(config, fs, clock, offload or InlineOffload())
     try:
@@ -104,7 +104,7 @@ async def living(
 
 
 async def with_topic(broker: Broker, name: str = "t", partitions: int = 1, **config: str | int) -> None:
-    """A topic whose keys are written with underscores."""
+    """Create a topic; keys are written with underscores."""
     named: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
     await broker.create_topic(CreateTopicRequest(name, partitions, named))
 
@@ -117,7 +117,7 @@ async def alter(broker: Broker, **config: str | int) -> None:
 def append(
     broker: Broker, count: int = 1, *, topic: str = "t", partition: int = 0, timestamp: int | None = None
 ) -> None:
-    """So many batches of one record and 256 bytes, stamped with the clock: four fill a segment of 1024."""
+    """Append so many one-record batches of 256 bytes with the clock's timestamps; four fill a segment of 1024 bytes."""
     for _ in range(count):
         encoded = batch_of_size(256, broker.clock.now_ms() if timestamp is None else timestamp)
         request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")

@@ -1,4 +1,4 @@
-"""What goes wrong with one partition stays with that partition, is told, and is over when it is over."""
+"""An error in one partition affects no other, is reported, and is no longer reported once the task succeeds."""
 
 import errno
 
@@ -15,7 +15,7 @@ from tests.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_
 
 
 class Work:
-    """Raises what it is told to and counts its calls."""
+    """Work that raises the error that the test has set, and counts its calls."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error

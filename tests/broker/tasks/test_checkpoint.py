@@ -1,4 +1,4 @@
-"""Checkpoints: what a start need not read, what is remembered, and a disk that does not take it."""
+"""Checkpoints: recovery points, saved state, and a disk that refuses to write them."""
 
 import errno
 
@@ -18,7 +18,7 @@ ONLY = (run_checkpoints,)
 
 
 def remembered(broker: Broker, partition: int = 0) -> PartitionState:
-    """What a power cut right now would leave of it."""
+    """The state that a power cut now would leave."""
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     return PartitionState.load(fs.found_after(POWER_LOSS), f"/data/t-{partition}")

@@ -1,4 +1,4 @@
-"""Rounds of compaction on the loop: which partition, when again, what may happen meanwhile, and what is left after."""
+"""Rounds of compaction on the loop: which partition, retries, events during a round, and the files left afterwards."""
 
 import errno
 import sys
@@ -69,7 +69,7 @@ Latest = dict[bytes | None, tuple[int, bytes | None]]
 
 
 class CleaningOffload(HeldOffload):
-    """Keeps every job; a cleaner can be held up, after it has written something, or made to fail."""
+    """An offload that records cleaning jobs; it can hold them after they have written files, or make them fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def put(
     partition: int = 0,
     timestamp: int | None = None,
 ) -> int:
-    """A batch of one record, of which five go into a segment; its offset."""
+    """Append a batch of one record, five of which fill a segment; returns its offset."""
     stamp = broker.clock.now_ms() if timestamp is None else timestamp
     filling = (("filling", b"." * 90),)
     result = send(broker, encode_batch([(stamp, key, value, filling)]), topic, partition)
@@ -135,7 +135,7 @@ def put(
 
 
 def fill(broker: Broker, segments: int = 3, keys: int = 4, *, topic: str = "t", partition: int = 0) -> None:
-    """Closed segments over a few keys, and one record in the active one."""
+    """Fill closed segments with records of a few keys, and the active one with one record."""
     log = broker.partitions[topic, partition].log
     wanted = len(log.segments) + segments
     number = 0
@@ -145,7 +145,7 @@ def fill(broker: Broker, segments: int = 3, keys: int = 4, *, topic: str = "t", 
 
 
 def latest(broker: Broker, topic: str = "t", partition: int = 0) -> Latest:
-    """By key what a reader finds last."""
+    """Key -> last value, as a reader finds them."""
     return {r.key: (r.offset, r.value) for r in read_around(broker.partitions[topic, partition].log)}
 
 
@@ -154,13 +154,13 @@ def offsets_found(broker: Broker) -> list[int]:
 
 
 def files(fs: FileSystem, directory: str = "/data/t-0") -> set[str]:
-    """Names that belong to no segment in service."""
+    """File names that belong to no segment in service."""
     leftover = (segment_files.CLEANED_SUFFIX, segment_files.SWAP_SUFFIX, segment_files.DELETED_SUFFIX)
     return {name for name in fs.list_directory(directory) if name.endswith(leftover)}
 
 
 def is_compacted(broker: Broker) -> bool:
-    """Below the active segment every key is there once."""
+    """Whether every key is there once below the active segment."""
     log = broker.partitions["t", 0].log
     keys = [r.key for r in read_around(log) if r.offset < log.active.base_offset]
     return len(keys) == len(set(keys))
@@ -215,7 +215,7 @@ async def test_without_the_cleaner_nothing_is_compacted_and_that_is_logged(
             fill(broker)
             await trio.sleep(1000)
             assert offload.jobs == []
-    assert [entry["consequence"] for entry in logged if entry["event"] == "compaction_is_off"]
+    assert [entry["consequence"] for entry in logged if entry["event"] == "compaction_disabled"]
 
 
 async def test_several_cleaners_never_take_the_same_partition(
@@ -238,7 +238,7 @@ async def test_several_cleaners_never_take_the_same_partition(
 async def test_a_cleaner_that_comes_too_late_for_the_first_takes_the_next_at_once(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
-    """Looking at a cold log takes a while, in which another cleaner takes what both have chosen."""
+    """Checking a cold log takes time, in which another cleaner takes the partition that both have chosen."""
     async with living(fs, clock, BACKOFF, offload=offload, tasks=()) as broker:
         await with_topic(broker, partitions=2, **COMPACT)
         fill(broker, 5, partition=0)
@@ -632,7 +632,7 @@ async def test_appends_rolls_and_fetches_go_on_during_a_round(
 async def test_a_round_waits_for_a_truncation_that_is_in_progress(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk, offload: CleaningOffload
 ) -> None:
-    """As retention does when it has to wait for the disk."""
+    """As retention does when it waits for the disk."""
     async with living(fs, clock, BACKOFF, offload=offload, tasks=ONLY) as broker:
         await with_topic(broker, **{**COMPACT, "cleanup_policy": "compact,delete"})
         partition = broker.partitions["t", 0]

@@ -1,4 +1,4 @@
-"""Delayed deletion: when files go, what happens when they cannot, and that no file of anybody else goes."""
+"""Delayed deletion: when files are removed, what happens if that fails, and that no other file is removed."""
 
 import errno
 
@@ -32,7 +32,7 @@ ONLY = (run_deletions,)
 
 
 def directories(fs: ForgetfulFileSystem) -> list[str]:
-    """Of partitions, those of deleted topics by their ending."""
+    """Names of partition directories; those of deleted topics by their suffix."""
     found = [name for name in fs.list_directory("/data") if fs.stat(f"/data/{name}").is_directory]
     return [name if not name.endswith("-delete") else f"{name.partition('.')[0]} deleted" for name in found]
 
@@ -42,7 +42,7 @@ async def delete(broker: Broker, topic: str = "t") -> None:
 
 
 async def grow(broker: Broker) -> None:
-    """Give the topic a second partition."""
+    """Add a second partition to the topic."""
     await broker.alter_topic(AlterTopicRequest("t", partitions=2))
 
 
@@ -90,7 +90,7 @@ async def test_a_forgotten_deletion_is_never_done(
     is_due: bool, autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
     async def forget_after(turns: int, partition: Partition) -> tuple[str, float]:
-        """What is taken and after how many seconds; trio lets tasks that are ready run in any order."""
+        """The deletions done, and after how many seconds each; trio runs ready tasks in any order."""
         queue = PendingDeletions()
         found: list[tuple[str, float]] = []
         began = trio.current_time()
@@ -269,7 +269,7 @@ async def test_a_topic_whose_directory_cannot_be_renamed_is_gone_all_the_same_an
 async def test_a_deletion_that_cannot_be_written_down_has_not_happened_also_after_a_crash(
     autojump_clock: object, clock: LoopClock, fs: TimedDisk
 ) -> None:
-    """The new registry was in place already when the sync failed: what is appended from then on must not go with it."""
+    """The new registry was in place when the sync failed: later appends must not be lost with it."""
     async with living(fs, clock, DELAY, tasks=ONLY) as broker:
         await with_topic(broker)
         fs.inject(Fault("sync_directory", "/data", error=errno.EIO))

@@ -1,4 +1,4 @@
-"""A log directory that somebody removes or replaces under a running broker."""
+"""A log directory that is removed or replaced under a running broker."""
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ LOCK = f"/data/{LOCK_FILE}"
 
 
 def replace(fs: TimedDisk) -> None:
-    """Another directory in its place, as far as a broker looks: a lock file that is not the one it holds."""
+    """Replace the directory as far as a broker can see: another lock file than the one it holds."""
     fs.unlink(LOCK)
     fs.load({LOCK: b""})
 

@@ -1,4 +1,4 @@
-"""What ``flush.ms`` and ``flush.messages`` promise: how much, and how long, a power cut can take at most."""
+"""``flush.ms`` and ``flush.messages``: the age and number of records that a power cut can take at most."""
 
 import errno
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def durable(broker: Broker, partition: int = 0) -> int:
 
 
 class SlowDisk(InlineOffload):
-    """Each sync takes three seconds."""
+    """A disk on which each sync takes three seconds."""
 
     async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
         await trio.sleep(3)

@@ -1,4 +1,4 @@
-"""A full disk as a mode, seen from the broker: it begins, is told, and ends by itself; readers cannot keep it full."""
+"""A full disk: the state begins, is reported, and ends by itself; readers cannot keep the disk full."""
 
 import errno
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ async def test_below_the_hard_mark_appends_are_refused_until_the_soft_one_and_al
             append(broker)
         assert [entry["event"] for entry in logged if entry["log_level"] in {"warning", "error"}] == [
             "disk_full",
-            "ballast_given_up",
+            "ballast_removed",
         ]
         assert "disk_has_room" in [entry["event"] for entry in logged]
         assert not broker.hello().problems
@@ -197,7 +197,7 @@ async def test_retention_that_finds_no_room_takes_that_of_the_ballast_before_the
 
 
 def files_of(fs: TimedDisk, topic: str = "t") -> list[str]:
-    """Paths of what has the topic's name, marked for removal or not."""
+    """Paths with the topic's name, marked for removal or not."""
     return [path for path in fs.snapshot() if path.startswith(f"/data/{topic}-0")]
 
 
@@ -245,7 +245,7 @@ async def test_a_directory_renamed_to_record_its_deletion_is_reported_once(
 
 
 async def found_after_a_kill(fs: TimedDisk, clock: LoopClock) -> tuple[int, list[str]]:
-    """Log start and problems that a start finds if the process is killed now."""
+    """The log start and the problems that a start finds if the process is killed now."""
     found = fs.found_after(PROCESS_KILL)
     found.limit_free_bytes(None)
     found.limit_free_inodes(None)
@@ -275,7 +275,7 @@ async def test_a_log_start_acknowledged_on_a_full_disk_survives_a_kill(
 
 
 async def test_the_ballast_is_given_up_for_a_log_start(autojump_clock: object, clock: LoopClock, fs: TimedDisk) -> None:
-    """What is called again after a failure must not take the start for one that is written."""
+    """The second call after a failure must not take the log start as written."""
     async with living(fs, clock, *UNMARKED[:2], MARKS[2], tasks=ONLY) as broker:
         await with_topic(broker)
         append(broker, 40)

@@ -1,4 +1,4 @@
-"""A closed segment that is gone from the middle of a log: named after the start, before anybody reads there."""
+"""A closed segment that is missing in the middle of a log is reported after the start, before a reader finds it."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def _open(fs: ForgetfulFileSystem) -> Broker:
 async def _written(
     batches: int = 43, *, clean: bool = True, config: Mapping[str, str | int | float] = _CONFIG
 ) -> Broker:
-    """Segments of ten batches, each one record; stopped, and started by whoever asks."""
+    """A stopped log directory with segments of ten batches of one record."""
     fs = ForgetfulFileSystem()
     broker = _open(fs)
     await broker.create_topic(CreateTopicRequest("t", 1, dict(config)))

@@ -1,4 +1,4 @@
-"""More partitions are written to than files may be open: the quiet ones give theirs back, and lose nothing by it."""
+"""With more written partitions than open files allowed, idle writers close their files, and no record is lost."""
 
 import trio
 

@@ -1,4 +1,4 @@
-"""What is imported behind the start: everything that the daemon imports inside functions, and early enough."""
+"""Imports after the start: every module that the daemon imports inside functions, early enough."""
 
 import ast
 import subprocess
@@ -19,7 +19,7 @@ ELSEWHERE = {
 
 
 def loaded_by_the_daemon() -> list[Path]:
-    """The files of ours that are loaded when the broker serves."""
+    """The files of seglog that are loaded when the broker serves."""
     code = (
         "import sys, seglog_broker.__main__, seglog_broker.server, seglog_broker.config.sources\n"
         "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith(('seglog_broker', 'seglog_protocol'))))"
@@ -41,7 +41,7 @@ def imported_inside_functions(file: Path) -> set[str]:
 
 
 def test_every_module_imported_inside_a_function_is_imported_after_the_start() -> None:
-    """An import that comes when no descriptor is left ended the connection, or the broker, that needed it."""
+    """An import when no descriptor was left ended the connection, or the broker, that needed it."""
     files = loaded_by_the_daemon()
     assert len(files) > 50
     packages = {name.partition(".")[0] for name in MODULES} - {"seglog_protocol"}  # of ours each module has to be named
@@ -57,7 +57,7 @@ def test_every_module_imported_inside_a_function_is_imported_after_the_start() -
 
 
 def test_with_these_modules_loaded_the_daemon_works_without_another_import() -> None:
-    """Checked where it counts: when the process cannot open one more file."""
+    """Checked while the process cannot open one more file."""
     code = (
         "import os, resource, sys\n"
         "from importlib import import_module\n"

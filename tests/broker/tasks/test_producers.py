@@ -1,4 +1,4 @@
-"""Producer expiry at work."""
+"""The task of producer expiry."""
 
 import pytest
 import trio

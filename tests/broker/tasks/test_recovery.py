@@ -1,4 +1,4 @@
-"""Recovery behind the start: who is served meanwhile, what the others hear, who takes part, how it ends."""
+"""Recovery while the broker serves: other partitions, errors meanwhile, the worker processes, and the end."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -52,7 +52,7 @@ def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Workers(InlineOffload):
-    """Recoverers that begin when they are let; ``deaths`` is how often one dies first, by partition directory."""
+    """Recoverers that the test starts; ``deaths``: partition directory -> how many die over it first."""
 
     deaths: dict[str, int] = field(default_factory=dict)
     kind: str = DIED
@@ -102,7 +102,7 @@ class _Worker:
 
 
 async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:
-    """A disk with an idle topic ``t`` that was stopped well once, and ``big`` to which was written before the kill."""
+    """A disk with a topic ``t``, unchanged since a clean stop, and ``big``, which was written to before the kill."""
     fs = TimedDisk(LoopClock())
     async with living(fs, LoopClock(), tasks=()) as broker:
         await with_topic(broker)

@@ -1,4 +1,4 @@
-"""A disk that is full when a broker starts after a crash: what can be read is read, and recovered when it has room."""
+"""A full disk at a start after a crash: partitions can be read, and are recovered when there is room."""
 
 import errno
 
@@ -42,7 +42,7 @@ def _where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def killed(*, torn: bytes = b"") -> ForgetfulFileSystem:
-    """A disk with topics ``t`` of small segments and ``idle``, to which nothing was written since a clean stop."""
+    """A disk with a topic ``t`` of small segments, and ``idle``, unchanged since a clean stop."""
     fs = TimedDisk(LoopClock())
     async with living(fs, LoopClock(), tasks=()) as broker:
         await with_topic(broker, segment_bytes=1024)
@@ -66,7 +66,7 @@ def append_error(broker: Broker, topic: str = "t") -> SeglogError | None:
 
 
 async def read_through(broker: Broker, topic: str = "t") -> list[int]:
-    """Base offsets of every batch, as a consumer gets them."""
+    """The base offset of every batch, as a consumer gets them."""
     offsets: list[int] = []
     offset = 0
     while True:

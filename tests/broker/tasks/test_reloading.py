@@ -1,4 +1,4 @@
-"""A configuration that is read again: what is in force, what waits for a restart, and that nothing is half done."""
+"""Reloading the configuration: what takes effect, what waits for a restart, and that a reload is all or nothing."""
 
 import dataclasses
 from pathlib import Path
@@ -26,7 +26,7 @@ FLAG = "num.recovery.threads.per.data.dir=3"
 
 
 def changed(broker: Broker, **values: Any) -> None:
-    """Have other values in force, as a reload does."""
+    """Put other values in force, as a reload does."""
     broker.reconfigure(dataclasses.replace(broker.config, **values))
 
 
@@ -64,7 +64,7 @@ def test_of_every_key_the_new_value_is_taken_or_the_old_one_kept_as_it_says() ->
 
 
 def test_keys_that_only_a_start_reads_are_none_that_a_reload_takes() -> None:
-    """Where a file, an address or a table is made at the start, a new value would be shown and not be in force."""
+    """They are used only at the start: a new value would be shown without being in force."""
     at_start = {"log.dir", "seglog.listen", "seglog.handles.max", "seglog.connections.max", "log.initial.task.delay.ms"}
     static = {key.name for key in BROKER_KEYS.values() if not key.is_dynamic}
     assert at_start <= static

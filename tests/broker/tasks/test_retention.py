@@ -1,4 +1,4 @@
-"""Retention at work: its rhythm, its order, what it does on bad days, and what readers notice."""
+"""The task of retention: its schedule, the order of its steps, failures, and what readers notice."""
 
 import errno
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ ONLY = (run_retention, run_deletions)
 
 
 async def expiring(broker: Broker, *, partitions: int = 1, **config: str | int) -> None:
-    """A topic of 1024-byte segments that keeps records for 10 s and removes files 5 s later."""
+    """A topic with 1024-byte segments that keeps records for 10 s and removes files 5 s later."""
     limits: dict[str, Any] = {"segment_bytes": 1024, "retention_ms": 10_000, "file_delete_delay_ms": 5000, **config}
     await with_topic(broker, partitions=partitions, **limits)
 
@@ -148,11 +148,11 @@ async def test_after_a_forward_clock_jump_the_next_check_expires_nothing_by_age_
         with capture_logs() as logged:
             await trio.sleep(31)
         assert bases(broker) == [0, 4]
-        assert events(logged, "clock_leapt")[0]["milliseconds"] == 86_400_000
+        assert events(logged, "clock_jumped")[0]["milliseconds"] == 86_400_000
         with capture_logs() as logged:
             await trio.sleep(60)
         assert bases(broker) == [5]
-        assert events(logged, "clock_leapt") == []
+        assert events(logged, "clock_jumped") == []
 
 
 async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_data(
@@ -196,7 +196,7 @@ async def test_a_minute_forward_and_any_step_back_are_no_clock_jump(autojump_clo
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
 async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clock: object, timestamp: int) -> None:
-    """Written under a clock that was a year ahead, closed ones and the active one alike."""
+    """All segments were written while the clock was a year ahead."""
     clock = LoopClock()
     clock.leap_ms = 365 * 86_400_000
     fs = TimedDisk(clock)
@@ -386,7 +386,7 @@ async def test_more_partitions_than_fit_one_checkpoint_are_all_looked_at(
 async def test_a_partition_that_another_task_is_working_on_is_waited_for_and_delays_no_other(
     autojump_clock: object,
 ) -> None:
-    """The checkpoint task saves states at the very moment of a check: nobody waits an interval for that."""
+    """The checkpoint task saves state at the time of a check, which must not postpone expiry by an interval."""
     clock = LoopClock()
     async with living(TimedDisk(clock), clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker, partitions=2)

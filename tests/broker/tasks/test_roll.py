@@ -1,4 +1,4 @@
-"""The idle timer at work: how late it is, what it survives, and whom it leaves alone."""
+"""The idle timer: how late it rolls, restarts and clock changes, and partitions that it does not roll."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""The scrub: closed segments are read in the background, and what is found is served around, made anew, or told."""
+"""The scrub reads closed segments in the background; findings are skipped by readers, repaired or reported."""
 
 import errno
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ def path(base: int, suffix: str = ".log") -> str:
 
 
 async def three_closed(broker: Broker) -> None:
-    """Segments with base 0, 4, 8, of four batches of 256 bytes each, and an active one."""
+    """Closed segments with base offsets 0, 4, 8 of four batches of 256 bytes each, and an active one."""
     await with_topic(broker, segment_bytes=1024, index_interval_bytes=300)
     append(broker, 14)
 
@@ -177,7 +177,7 @@ async def test_a_closed_segment_that_became_shorter_is_reported_and_gets_no_chec
 
 
 class _Held(InlineOffload):
-    """A scrubber whose verdicts come late."""
+    """A scrubber whose results come late."""
 
     def __init__(self) -> None:
         super().__init__()

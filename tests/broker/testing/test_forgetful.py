@@ -1,4 +1,4 @@
-"""The double keeps its own promises: one sentence of POSIX per test, then a model and properties over all of them."""
+"""The forgetful disk keeps its promises: one rule of POSIX per test, then a model and properties over all of them."""
 
 import errno
 from collections.abc import Callable
@@ -627,7 +627,7 @@ class DiskAgainstDictionaries(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 32))
     def crash_at_random(self, seed: int) -> None:
-        """Whatever is left is settled: it is the disk's content now, and every further crash leaves the same."""
+        """The content after a crash is final: every further crash leaves the same."""
         self.fs = self.fs.crash(RANDOM(seed))
         left = self.fs.snapshot()
         assert self.fs.found_after(RANDOM(seed + 1)).snapshot() == left
@@ -655,7 +655,7 @@ CHANGES = st.tuples(st.sampled_from(["write", "cut", "sync", "rename", "unlink"]
 
 
 def after_changes(changes: list[Change]) -> ForgetfulFileSystem:
-    """Apply what applies. Every file holds one byte value of its own, and zeros."""
+    """Apply the changes that are possible. Every file has one byte value of its own, and zeros."""
     fs = ForgetfulFileSystem()
     value_of: dict[str, int] = {}
     for number, (kind, name, other, size) in enumerate(changes, 1):

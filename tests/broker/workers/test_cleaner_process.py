@@ -1,4 +1,4 @@
-"""The cleaner as a process: asked by the loop, killed, cancelled, abandoned."""
+"""The cleaner process: with jobs of the loop, killed, cancelled, and without its broker."""
 
 import dataclasses
 import os
@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Log:
 
 @pytest.fixture
 def stuck_log(log: Log) -> Log:
-    """One whose cleaning never ends: opening a pipe waits for somebody to write to it."""
+    """A log whose cleaning never ends: opening a pipe waits for a writer."""
     log.fs.rename(log.path(0), log.path(0, ".aside"))
     os.mkfifo(log.path(0))
     return log

@@ -1,4 +1,4 @@
-"""Records that a topic wants looked at: small batches on the loop, others in a process; appends keep their order."""
+"""Checks of records: small batches on the loop, others in a process; appends keep their order."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def view(batch: bytes) -> memoryview:
 
 
 def bomb(key: bytes | None = b"k") -> bytes:
-    """Some kilobytes that open to eight megabytes."""
+    """Some kilobytes that decompress to eight megabytes."""
     return encode_batch([(-1, key, bytes(8 * MIB), ())], codec=Codec.GZIP)
 
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_check_leaves_no_process_that_would_answer_the_next(au
 
 
 class HeldOffload(InlineOffload):
-    """Looks at records when the test says so; ``waiting`` are those that are to be looked at."""
+    """Checks records when the test allows it; ``waiting`` is how many batches wait."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The recoverer as a process: asked by the loop, killed, cancelled, abandoned."""
+"""The recoverer process: with jobs of the loop, killed, cancelled, and without its broker."""
 
 import dataclasses
 import fcntl
@@ -33,7 +33,7 @@ _BATCHES = 100
 
 @pytest.fixture
 def directory(tmp_path: Path) -> str:
-    """A partition whose broker was killed while it wrote the last batch."""
+    """The directory of a partition whose broker was killed while it wrote the last batch."""
     path = str(tmp_path / "topic-0")
     make_partition(_FS, path, TOPIC_ID)
     log = PartitionLog(load(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig(), clean=True))
@@ -64,7 +64,7 @@ def _no_process_left() -> Iterator[None]:
 
 @contextmanager
 def stuck(directory: str) -> Iterator[None]:
-    """Whoever opens the partition waits meanwhile: its checkpoint of epochs is a pipe that nobody writes to."""
+    """Make every open of the partition block: its leader epoch checkpoint is a pipe without a writer."""
     checkpoint = Path(directory) / LEADER_EPOCH_CHECKPOINT
     aside = checkpoint.with_suffix(".aside")
     is_there = checkpoint.exists()

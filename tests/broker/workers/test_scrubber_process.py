@@ -1,4 +1,4 @@
-"""The scrubber as a process: asked by the loop, killed, cancelled, abandoned."""
+"""The scrubber process: with jobs of the loop, killed, cancelled, and without its broker."""
 
 import dataclasses
 import os

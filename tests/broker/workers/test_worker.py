@@ -24,7 +24,7 @@ NO_BATCH = request_line(CHECK, CheckJob(needs_key=False, earliest=None, before_m
     ],
 )
 def test_a_worker_ignores_signals_and_ends_with_its_stdin(kind: str, job: bytes) -> None:
-    """Under systemd's default a stop signals all of them: the broker then missed those that its last acks needed."""
+    """Under systemd's default a stop signals all processes: the broker then lacked workers for its last acks."""
     with worker(kind) as process:
         for number in (None, *SIGNALS):
             if number is not None:

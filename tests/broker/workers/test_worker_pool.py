@@ -1,4 +1,4 @@
-"""The pool of worker processes: who waits, who is kept, who is replaced; and what its jobs work with."""
+"""The pool of worker processes: which jobs wait, which processes are kept or replaced, and the tools of jobs."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ async def _pid(workers: WorkerPool, timestamp: int) -> int:
 
 
 def _begun(folder: Path) -> set[int]:
-    """The processes that have taken a job."""
+    """The processes that have begun a job."""
     return {int(path.name.partition("-")[0]) for path in folder.iterdir()}
 
 

@@ -92,7 +92,7 @@ class FreeSpace:
     """The free space on the disk of one log directory, as last measured; the caller decides when to measure again."""
 
     def __init__(self, fs: FileSystem, directory: str, config: BrokerConfig) -> None:
-        """Looks, and gives up the ballast if a start has no other room to write."""
+        """Measures the free space, and removes the ballast if a start has no other room to write. Raises OSError."""
         self.path = directory
         self.level = SpaceLevel.ENOUGH
         self.free = 0  # bytes, as last measured

@@ -1,4 +1,4 @@
-"""Every single bit of a small log directory turned, one after the other: what a check sees, and what it cannot see."""
+"""Flips every single bit of a small log directory, one at a time: which flips a check finds, and which it cannot."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ BATCH = 100
 
 
 def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
-    """Turn each bit of a file in turn, and back."""
+    """Flip each bit of a file, one at a time, and flip it back."""
     for position in range(fs.stat(path).size):
         for bit in range(8):
             flip_bit(fs, path, position, bit)
@@ -49,13 +49,13 @@ def _flips(fs: ForgetfulFileSystem, path: str) -> Iterator[tuple[int, int]]:
 
 
 def _on_the_page(log: str) -> str:
-    """What docs/DURABILITY.md says may change unseen in the active segment of such a log."""
+    """The bytes of the active segment that may change unnoticed, according to docs/DURABILITY.md."""
     [unseen] = re.findall(rf"^ *\| {re.escape(log)} \| (.+?) \|", _PAGE, re.MULTILINE)
     return str(unseen)
 
 
 def _ranges(positions: Iterable[int]) -> str:
-    """As the page writes them: "0-4, 7"."""
+    """Ranges as the page writes them: "0-4, 7"."""
     ordered = sorted(positions)
     starts = ordered[:1] + [b for a, b in pairwise(ordered) if b > a + 1]
     ends = [a for a, b in pairwise(ordered) if b > a + 1] + ordered[-1:]
@@ -84,7 +84,7 @@ def test_every_bit_of_a_closed_segment_is_watched(suffix: str) -> None:
 
 @pytest.mark.slow
 def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_without_a_checksum_file() -> None:
-    """Offsets must go on without a gap, epochs are in their checkpoint, and the recovery point is the end."""
+    """Offsets must have no gap, epochs are in their checkpoint, and the recovery point is the log end."""
     fs = written()
     for position, bit in _flips(fs, path_of(20)):
         assert not totals(check(fs)).is_sound, f"bit {bit} of byte {position}"
@@ -93,7 +93,7 @@ def test_in_the_active_segment_of_a_log_stopped_in_order_every_bit_is_watched_wi
 
 @pytest.mark.slow
 def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn_tail() -> None:
-    """Nobody knows where the log ended. A note names the bytes, and the next start cuts them off."""
+    """The former log end is unknown. A note has the bytes, and the next start cuts them off."""
     fs = written(clean=False)
     start, end = 2 * BATCH, fs.stat(path_of(20)).size
     assert end == start + BATCH
@@ -176,7 +176,7 @@ _SMALL_FILES = (
 
 
 def _with_small_files(*, clean: bool) -> ForgetfulFileSystem:
-    """Epochs 0 to 2, a log start that is no segment's base, and one block of producer ids."""
+    """A directory with epochs 0 to 2, a log start within a segment, and one block of producer ids."""
     fs = written(3, clean=False)
     for number in range(2):
         logs = opened(fs)

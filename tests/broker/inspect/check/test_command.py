@@ -1,4 +1,4 @@
-"""``seglogd check`` as an operator calls it, on what a real daemon wrote."""
+"""``seglogd check`` as a command, on directories that a real daemon wrote."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def _produce(address: str) -> None:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a daemon left that was asked to stop."""
+    """The directory of a daemon that was stopped cleanly."""
     data = tmp_path_factory.mktemp("stopped") / "data"
     with daemon(data) as running:
         _produce(running.address)

@@ -1,4 +1,4 @@
-"""What belongs to a whole log directory, and what is refused."""
+"""Checks of a whole log directory, and directories that are refused."""
 
 import json
 from collections.abc import Callable
@@ -144,7 +144,7 @@ def test_a_foreign_directory_and_one_of_a_newer_format_are_refused() -> None:
 
 
 def _forget_commits(fs: Fs) -> None:
-    """The registry as it is without the topic."""
+    """Remove the topic from the registry."""
     create(fs, f"{DATA}/seglog-topics.json", b'{"version": 1, "topics": [], "deleting": []}')
 
 

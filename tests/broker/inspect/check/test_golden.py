@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka 4.3.1 wrote: those it left in order are sound, the damaged ones are named for it."""
+"""Directories that Apache Kafka 4.3.1 wrote: those after a clean stop are sound, and damage in the others is found."""
 
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def checked(directory: Path, *, repair: bool = False, interval: int = 512) -> li
 
 
 def rows(told: list[Report], directory: Path) -> dict[Row, Severity]:
-    """What is neither an expected note."""
+    """The findings that are not expected notes."""
     found = {}
     for finding in told:
         if not isinstance(finding, Finding):

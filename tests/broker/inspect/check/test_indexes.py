@@ -1,4 +1,4 @@
-"""Indexes made from batches as plain bytes are those that a segment makes, live and rebuilt, whatever the interval."""
+"""The expected bytes of indexes equal those that a segment writes, live and rebuilt, with any interval."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_expected_indexes_equal_those_of_a_segment(
 
 @given(_BATCHES, st.integers(0, 900))
 def test_the_interval_is_derived_from_the_entries(batches: list[tuple[int, int]], interval: int) -> None:
-    """Not the very one, but one that gives the same bytes."""
+    """It may be another interval, but one that gives the same bytes."""
     disk = LogOnDisk(TopicConfig(segment_bytes=1 << 20, index_interval_bytes=interval))
     for size, timestamp in batches:
         disk.append(b"." * size, timestamp=timestamp)

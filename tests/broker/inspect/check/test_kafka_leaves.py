@@ -1,4 +1,4 @@
-"""What an ordinary Kafka leaves is sound: the bytes are those that a real one was seen to leave."""
+"""Files as an ordinary Kafka leaves them are sound. The bytes are those that a real Kafka left."""
 
 import pytest
 
@@ -16,7 +16,7 @@ _ALLOCATED = 4096
 
 
 def _of_kafka(fs: ForgetfulFileSystem) -> ForgetfulFileSystem:
-    """Without what only seglog writes."""
+    """Remove the files that only seglog writes."""
     for path in (f"{DATA}/seglog-topics.json", f"{DATA}/seglog-format", f"{PARTITION}/seglog-partition.json"):
         if fs.exists(path):
             fs.unlink(path)
@@ -27,7 +27,7 @@ def _of_kafka(fs: ForgetfulFileSystem) -> ForgetfulFileSystem:
 
 
 def _largest_so_far(fs: ForgetfulFileSystem, base: int) -> list[bytes]:
-    """The entry that each batch of a segment would give were Kafka stopped behind it, without repetitions."""
+    """The time index entries that Kafka writes if it is stopped after each batch of a segment, without repetitions."""
     log = read_file(fs, path_of(base))
     entries: list[bytes] = []
     largest, position = -1, 0
@@ -66,7 +66,7 @@ def test_entries_between_those_of_the_interval_are_checked_too() -> None:
 
 
 def _killed_while_rolling() -> ForgetfulFileSystem:
-    """Segment 10 has been closed and none of it is known to be on the disk; segment 20 is active."""
+    """Segment 10 is closed but not known to be on the disk; segment 20 is active."""
     fs = _of_kafka(written(23, clean=False))
     create(fs, f"{DATA}/recovery-point-offset-checkpoint", encode_offsets({("commits", 0): 10}))
     return fs

@@ -1,4 +1,4 @@
-"""Repairs: what they do, that they drop no record, and that a crash at any step of them does no harm."""
+"""Repairs: what they do, that they drop no record, and that a crash at any step does no harm."""
 
 import errno
 from collections.abc import Callable
@@ -40,14 +40,14 @@ from tests.logs import add_bytes, cut_file, flip_bit, read_around, verify
 
 
 def _synced(fs: ForgetfulFileSystem) -> ForgetfulFileSystem:
-    """The same files on a disk that has them all."""
+    """The same files on another disk, all of them synced."""
     found = ForgetfulFileSystem()
     found.load(fs.snapshot())
     return found
 
 
 def _offsets(fs: ForgetfulFileSystem, *, appending: bool = True) -> list[int]:
-    """What consumers get of it, then one append; the broker stops in order."""
+    """The offsets that consumers get, before one append; then the broker stops cleanly."""
     logs = opened(fs)
     assert logs.report.offline == {}
     log = logs.logs["commits", 0]
@@ -66,7 +66,7 @@ def _mark(fs: ForgetfulFileSystem, reason: str = "an fsync failed: Input/output 
 
 
 def _damage_everything() -> ForgetfulFileSystem:
-    """A closed segment with a flipped bit, spoilt and missing indexes, left-overs, a read-only mark and more."""
+    """A closed segment with a flipped bit, wrong and missing indexes, left-over files, a read-only mark and more."""
     fs = written(33, covered=True)
     flip_bit(fs, path_of(0), 480)
     flip_bit(fs, path_of(10, ".index"), 3)
@@ -217,7 +217,7 @@ def test_a_range_that_can_be_read_again_is_forgotten() -> None:
 
 
 def test_a_changed_epoch_in_a_covered_segment_stays_damage() -> None:
-    """All batches are right by themselves, so nobody can say which byte it was."""
+    """All batches match their checksums, so the changed byte cannot be found."""
     fs = written(covered=True)
     flip_bit(fs, path_of(0), 915)  # the leader epoch of the last batch
     for _ in range(2):

@@ -17,7 +17,7 @@ TIME_INDEX = f"{DIRECTORY}/00000000000000000000.timeindex"
 
 
 def small_log(batches: int = 10, **config: int) -> LogOnDisk:
-    """A log of one-record batches of 100 bytes, stopped in order; a batch a second, an index entry every other."""
+    """A cleanly stopped log of one-record batches of 100 bytes, one a second; every second one has an index entry."""
     disk = LogOnDisk(TopicConfig(**({"index_interval_bytes": 150} | config)))  # type: ignore[arg-type] # all are int
     for number in range(batches):
         disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number))
@@ -34,7 +34,7 @@ def only(found: Sequence[Fact], kind: type[FactT]) -> list[FactT]:
 
 
 def damage(found: Sequence[Fact]) -> list[tuple[int | None, int | None, str]]:
-    """Where and why, of all damage."""
+    """Position and reason of all damage."""
     return [(fact.position, fact.end_position, fact.reason) for fact in only(found, Damage)]
 
 
@@ -72,5 +72,5 @@ def create(fs: FileSystem, path: str, content: bytes = b"") -> None:
 
 
 def flip(fs: FileSystem, path: str, position: int) -> None:
-    """One bit of a file turns round."""
+    """Flip one bit of a file."""
     overwrite(fs, path, position, bytes([read_file(fs, path)[position] ^ 1]))

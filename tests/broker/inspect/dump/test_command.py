@@ -1,4 +1,4 @@
-"""``seglogd dump`` as an operator calls it: output, exit codes, pipes."""
+"""``seglogd dump`` as a command: output, exit codes, pipes."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.processes import clean_environment
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory that was stopped in order."""
+    """A log directory after a clean stop."""
     log_directory(PosixFileSystem(), str(tmp_path / "data")).close()
     return tmp_path / "data"
 

@@ -1,4 +1,4 @@
-"""Overviews of our own directories, and of paths where there is nothing to tell."""
+"""Overviews of directories that seglog wrote, and of paths with nothing to show."""
 
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def test_a_dump_changes_nothing_and_leaves_no_file_open() -> None:
 
 
 def test_a_directory_in_use_is_shown_and_its_lock_stays(tmp_path: Path) -> None:
-    """In this very process, where opening and closing the lock file would drop the lock."""
+    """Locked by this process, where opening and closing the lock file would release the lock."""
     fs = PosixFileSystem()
     logs = log_directory(fs, str(tmp_path / "data"))
     found = facts(fs, str(tmp_path / "data"), verify=True)

@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka wrote, told as its own dump-log tells them."""
+"""Directories that Apache Kafka wrote, shown with the same values as by its own dump-log."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def segment_files(directory: Path, suffix: str) -> list[Path]:
 
 
 def batch_row(segment: int, fact: Batch) -> list[Any]:
-    """As the facts' ``batch_columns``."""
+    """A batch in the columns of ``batch_columns``."""
     return [
         *(segment, fact.base_offset, fact.last_offset, fact.record_count, fact.position, fact.size, fact.codec),
         *(fact.timestamp_type, fact.max_timestamp, fact.base_sequence, fact.last_sequence),
@@ -69,7 +69,7 @@ def batch_row(segment: int, fact: Batch) -> list[Any]:
 
 
 def producer_row(fact: ProducerFound) -> dict[str, Any]:
-    """As dump-log prints a producer: without its batch when none is known."""
+    """A producer as dump-log prints it: without its batch if none is known."""
     row = {
         "producerId": fact.producer_id,
         "producerEpoch": fact.producer_epoch,

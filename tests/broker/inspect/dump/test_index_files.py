@@ -150,7 +150,7 @@ def test_zeros_between_entries_are_damage_told_once() -> None:
 
 
 def test_an_only_entry_of_zeros_is_an_entry() -> None:
-    """The closing entry of one batch at offset 0, whose record is of midnight, 1 January 1970."""
+    """The last time index entry of a segment with one batch at offset 0, whose record has timestamp 0."""
     disk = LogOnDisk()
     disk.append_batch(batch_of_size(100, timestamp=0))
     disk.log.close()

@@ -1,4 +1,4 @@
-"""``.log`` files: what is told of good batches, and that damage is named and stepped over."""
+"""``.log`` files: the facts of valid batches, and that damage is reported and skipped."""
 
 import pytest
 from hypothesis import given
@@ -123,7 +123,7 @@ def test_a_log_that_grows_meanwhile_is_no_damage() -> None:
 
 @pytest.mark.parametrize("position", [7, 3])
 def test_an_offset_that_was_changed_is_damage_though_no_checksum_covers_it(position: int) -> None:
-    """Down to 1 or up by 2^32: told once, and the batches behind it are told in peace."""
+    """Set to 1 or raised by 2^32: reported once, and the batches after it are not affected."""
     disk = small_log()
     overwrite(disk.fs, LOG, 500 + position, b"\1")
     found = facts(disk.fs, LOG)
@@ -166,7 +166,7 @@ def test_a_bomb_is_refused_within_bounds() -> None:
 
 @given(st.data())
 def test_every_byte_of_a_damaged_log_is_shown_exactly_once(data: st.DataObject) -> None:
-    """Batches and damaged stretches cover the file without a hole, and batches that were not touched are all told."""
+    """Batches and damaged ranges cover the file without a hole, and all unchanged batches are shown."""
     disk = small_log(6)
     position = data.draw(st.integers(0, 599))
     spoilt = data.draw(st.binary(min_size=1, max_size=min(150, 600 - position)))

@@ -25,7 +25,7 @@ _PATHS = ("README.md", "core/src/Log.scala", "docs/design.html", "clients/produc
 
 
 def write_example(folder: Path) -> None:
-    """The directory of the page: 40 commits, five a batch, two partitions, and a bit that turned in one file."""
+    """The directory of the page: 40 commits, five a batch, two partitions, and a flipped bit in one file."""
     config, _ = load_config(None, "", {}, [f"log.dir={folder}", "log.index.interval.bytes=512"])
     ids = iter(range(1, 10))
     clock = ManualClock(1_763_726_400_000)

@@ -1,4 +1,4 @@
-"""Facts for people: aligned, with sizes and times one can read, and safe for a terminal."""
+"""Facts as text: aligned, with readable sizes and times, and safe for a terminal."""
 
 import json
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def test_names_that_are_no_utf8_stay_json() -> None:
 
 @pytest.mark.parametrize("render", [json_lines, readable])
 def test_lines_come_while_facts_come(render: object) -> None:
-    """A log of any size is told in bounded memory: after a bounded number of batches the first line is out."""
+    """A log of any size is shown in bounded memory: the first line comes after a bounded number of batches."""
     asked = 0
 
     def endless() -> Iterator[Fact]:

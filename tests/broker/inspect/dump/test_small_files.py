@@ -1,4 +1,4 @@
-"""Checkpoints, epochs, snapshots and the small texts: told as they stand, and what they cannot be is damage."""
+"""Checkpoints, epochs, snapshots and small text files: shown as stored; impossible content is damage."""
 
 import json
 
@@ -27,7 +27,7 @@ from tests.protocol.test_transaction_files import EMPTY_SNAPSHOT, SNAPSHOT, TXN_
 
 
 def told(name: str, content: bytes) -> list[Fact]:
-    """The facts of a file of that name, behind its heading."""
+    """The facts of a file of that name, after its heading."""
     fs = ForgetfulFileSystem()
     fs.load({f"/d/{name}": content})
     first, *rest = facts(fs, f"/d/{name}")

@@ -1,4 +1,4 @@
-"""What can be cleaned, and whether it is worth it: Kafka's rules, and one of ours."""
+"""Cleanable segments, and whether a round is due: Kafka's rules, and one of seglog."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(list[Piece]):
-    """A log's segments; which of them were looked into."""
+    """The segments of a log; records which of them were read."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         super().__init__(pieces)

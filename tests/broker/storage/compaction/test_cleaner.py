@@ -1,4 +1,4 @@
-"""Compaction's rules one by one; ``test_compaction_model`` has the whole against a plain model."""
+"""The rules of compaction one by one; ``test_compaction_model`` compares all of them with a simple model."""
 
 import dataclasses
 import errno
@@ -38,7 +38,7 @@ def _batch(log: Log, *rows: tuple[bytes | None, bytes | None], at: int | None = 
 
 
 def _roll(log: Log, *keys: bytes, **fields: int) -> None:
-    """A segment with a batch for each key."""
+    """A closed segment with a batch for each key."""
     first = log.end
     log.roll([_batch(log, (key, b"at %d" % (first + n)), at=first + n, **fields) for n, key in enumerate(keys)])
 
@@ -375,7 +375,7 @@ def _index(log: Log, base: int) -> list[AbortedTransaction]:
 
 
 def _aborted_log() -> Log:
-    """An aborted transaction at 0 and 2 whose marker is at 3, somebody else's record at 1, a second segment."""
+    """An aborted transaction at 0 and 2 with its marker at 3, a record of another producer at 1, a second segment."""
     log = Log()
     log.roll(
         [

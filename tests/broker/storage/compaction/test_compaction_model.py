@@ -1,4 +1,4 @@
-"""Compaction against a plain model: a list of records, a dict of keys, and the rules said once more, slowly."""
+"""Compaction compared with a simple model: a list of records, a dict of keys, and slow code for the same rules."""
 
 from dataclasses import dataclass, field
 
@@ -54,7 +54,7 @@ class _Model:
         return [row for batch in self.batches if not batch.damaged for row in batch.rows]
 
     def clean(self, first_dirty: int, bases: list[int], upper: int, bytes_max: int, now: int) -> int:
-        """One round over what lies below ``upper``; the new first dirty offset."""
+        """One round over the offsets below ``upper``; returns the new first dirty offset."""
         offsets: dict[bytes, int] = {}
         size, latest, full = 0, first_dirty - 1, False
         for base, next_base in zip(bases, [*bases[1:], upper], strict=True):
@@ -155,7 +155,7 @@ def test_rounds_of_cleaning_leave_what_a_dict_says(data: st.DataObject) -> None:
 
 
 def _damage(data: st.DataObject, log: Log, model: _Model) -> None:
-    """Spoil the value of one batch that is whole so far, so that its checksum no longer fits."""
+    """Change the value of one undamaged batch, so that its checksum is wrong."""
     whole = [batch for batch in model.batches if not batch.damaged]
     if not whole:
         return

@@ -1,4 +1,4 @@
-"""Java's properties, as ``meta.properties`` has them."""
+"""Java's properties format, as in ``meta.properties``."""
 
 from seglog_broker.storage.directory.properties import decode_properties
 

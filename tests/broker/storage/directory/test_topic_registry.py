@@ -1,4 +1,4 @@
-"""The topic registry: what it holds, and what it refuses to guess."""
+"""The topic registry: its content, and malformed files, which it refuses."""
 
 import json
 from dataclasses import asdict

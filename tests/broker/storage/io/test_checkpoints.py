@@ -1,4 +1,4 @@
-"""Kafka's checkpoint grammar, both ways and malformed."""
+"""Kafka's checkpoint format: written, read, and malformed."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Names in a log directory: what they say, and which ones say nothing."""
+"""Names in a log directory: how they are parsed, and which are not valid."""
 
 import uuid
 

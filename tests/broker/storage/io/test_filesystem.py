@@ -1,4 +1,4 @@
-"""One contract, two file systems: what the engine relies on holds on the machine's own and on the double."""
+"""One contract, two file systems: the storage engine's assumptions hold on the real one and on the forgetful disk."""
 
 import contextlib
 import errno
@@ -386,7 +386,7 @@ def test_a_hold_is_let_go_of_once_and_can_be_taken_again(place: Place) -> None:
 
 
 def _heir(directory: Path) -> subprocess.Popen[bytes]:
-    """A process that inherited the hold of one that is gone, until its stdin ends."""
+    """A process that inherited the hold of an ended process; it runs until its stdin ends."""
     hold = PosixFileSystem().hold(str(directory))
     heir = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=hold.descriptors

@@ -1,4 +1,4 @@
-"""Room on the disk: where the marks are, when appends stop and go on, and the ballast."""
+"""Free space: the marks, when appends stop and continue, and the ballast."""
 
 import errno
 from collections.abc import Callable

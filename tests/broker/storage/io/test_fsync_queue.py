@@ -1,4 +1,4 @@
-"""The kernel's queue for fsyncs, and what stands in for it: the same outcomes as fdatasync(2) one by one."""
+"""The kernel's queue for fsyncs, and its replacement: the same results as single calls of fdatasync(2)."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, KernelSync, begin
 
 @contextmanager
 def written(folder: Path, count: int) -> Iterator[list[int]]:
-    """Descriptors of so many files with something to be synced."""
+    """Descriptors of so many files with unsynced bytes."""
     descriptors = []
     try:
         for number in range(count):

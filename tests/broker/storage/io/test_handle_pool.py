@@ -1,4 +1,4 @@
-"""Leases: what is in use stays open, what is idle is bounded, what is forgotten is opened anew."""
+"""Leases: leased files stay open, the number of idle ones is limited, forgotten ones are opened again."""
 
 import errno
 import os

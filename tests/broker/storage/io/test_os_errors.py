@@ -1,4 +1,4 @@
-"""What an OSError becomes for whoever asked: its type, and a sentence that says what helps."""
+"""OSErrors as errors for clients: their type, and a message with a remedy."""
 
 import errno
 

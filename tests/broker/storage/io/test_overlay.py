@@ -1,4 +1,4 @@
-"""The overlay shows what a file system would hold, had it been changed, and changes nothing."""
+"""The overlay shows a file system with changes, and does not change the one below."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ def disk() -> ForgetfulFileSystem:
 
 
 def seen(fs: FileSystem) -> dict[str, tuple[int, bytes, bytes]]:
-    """Of every file its size, its bytes, and what a map and a read in the middle give."""
+    """Path -> size, bytes, and the results of a map and of a read in the middle."""
     found = {}
     for name in fs.list_directory("/d"):
         path = f"/d/{name}"

@@ -1,4 +1,4 @@
-"""JSON files that know when a bit of them has turned."""
+"""JSON files with a checksum: every flipped bit is noticed."""
 
 import json
 from collections.abc import Callable

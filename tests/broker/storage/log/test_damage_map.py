@@ -1,4 +1,4 @@
-"""One place for damaged ranges: what a segment steps around and what the state file says never differ."""
+"""The map of damaged ranges: segments and the state file always have the same ranges."""
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.damage_map import DamageMap

@@ -1,4 +1,4 @@
-"""Segments that left their log: set aside for good, in an order that a crash cannot spoil, and removed."""
+"""Segments that left their log: renamed in an order that is safe in a crash, then removed."""
 
 import errno
 

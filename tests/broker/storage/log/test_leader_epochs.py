@@ -1,4 +1,4 @@
-"""The epoch map: Kafka's rules, its file, and the answers about where an epoch ended."""
+"""The leader epochs of a log: Kafka's rules, their file, and the end offset of an epoch."""
 
 from itertools import pairwise
 

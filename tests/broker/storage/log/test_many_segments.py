@@ -1,4 +1,4 @@
-"""What a start does for each segment of a log: after a clean stop nothing, after any other the same for each."""
+"""The work of a start for each segment: none after a clean stop, constant after any other."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def with_segments(count: int) -> LogOnDisk:
 
 @contextmanager
 def segments_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Base offsets of the segments that are made in the meantime."""
+    """Base offsets of the Segment objects that are created in the block."""
     made: list[int] = []
     init = Segment.__init__
 
@@ -43,7 +43,7 @@ def segments_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def looks(disk: LogOnDisk) -> Counter[str]:
-    """What was read and changed, by kind, since the last call."""
+    """The file operations since the last call, by kind."""
     assert isinstance(disk.fs, ForgetfulFileSystem)
     counted = Counter([read.name for read in disk.fs.reads] + [operation.name for operation in disk.fs.operations])
     disk.fs.reads.clear()

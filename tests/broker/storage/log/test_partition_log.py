@@ -1,4 +1,4 @@
-"""The log of a partition: when it rolls, what a read answers, time lookups, shortening, and a disk that fails."""
+"""The log of a partition: rolls, reads, look-ups by time, truncation, and a disk that fails."""
 
 import errno
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _bases(log: PartitionLog) -> list[int]:
 
 
 def _lives(disk: LogOnDisk) -> Iterator[PartitionLog]:
-    """The log as it is, then after a clean stop, then after a kill."""
+    """The open log, then the log after a clean stop, then after a kill."""
     yield disk.log
     yield disk.reopen()
     yield disk.restart_unclean()
@@ -203,7 +203,7 @@ def test_an_index_with_room_for_nothing_gives_a_segment_for_each_batch_and_no_lo
 
 
 def _sparse_batch(last_offset_delta: int) -> bytes:
-    """A batch of one record that stands for many offsets, as compaction leaves them."""
+    """A batch of one record with a range of many offsets, as compaction leaves it."""
     plain = batch(b"value")
     header = parse_header(plain)
     return seal_batch(header._replace(last_offset_delta=last_offset_delta, record_count=1), plain[61:])
@@ -460,7 +460,7 @@ def test_a_roll_that_fails_hands_out_no_offset_twice(suffix: str) -> None:
 
 
 def test_after_a_roll_that_failed_a_batch_that_would_still_fit_goes_to_the_new_segment() -> None:
-    """The new segment's log may be there already: a start would take it for the active one and append there."""
+    """The new segment's ``.log`` may exist already: a start would take it for the active one and append to it."""
     disk = LogOnDisk(TopicConfig(segment_bytes=300))
     disk.append_batch(batch_of_size(100))
     _double(disk).inject(Fault("open", f"{1:020d}.index", error=errno.EMFILE))

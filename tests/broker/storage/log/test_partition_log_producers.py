@@ -1,4 +1,4 @@
-"""Idempotent producers of a partition log: what is recognised when it comes again, whatever happened between."""
+"""Idempotent producers of a partition log: repeated batches are recognised, whatever happened in between."""
 
 import errno
 from contextlib import suppress
@@ -21,7 +21,7 @@ _DAY = 86_400_000
 
 
 def sent(producer: int, sequence: int, count: int = 1, *, epoch: int = 0, timestamp: int = -1, text: str = "") -> bytes:
-    """A batch whose records say who they are."""
+    """A batch whose records name their producer and number."""
     records = [(timestamp, None, f"{producer}:{sequence + n}{text}".encode(), ()) for n in range(count)]
     return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
@@ -197,7 +197,7 @@ class RetryingProducers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2), keeps=st.integers(0, 5))
     def send_again(self, who: int, keeps: int) -> None:
-        """All of them, in order, over a new connection; some replies may be lost once more."""
+        """Send all of them again in order, over a new connection; replies may be lost again."""
         for sequence, count in list(self.unacked[who]):
             with suppress(OutOfOrderSequenceError):  # a snapshot has only the last one; the invariant says it is there
                 self.disk.append_batch(sent(who, sequence, count))

@@ -1,4 +1,4 @@
-"""A log that gets shorter at its old end: what is judged, what is dropped, and what is left, on disk and in memory."""
+"""Retention of a log: which segments are dropped, and the remaining state on disk and in memory."""
 
 import errno
 
@@ -18,7 +18,7 @@ DAY = 86_400_000
 
 
 def a_log(segments: int = 3, *, batches: int = 5, retention_ms: int = -1, **config: int) -> LogOnDisk:
-    """Segments of ``batches`` batches of 100 bytes and one record each, stamped with the clock."""
+    """Segments of ``batches`` one-record batches of 100 bytes with timestamps of the clock."""
     disk = LogOnDisk(
         TopicConfig(
             segment_bytes=100 * batches,
@@ -56,7 +56,7 @@ def offsets(log: PartitionLog) -> list[int]:
 
 
 def going(log: PartitionLog) -> int:
-    """How many of the oldest segments retention takes."""
+    """The number of oldest segments that retention would drop."""
     count = 0
     for _, verdict in log.retention.judge_segments():
         if verdict.rule is None:
@@ -66,7 +66,7 @@ def going(log: PartitionLog) -> int:
 
 
 def expire(disk: LogOnDisk) -> int:
-    """Drop what retention takes, and have it off the disk."""
+    """Drop the expired segments, and remove their files."""
     count = going(disk.log)
     if count:
         doomed = disk.log.truncation.drop_oldest(count)

@@ -1,4 +1,4 @@
-"""Saving what a log remembers: in a thread or on the loop, failing, interrupted, and both at once."""
+"""Saving the state of a log: in a thread or on the loop, failing, interrupted, and both at once."""
 
 import errno
 
@@ -23,7 +23,7 @@ STATE = f"{DIRECTORY}/{PARTITION_STATE_FILE}"
 
 
 def a_log() -> LogOnDisk:
-    """With one record, and so with something to be saved."""
+    """A log with one record, and so with unsaved state."""
     disk = LogOnDisk(TopicConfig(segment_bytes=1000))
     disk.append(b"a")
     return disk
@@ -35,7 +35,7 @@ def double(disk: LogOnDisk) -> ForgetfulFileSystem:
 
 
 def saved(disk: LogOnDisk) -> PartitionState:
-    """What a power cut right now would leave of it."""
+    """The state that a power cut now would leave."""
     return PartitionState.load(double(disk).found_after(POWER_LOSS), DIRECTORY)
 
 
@@ -86,7 +86,7 @@ def test_a_write_that_failed_is_prepared_again() -> None:
 
 
 def test_an_urgent_save_waits_only_for_the_write_in_progress() -> None:
-    """Two writers would meet in one temporary file."""
+    """Two writers would write the same temporary file."""
     disk = a_log()
     write = prepared(disk)
     double(disk).operations.clear()

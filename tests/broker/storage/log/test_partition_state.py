@@ -1,4 +1,4 @@
-"""What is remembered of a partition beside Kafka's files."""
+"""The state of a partition that is not in Kafka's files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Opening a partition after whatever happened to its files: what is kept, cut, named, finished, undone, rebuilt."""
+"""Opening a partition after any damage to its files: what is kept, cut off, reported, completed, undone, rebuilt."""
 
 import errno
 import itertools
@@ -171,7 +171,7 @@ def test_a_bit_flip_in_a_batch_costs_that_batch_and_is_named(bad: int, position:
 
 
 def test_a_flip_in_an_offset_does_not_make_a_tail_of_everything_behind_it() -> None:
-    """The checksum leaves out the base offset. Believed, a larger one would put all later batches out of order."""
+    """The checksum does not cover the base offset. If it were taken, later batches would be out of order."""
     for bit, byte in itertools.product(range(8), range(8)):
         disk = _filled(30)
 
@@ -368,7 +368,7 @@ def test_whatever_bits_flip_every_untouched_batch_is_served_and_every_byte_but_a
 
 
 def test_a_scan_for_the_next_batch_looks_at_offsets_before_it_reads_megabytes() -> None:
-    """In random bytes every 256th could be a batch's magic, and its length would ask for a checksum over the rest."""
+    """In random bytes every 256th could be a batch's magic, and its length could require a checksum over the rest."""
     disk = _filled(3)
     garbage = bytearray(random.Random(1).randbytes(3_000_000))
     for position in range(0, len(garbage), 100):
@@ -430,7 +430,7 @@ def test_missing_indexes_come_back_byte_for_byte_at_every_kind_of_start(
 def test_a_crash_while_indexes_of_a_closed_segment_are_made_leaves_none_that_are_half_made(
     is_missing: bool, policy: CrashPolicy
 ) -> None:
-    """No later start reads that segment again: what a crash leaves there is believed for good."""
+    """No later start reads that segment again, so an index that a crash leaves is used for good."""
     disk = LogOnDisk(TopicConfig(segment_bytes=100 * _ENTRIES, index_interval_bytes=0))
     for number in range(_ENTRIES + 1):
         disk.append_batch(batch_of_size(100, timestamp=1_700_000_000_000 + number))
@@ -457,7 +457,7 @@ def test_a_crash_while_indexes_of_a_closed_segment_are_made_leaves_none_that_are
 
 
 def _look_everywhere(disk: LogOnDisk) -> None:
-    """Start at the end, where nothing has to be read, and look up the first, a middle and the last record."""
+    """Start with the recovery point at the end, so that no batch is read, and look up three records."""
     log = disk._open(clean=False, recovery_point=_ENTRIES + 1)
     assert disk.report.recovery is None
     for offset in (0, _ENTRIES // 2, _ENTRIES - 1):
@@ -547,7 +547,7 @@ def test_an_empty_active_segment_without_indexes_gets_them() -> None:
 
 
 def _expect_lost(disk: LogOnDisk, start: int, end: int, *, kept: dict[str, bytes], reason: str = "damaged") -> None:
-    """Offsets [start, end) are reported as lost, not a byte is gone, and no offset below ``end`` comes again."""
+    """Offsets [start, end) are reported as lost, no byte is removed, and no offset below ``end`` is given again."""
     log = disk.log
     assert [(d.start_offset, d.end_offset, d.reason) for d in log.state.damaged] == [(start, end, reason)]
     assert log.log_end_offset == end
@@ -708,7 +708,7 @@ def test_recovery_syncs_what_it_kept_before_anyone_may_call_it_durable() -> None
 
 
 def _remember_start(disk: LogOnDisk, log_start: int) -> None:
-    """Have the state say that the log begins there."""
+    """Write this log start into the state."""
     state = PartitionState.load(disk.fs, DIRECTORY)
     state.stopped, state.log_start = None, log_start
     state.save(disk.fs, DIRECTORY)

@@ -1,4 +1,4 @@
-"""Recovering a partition for somebody else: the same bytes as in line, each byte read once, safe to be interrupted."""
+"""Recovery as a job: the same bytes as a recovery during the start, each byte read once, safe to interrupt."""
 
 import errno
 import random
@@ -51,7 +51,7 @@ def _path(base: int, suffix: str = ".log") -> str:
 
 
 def _crashed(count: int = 25, *, synced: int = 0) -> ForgetfulFileSystem:
-    """What a killed broker left: every third batch of an idempotent producer, the first ``synced`` flushed."""
+    """Files of a killed broker: every third batch is of an idempotent producer, the first ``synced`` are flushed."""
     disk = LogOnDisk(_CONFIG)
     for number in range(count):
         if number % 3:
@@ -135,7 +135,7 @@ def _state(log: PartitionLog) -> tuple[object, ...]:
 
 
 def _but_for_epochs(fs: ForgetfulFileSystem) -> dict[str, bytes]:
-    """All files, without what each start adds: its leader epoch, of which the partition's state has a copy."""
+    """All files, without the leader epoch of the start, of which the partition's state has a copy."""
     state = replace(PartitionState.read(fs, DIRECTORY), epochs=[])
     return contents(fs) | {_EPOCHS: b"", f"{DIRECTORY}/{PARTITION_STATE_FILE}": state.encode()}
 

@@ -1,4 +1,4 @@
-"""Which segments go: every rule to the byte and the millisecond, the prediction, and both against plain models."""
+"""Which segments are deleted: every rule to the byte and the millisecond, predictions, and both against models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ KEEP = -1
 
 @dataclass
 class Part:
-    """A segment as retention sees it; ``asked`` counts the questions about its last write."""
+    """A segment as retention sees it; ``asked`` counts the reads of its last write."""
 
     base_offset: int
     size: int = 100
@@ -268,7 +268,7 @@ LIMITS = st.sampled_from([-1, 0, 1, 5, 20, 40])
 
 
 def kafka_deletes(parts: list[Part], limits: TopicConfig, log_start: int) -> int:
-    """How many segments go, as UnifiedLog.deleteOldSegments has it: three passes, each on the list that is left."""
+    """How many segments Kafka's UnifiedLog.deleteOldSegments deletes: three passes, each over the remaining ones."""
     left = list(parts)
 
     def end(number: int) -> int | None:

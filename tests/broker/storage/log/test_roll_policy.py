@@ -1,4 +1,4 @@
-"""When a segment is closed by the wall clock: how old it may become, and the idle timer over restarts and leaps."""
+"""Rolls by the wall clock: the age limit of a segment, and the idle timer across restarts and clock jumps."""
 
 import errno
 from random import Random
@@ -57,7 +57,7 @@ def a_log() -> LogOnDisk:
 
 
 def set_time(disk: LogOnDisk, now: int) -> None:
-    """For the clock and for the file system's times of change."""
+    """Set the clock, and the modification times that the file system gives."""
     disk.clock.now = now
     assert isinstance(disk.fs, ForgetfulFileSystem)
     disk.fs.now_ms = now

@@ -1,4 +1,4 @@
-"""The state of a log and its file: what is dirty is written by the next checkpoint, what is urgent at once."""
+"""The state of a log and its file: changes are written by the next checkpoint, urgent ones at once."""
 
 import errno
 

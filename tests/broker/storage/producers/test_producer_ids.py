@@ -83,7 +83,7 @@ def test_there_is_an_end_to_ids() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3 * BLOCK_SIZE)), max_size=20))
 def test_an_id_that_turns_up_late_is_never_given_again(steps: list[int | None]) -> None:
-    """None: one is given; a number: it was met in a log that was recovered after the start."""
+    """None: an id is given; a number: it was found in a log that was recovered after the start."""
     ids = loaded(ForgetfulFileSystem())
     used: set[int] = set()
     for step in steps:

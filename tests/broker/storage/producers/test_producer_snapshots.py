@@ -55,7 +55,7 @@ class Partition:
         self.restart()
 
     def restart(self) -> None:
-        """What a new process begins with."""
+        """Load the snapshots as a new process does."""
         self.state = ProducerState(expiration_ms=DAY)
         self.snapshots = ProducerSnapshots(self.fs, DIRECTORY, self.state)
 
@@ -99,7 +99,7 @@ class Partition:
         return report
 
     def put(self, offset: int, content: bytes = encode_snapshot([])) -> None:
-        """A snapshot that an earlier process left."""
+        """Write a snapshot as an earlier process would have."""
         file = self.fs.open(_path(offset), create=True)
         file.pwritev([content], 0)
         file.fdatasync()
@@ -207,7 +207,7 @@ def test_snapshots_before_the_first_segment_and_above_the_logs_end_are_removed()
 
 
 def test_a_producer_whose_batches_have_all_expired_is_known_after_a_crash() -> None:
-    """It may not have got its last answer, and send that batch again."""
+    """The producer may not have got its last reply, and may send that batch again."""
     others = [ReplayedBatch(data(2, number, at=number)) for number in range(4, 9)]
     partition = Partition(*others, bases=[4, 6])
     partition.log_start = 4
@@ -419,7 +419,7 @@ def test_truncation_reads_nothing_when_no_producer_was_known() -> None:
 @pytest.mark.parametrize("policy", [POWER_LOSS, *map(RANDOM, range(8))])
 @pytest.mark.parametrize("offset", [3, 4])
 def test_no_power_cut_brings_back_a_snapshot_of_batches_that_were_cut(offset: int, policy: CrashPolicy) -> None:
-    """The log goes on behind the cut, and the snapshot would call batches repetitions that are there no more."""
+    """The log continues after the cut, and the snapshot would make lost batches look like repetitions."""
     partition = Partition(*counting(9), bases=[0, 3, 6])
     partition.load(recovered_from=0)
     partition.truncate(offset)
@@ -490,7 +490,7 @@ def histories(draw: st.DrawFn) -> list[ReplayedBatch]:
 def test_a_snapshot_from_any_offset_and_the_batches_after_it_give_the_whole_state(
     batches: list[ReplayedBatch], choices: st.DataObject, limit: int
 ) -> None:
-    """All but the older batches of each producer, which a snapshot leaves out."""
+    """The state is compared without the older batches of each producer, which a snapshot does not have."""
     cut = choices.draw(st.integers(0, len(batches)))
     whole = ProducerState(expiration_ms=DAY, producers_max=limit)
     resumed = ProducerState(expiration_ms=DAY, producers_max=limit)

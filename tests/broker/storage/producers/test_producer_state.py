@@ -1,4 +1,4 @@
-"""Producer state: what is new, what comes again, what is out of order, and what is forgotten when."""
+"""Producer state: new, repeated and out-of-order batches, and when producers are forgotten."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ ABORT = EndMarker("ABORT", 3)
 
 
 def state_of(*headers: BatchHeader, producers_max: int = 100) -> ProducerState:
-    """After these batches, appended one behind the other from offset 0."""
+    """The state after these batches, appended one after the other from offset 0."""
     state = ProducerState(expiration_ms=DAY, producers_max=producers_max)
     for header in headers:
         append(state, header)
@@ -33,7 +33,7 @@ def state_of(*headers: BatchHeader, producers_max: int = 100) -> ProducerState:
 
 
 def append(state: ProducerState, header: BatchHeader) -> Duplicate | None:
-    """What a log does with a client's batch."""
+    """Append a client's batch as a log does."""
     duplicate = state.check([header])
     if duplicate is None:
         state.apply(header, state.end_offset)
@@ -41,7 +41,7 @@ def append(state: ProducerState, header: BatchHeader) -> Duplicate | None:
 
 
 def unknown(state: ProducerState) -> list[int]:
-    """Producers of 0 to 9 that nothing is known of."""
+    """Those of the producers 0 to 9 that are unknown."""
     known = state.last_records()
     return [producer_id for producer_id in range(10) if producer_id not in known]
 
@@ -350,7 +350,7 @@ COUNTS = st.integers(1, 4)
 
 @dataclass
 class Model:
-    """One producer as the format page has it, in the plainest way."""
+    """One producer by the rules of the format page, in simple code."""
 
     epoch: int = -1
     batches: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # first, last sequence, offsets, time

@@ -1,4 +1,4 @@
-"""Checksum files of closed segments: what is written is read, and nothing else is taken for one."""
+"""Checksum files of closed segments: written ones are read back, and any other content is malformed."""
 
 import pytest
 from hypothesis import given

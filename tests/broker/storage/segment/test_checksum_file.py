@@ -1,4 +1,4 @@
-"""The checksum of a segment through its life: counted, closed, taken up again, forgotten in time."""
+"""The checksum of a segment through its life: computed, written, continued after a start, removed in time."""
 
 import errno
 from random import Random
@@ -29,7 +29,7 @@ def path(base: int, suffix: str = ".checksum") -> str:
 
 
 def covered(disk: LogOnDisk) -> list[bool]:
-    """Of each segment whether its checksum, counted or in the file, is there and true."""
+    """Base offset -> whether the segment's checksum, in memory or in the file, exists and is right."""
     found = []
     for segment in disk.log.segments:
         counted = segment.checksum.running

@@ -1,4 +1,4 @@
-"""What is remembered of the last batches: the same as a plain list says, and nothing once it may be wrong."""
+"""The cache of the last batches: it agrees with a plain list, and is empty when it could be wrong."""
 
 import errno
 
@@ -81,7 +81,7 @@ def place(found: LogSlice | None) -> tuple[int, int] | None:
 
 
 def near_and_plain(log: PartitionLog, offset: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Where the batch of ``offset`` is, with what is remembered and without."""
+    """The position of the batch with ``offset``, with the cache and without it."""
     near = place(log.read(offset, 1))
     log.active.tail.forget()
     return near, place(log.read(offset, 1))
