@@ -99,7 +99,7 @@ async def test_who_is_cancelled_in_the_moment_it_is_served_gives_it_back() -> No
 
 async def test_spare_buffers_count_and_are_dropped_before_anybody_waits() -> None:
     memory = RequestMemory(2_000_000)
-    memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
+    memory.pool.give_back(Frame(memoryview(b""), memoryview(bytearray(400_000))))
     share = memory.begin()
     await share.take(500_000)
     assert memory.pool.spare_bytes == 400_000
@@ -109,7 +109,7 @@ async def test_spare_buffers_count_and_are_dropped_before_anybody_waits() -> Non
 
 async def test_a_spare_buffer_that_is_larger_than_needed_counts_as_what_it_is() -> None:
     memory = RequestMemory(2_000_000)
-    memory.pool.give_back(Frame({}, memoryview(bytearray(400_000))))
+    memory.pool.give_back(Frame(memoryview(b""), memoryview(bytearray(400_000))))
     share = memory.begin()
     assert share.take_spare(500_000) is None
     assert len(share.take_spare(100_000) or b"") == 400_000
