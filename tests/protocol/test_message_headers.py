@@ -26,6 +26,7 @@ from seglog_protocol.messages import (
     FetchRequest,
     HelloRequest,
     Message,
+    OpenedRequest,
     Request,
     TopicDescription,
     TopicsReply,
@@ -194,13 +195,18 @@ def outcome(decode: Callable[[], Any]) -> Any:
 
 def comparable_request(found: Any) -> Any:
     """A request by its own fields, because one that came in a frame has those of the envelope, too."""
-    if isinstance(found, tuple):
-        return tuple(map(comparable_request, found))
+    if isinstance(found, OpenedRequest):
+        return found.request_id, comparable_request(found.request), comparable((found.api, found.ack))
     if isinstance(found, Request):
         kind = REQUESTS[found.api]
         assert isinstance(found, kind)
         return kind, {field.name: comparable(getattr(found, field.name)) for field in fields(kind)}
     return comparable(found)
+
+
+def named_ack(header: dict[str, Any], request: Any) -> Any:
+    """The ack of an append as it is, of any other request and of an error as it stands there."""
+    return request.ack if isinstance(request, AppendRequest) else header.get("ack")
 
 
 def by_the_map(data: bytes) -> Any:
@@ -210,9 +216,10 @@ def by_the_map(data: bytes) -> Any:
         header = decode_map(data, "header")
         request_id = request_id_of(header)
         try:
-            return request_id, decode_request(header)
+            request: Any = decode_request(header)
         except SeglogError as error:
-            return request_id, error
+            request = error
+        return OpenedRequest(request_id, request, header.get("api"), named_ack(header, request))
 
     return outcome(found)
 
@@ -226,7 +233,9 @@ def test_a_request_of_any_order_and_width_is_opened_as_it_was(
     header = request_map(request_id, request)
     shuffled = dict(data.draw(st.permutations(list(header.items()))))
     for found in (packed(header), packed(shuffled), widely(shuffled)):
-        assert comparable_request(open_request(found)) == comparable_request((request_id, request))
+        opened = open_request(found)
+        assert (opened.request_id, opened.api) == (request_id, kind.api)
+        assert comparable_request(opened.request) == comparable_request(request)
 
 
 @pytest.mark.parametrize("kind", REPLIES)
@@ -332,7 +341,9 @@ def test_of_entries_with_one_name_the_last_counts_and_no_other_is_held_against_i
         *[("id", 3), ("api", "append"), ("v", 1), ("partitions", [])],
     ]
     data = b"\x88" + b"".join(packed(name) + packed(value) for name, value in entries)
-    assert comparable_request(open_request(data)) == comparable_request((3, AppendRequest([])))
+    opened = open_request(data)
+    assert (opened.request_id, opened.api) == (3, "append")
+    assert comparable_request(opened.request) == comparable_request(AppendRequest([]))
 
 
 # --- What it costs ----------------------------------------------------------------------------------------------------
@@ -381,8 +392,9 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize("name", ["partitions", "ack", "topic_ids", "newer", "v", "api"])
 def test_values_nested_to_the_limit_of_msgpack_are_answered_like_any_other(name: str) -> None:
     data = packed({"id": 1, "api": "append", "v": 1, "partitions": []} | {name: nested(1000)})
-    request_id, refused = open_request(data)
-    assert request_id == 1
+    opened = open_request(data)
+    refused = opened.request
+    assert opened.request_id == 1
     assert isinstance(refused, SeglogError)
     assert refused.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
     assert len(refused.message) < 400
@@ -392,18 +404,18 @@ def test_values_nested_to_the_limit_of_msgpack_are_answered_like_any_other(name:
 def test_a_packed_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="id"):
         open_request(packed({"id": request_id, "api": "hello", "v": 1, "protocol": "seglog"}))
-    assert open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"}))[0] == 0
+    assert open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"})).request_id == 0
 
 
 def test_a_newer_field_in_an_older_version_is_refused() -> None:
     header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "verify": True}]}
-    _, refused = open_request(packed(header))
+    refused = open_request(packed(header)).request
     assert isinstance(refused, SeglogError)
     assert refused.message == "a field of fetch in version 3 is unknown in version 1, which was asked"
-    assert isinstance(open_request(packed(header | {"v": 3}))[1], FetchRequest)
+    assert isinstance(open_request(packed(header | {"v": 3})).request, FetchRequest)
 
 
 def test_what_was_opened_is_the_request_and_can_be_told_from_others() -> None:
-    _, hello = open_request(pack_request(1, HelloRequest("seglog", "me")))
+    hello = open_request(pack_request(1, HelloRequest("seglog", "me"))).accepted()
     assert isinstance(hello, HelloRequest)
     assert (hello.protocol, hello.client, hello.api, hello.version) == ("seglog", "me", "hello", 1)

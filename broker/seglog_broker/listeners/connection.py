@@ -51,6 +51,7 @@ from seglog_protocol.messages import (
     HelloReply,
     HelloRequest,
     Message,
+    OpenedRequest,
     Request,
     open_request,
 )
@@ -217,16 +218,16 @@ class Connection:
 
     def _answer_hello(self, frame: Frame) -> bool | None:
         """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
-        request_id, request = open_request(frame.packed)
+        opened = open_request(frame.packed)
         reply: HelloReply | SeglogError
         good: bool | None = True
         try:
-            reply = self._hello(_first_request(frame, request))
+            reply = self._hello(_first_request(opened, frame))
             self._broker.metrics.requests[HelloRequest.api] += 1
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             reply = as_seglog_error(error, HelloRequest.api)
             good = False if getattr(error, "field", "") in {"api", "protocol"} else None
-        self._queue_reply(request_id, reply)
+        self._queue_reply(opened.request_id, reply)
         if good:
             self._reader.frame_bytes_max = self._memory.request_bytes_max
         return good
@@ -253,12 +254,12 @@ class Connection:
                 if len(frame.packed) > HEADER_BYTES_AT_ONCE:
                     await self._sender.flush()
                     await self._broker.turn()
-                request_id, request = open_request(frame.packed)
-                if _api_of(frame, request) == AppendRequest.api:
-                    goes_on = self._append(request_id, request, frame, nursery)
+                opened = open_request(frame.packed)
+                if opened.api == AppendRequest.api:
+                    goes_on = self._append(opened, frame, nursery)
                     if goes_on is None:
                         await self._sender.flush()
-                        goes_on = await self._append_slowly(request_id, request, frame, nursery)
+                        goes_on = await self._append_slowly(opened, frame, nursery)
                     self._memory.pool.give_back(frame)
                     self._free_memory()
                     if not goes_on:
@@ -267,7 +268,7 @@ class Connection:
                         await self._sender.flush()
                         await self._acks.wait_shortened()
                 else:
-                    await self._serve(request_id, request, frame, nursery)
+                    await self._serve(opened, frame, nursery)
                     self._free_memory()
                 if self._served >= FRAMES_A_TURN:
                     self._served = 0
@@ -302,21 +303,20 @@ class Connection:
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 
-    async def _append_slowly(
-        self, request_id: int, request: Request | SeglogError, frame: Frame, nursery: trio.Nursery
-    ) -> bool:
+    async def _append_slowly(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> bool:
         """Apply an append that has to wait; nothing else is read meanwhile, so that appends keep their order.
 
         Either topics have to be created for it first, or writing it takes several turns or a worker process.
         """
         goes_on: bool | None = None
         if self._unwritten is None:
+            request = opened.accepted()
             assert isinstance(request, AppendRequest)
             try:
                 refused = await self._broker.create_missing(request)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-            goes_on = self._append(request_id, request, frame, nursery, refused)
+            goes_on = self._append(opened, frame, nursery, refused)
         if self._unwritten is not None:
             pending, self._unwritten = self._unwritten, None
             outcome: Pending | AppendReply | SeglogError
@@ -325,13 +325,12 @@ class Connection:
                 outcome = pending if pending.reply is None else pending.reply
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 outcome = as_seglog_error(error, AppendRequest.api)
-            goes_on = self._answer_append(request_id, request, outcome, frame, nursery)
+            goes_on = self._answer_append(opened, outcome, frame, nursery)
         return bool(goes_on)
 
     def _append(
         self,
-        request_id: int,
-        request: Request | SeglogError,
+        opened: OpenedRequest,
         frame: Frame,
         nursery: trio.Nursery,
         refused: Mapping[str, SeglogError] | None = None,
@@ -341,7 +340,7 @@ class Connection:
         None: it has to wait, call ``_append_slowly``. False: an append with ack ``none`` failed, end the connection.
         """
         try:
-            request = _accepted(request)
+            request = opened.accepted()
             assert isinstance(request, AppendRequest)
             if refused is None and self._broker.missing_topics(request):
                 return None
@@ -355,19 +354,18 @@ class Connection:
             outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             outcome = as_seglog_error(error, AppendRequest.api)
-        return self._answer_append(request_id, request, outcome, frame, nursery)
+        return self._answer_append(opened, outcome, frame, nursery)
 
     def _answer_append(
         self,
-        request_id: int,
-        request: Request | SeglogError,
+        opened: OpenedRequest,
         outcome: Pending | AppendReply | SeglogError,
         frame: Frame,
         nursery: trio.Nursery,
     ) -> bool:
         """Answer an append now, or queue it. False: an append with ack ``none`` failed, end the connection."""
-        ack = request.ack if isinstance(request, AppendRequest) else frame.header.get("ack")
-        if ack == "none":
+        request_id = opened.request_id
+        if opened.ack == "none":
             return not self._failed_unanswered(outcome)
         if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)) and not is_long(outcome):
             self._queue_reply(request_id, outcome)
@@ -393,10 +391,11 @@ class Connection:
                 self._last_frame = encode_last_error(another)
         return bool(errors)
 
-    async def _serve(self, request_id: int, opened: Request | SeglogError, frame: Frame, nursery: trio.Nursery) -> None:
+    async def _serve(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> None:
         """Serve anything but an append."""
+        request_id = opened.request_id
         try:
-            request = _without_payload(frame, opened)
+            request = _without_payload(opened, frame)
             self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
                 answer = self._broker.fetch_now(request)
@@ -418,7 +417,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             answer = None
             self._served = FRAMES_A_TURN
-            self._queue_reply(request_id, as_seglog_error(error, str(_api_of(frame, opened))))
+            self._queue_reply(request_id, as_seglog_error(error, str(opened.api)))
         if answer is not None:
             await self._send_answer(request_id, answer)
 
@@ -578,29 +577,16 @@ class Connection:
         await close_gracefully(self._sock)
 
 
-def _accepted(opened: Request | SeglogError) -> Request:
-    """The request, or the error it was opened as raised."""
-    if isinstance(opened, SeglogError):
-        raise opened
-    return opened
-
-
-def _api_of(frame: Frame, opened: Request | SeglogError) -> object:
-    """The api that was asked for; of a request that is none, whatever stands in its place."""
-    return frame.header.get("api") if isinstance(opened, SeglogError) else opened.api
-
-
-def _first_request(frame: Frame, opened: Request | SeglogError) -> HelloRequest:
-    api = _api_of(frame, opened)
-    if api != HelloRequest.api:
-        raise InvalidRequestError(f"the first request of a connection must be hello, not {api!r}", field="api")
-    request = _without_payload(frame, opened)
+def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest:
+    if opened.api != HelloRequest.api:
+        raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
+    request = _without_payload(opened, frame)
     assert isinstance(request, HelloRequest)
     return request
 
 
-def _without_payload(frame: Frame, opened: Request | SeglogError) -> Request:
-    request = _accepted(opened)
+def _without_payload(opened: OpenedRequest, frame: Frame) -> Request:
+    request = opened.accepted()
     if len(frame.payload):
         raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
     return request

@@ -54,6 +54,7 @@ from seglog_protocol.messages.fetch import (
 )
 from seglog_protocol.messages.headers import (
     MessageT,
+    OpenedRequest,
     decode_descriptions,
     decode_reply,
     decode_request,
@@ -157,6 +158,7 @@ __all__ = [
     "OffsetsReply",
     "OffsetsRequest",
     "OffsetsResult",
+    "OpenedRequest",
     "PartitionCompaction",
     "Request",
     "SegmentCompaction",

@@ -30,8 +30,9 @@ from seglog_protocol.frames import (
     without_collection,
 )
 from seglog_protocol.messages.apis import REQUESTS
-from seglog_protocol.messages.base import INT64_MAX, REFUSED, Int63, Message, Request, encode_other
+from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
+from seglog_protocol.messages.hooks import REFUSED, encode_other
 from seglog_protocol.messages.refusals import cut, refusal_of_value, shown
 from seglog_protocol.messages.topics import TopicDescription
 
@@ -73,35 +74,41 @@ def request_id_of(header: Mapping[str, Any]) -> int:
     return request_id
 
 
-def open_request(packed: Buffer) -> tuple[int, Request | SeglogError]:
-    """The id of a request and the request itself, or the error to answer it with.
+class OpenedRequest(msgspec.Struct, frozen=True):
+    """A request as it came, or the error to answer it with; ``api`` and ``ack`` are what it names in either case."""
+
+    request_id: int
+    request: Request | SeglogError
+    api: Any
+    ack: Any
+
+    def accepted(self) -> Request:
+        """The request. Raises the error."""
+        if isinstance(self.request, SeglogError):
+            raise self.request
+        return self.request
+
+
+def open_request(packed: Buffer) -> OpenedRequest:
+    """The request in a packed header; its class is one of its own below that of the api.
 
     Raises RemoteProtocolError when ``packed`` is no header of a request: no map with text keys, or without a valid id.
     """
-    try:
-        opened = _decode(_request_decoder(), packed)
-        if opened.v == opened.version or opened.version_needed() <= opened.v:
-            return opened.id, opened
-    except REFUSED:
-        pass
+    found = _decoded(packed, Request)
+    if found is not None and (found.v == found.version or found.version_needed() <= found.v):
+        return OpenedRequest(found.id, found, found.api, getattr(found, "ack", None))
     header = decode_map(packed, "header")
     request_id = request_id_of(header)
+    request: Request | SeglogError
     try:
-        return request_id, decode_request(header)
+        request = decode_request(header)
     except SeglogError as error:
-        return request_id, error
+        request = error
+    return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], packed: Buffer) -> Any:
-    if len(packed) <= COLLECTION_PAUSED_BYTES:
-        return decoder.decode(packed)
-    with without_collection(len(packed)):
-        return decoder.decode(packed)
-
-
-@cache
-def _request_decoder() -> msgspec.msgpack.Decoder[Any]:
-    """From a packed header to the request of its ``api``, which has ``id`` and ``v`` as well."""
+def _any_request() -> Any:
+    """The requests of all apis as one type, told apart by ``api``; they have ``id`` and ``v`` as well."""
     opened = (
         msgspec.defstruct(
             request.__name__,
@@ -113,7 +120,7 @@ def _request_decoder() -> msgspec.msgpack.Decoder[Any]:
         )
         for api, request in REQUESTS.items()
     )
-    return msgspec.msgpack.Decoder(reduce(operator.or_, opened))
+    return reduce(operator.or_, opened)
 
 
 def decode_request(header: Mapping[str, Any]) -> Request:
@@ -232,7 +239,8 @@ def decode_reply(header: Mapping[str, Any] | Buffer, cls: type[MessageT]) -> Mes
     Raises RemoteProtocolError when it holds neither.
     """
     if not isinstance(header, Mapping):
-        found = _decode_plain(bytes(header), cls)
+        # An error, at any depth, has a key that would be skipped here as an unknown one.
+        found: MessageT | None = None if _ERROR in bytes(header) else _decoded(header, cls)
         if found is not None:
             return found
         header = decode_map(header, "header")
@@ -245,22 +253,27 @@ def decode_reply(header: Mapping[str, Any] | Buffer, cls: type[MessageT]) -> Mes
         raise RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
 
 
-def _decode_plain(packed: bytes, cls: type[MessageT]) -> MessageT | None:
-    """The reply in a packed header that has no error at any depth; None for any other."""
-    if _ERROR in packed:
-        return None
-    decoder = _decoders.get(cls)
+_ERROR: Final = b"error"
+
+
+# --- Straight from bytes ----------------------------------------------------------------------------------------------
+
+
+def _decoded(packed: Buffer, kind: Any) -> Any:
+    """The value of type ``kind``; None for bytes that msgspec refuses, which may be one all the same."""
+    decoder = _decoders.get(kind)
     if decoder is None:
-        decoder = _decoders[cls] = msgspec.msgpack.Decoder(cls)
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(_any_request() if kind is Request else kind)
     try:
-        found: MessageT = _decode(decoder, packed)
+        if len(packed) <= COLLECTION_PAUSED_BYTES:
+            return decoder.decode(packed)
+        with without_collection(len(packed)):
+            return decoder.decode(packed)
     except REFUSED:
         return None
-    return found
 
 
-_ERROR: Final = b"error"
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}  # not @cache: mypy does not accept these classes as Hashable
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}  # made at first use: an asker needs few of them
 
 
 # --- Pages in payloads ------------------------------------------------------------------------------------------------
@@ -282,8 +295,11 @@ def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
 
 
 def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:
-    page = decode_value(payload, f"list of {of}")
     kind = list[cls]  # type: ignore[valid-type]
+    found: list[MessageT] | None = _decoded(payload, kind)
+    if found is not None:
+        return found
+    page = decode_value(payload, f"list of {of}")
     try:
         return msgspec.convert(page, kind)
     except REFUSED as error:

@@ -22,7 +22,7 @@ from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol.errors import InvalidTopicError, SeglogError
+from seglog_protocol.errors import InvalidTopicError
 from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, Buffer, decode_map, encode_frame, encode_value
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
@@ -32,7 +32,7 @@ from seglog_protocol.messages import (
     HelloRequest,
     OffsetsPartition,
     OffsetsRequest,
-    Request,
+    OpenedRequest,
     TopicsRequest,
     open_request,
     request_header,
@@ -399,7 +399,7 @@ async def test_long_requests_of_many_connections_are_decoded_one_a_turn(monkeypa
         await trio.lowlevel.checkpoint()
         allowed += 1
 
-    def opened(packed: Buffer) -> tuple[int, Request | SeglogError]:
+    def opened(packed: Buffer) -> OpenedRequest:
         nonlocal decoded
         api = decode_map(packed, "header")["api"]
         decoded += api == "offsets"
