@@ -1,7 +1,7 @@
 """The walk over ``.log`` files that dump, check and scrub have in common: batches, and the bytes that are in none.
 
 Everything comes in the order of the file, as ``LocatedBatch`` and ``InvalidBytes``; nothing is changed. They agree on
-what a valid batch is (``BatchVerifier``: plausible, within the file, checksum right), go on with the next valid batch
+what a valid batch is (``BatchScan``: plausible, within the file, checksum right), go on with the next valid batch
 behind invalid bytes, and say in the same words why those are invalid. Their rules differ in what they make of offsets,
 which no checksum covers:
 
@@ -11,10 +11,15 @@ which no checksum covers:
   about offsets too: a batch that does not fit between its neighbours is damage, and what ends a segment is judged by
   what follows in the next. So a check and a start agree on what is damaged.
 
-Others have headers in common with these (``scan_headers``), and rules of their own for what comes where headers end.
-Seeks believe headers, and step over damage that is known (``Segment``). Compaction reads large pieces as arrays, below
-a rate (``SourceFile``). The client's reader of a directory reads what a broker is writing, and goes on where an index
-entry that is confirmed says.
+Others have the ways to the next batch in common with these, by headers (``scan_headers``) and by checksums
+(``BatchScan``), and rules of their own for what comes where headers end:
+
+- Seeks believe headers, and step over damage that is known (``SegmentLog.batches``); other bytes are an error, whose
+  extent is measured before they go on.
+- Compaction (``SourceFile``) keeps damage as it is. It steps over what is known as a seek does, and measures the rest
+  at once. What it rewrites it reads in large pieces, below a rate, as arrays: batch by batch would be far slower.
+- The client's reader of a directory (``SegmentFile``) reads what a broker is writing. Where headers end it goes on by
+  an index entry that is confirmed, and only where it hands out a batch does it search by checksums.
 """
 
 from collections.abc import Iterator
@@ -22,10 +27,10 @@ from contextlib import AbstractContextManager, closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
-from seglog_broker.storage.segment.batch_verifier import LogVerifier, Tail
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogVerifier, Tail
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
 
@@ -53,30 +58,30 @@ def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -
 
     Without ``checksums`` only headers are read and checked.
     """
-    verifier = BatchVerifier(file, size)
+    scan = BatchScan(file, size)
     lowest, highest = base_offset, min(base_offset + names.RELATIVE_OFFSET_MAX, names.OFFSET_MAX - 1)
     position = 0
     while position < size:
-        for located in _good_batches(file, verifier, position, size, checksums=checksums):
+        for located in _good_batches(file, scan, position, size, checksums=checksums):
             yield located
             position = located.end
             if located.header.base_offset >= base_offset and located.header.last_offset <= highest:
                 lowest = located.header.next_offset  # also downwards: one wrong offset must not hide what follows it
         if position >= size:
             return
-        following = verifier.next_batch(position, lowest, highest)
+        following = scan.next_batch(position, lowest, highest)
         end = size if following is None else following.position
         yield _invalid_bytes(file, position, end, size, is_tail=following is None)
         position = end
 
 
 def _good_batches(
-    file: Readable, verifier: BatchVerifier, position: int, size: int, *, checksums: bool
+    file: Readable, scan: BatchScan, position: int, size: int, *, checksums: bool
 ) -> Iterator[LocatedBatch]:
     if not checksums:
         yield from scan_headers(file, position, size)
         return
-    while (found := verifier.batch_at(position)) is not None:
+    while (found := scan.batch_at(position)) is not None:
         yield found
         position = found.end
 
@@ -178,7 +183,7 @@ class LogWalk:
     def _judge(self, log: _OpenedAtNeed, lost: DamagedRange, following: int | None, *, is_tail: bool) -> InvalidBytes:
         """The invalid bytes of ``lost``; the reason is kept."""
         with log.lease() as file:
-            placed = BatchVerifier(file, log.size).batch_at(lost.position)
+            placed = BatchScan(file, log.size).batch_at(lost.position)
             if placed is None:
                 found = _invalid_bytes(file, lost.position, lost.end_position, log.size, is_tail=is_tail)
             else:

@@ -32,7 +32,7 @@ async def run_resting(broker: Services) -> None:
         await trio.sleep(LOOK_SECONDS)
         if not handles.excess:
             continue
-        awake = [partition for partition in broker.partitions.values() if partition.log.active.holds_writer]
+        awake = [partition for partition in broker.partitions.values() if partition.log.active.log.holds_writer]
         for partition in sorted(awake, key=lambda partition: partition.log.state.last_append_ms or 0):
             if not handles.excess:
                 break
@@ -43,4 +43,4 @@ async def rest(partition: Partition) -> None:
     """Bring what was appended to the disk, and give the writer's descriptor back."""
     await trio.lowlevel.checkpoint()
     await partition.wait_durable(partition.log.log_end_offset)
-    partition.log.active.release_idle_writer()
+    partition.log.active.log.release_idle_writer()

@@ -11,9 +11,6 @@ from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 HEADERS_A_TURN: Final = 1_000
 """Batch headers read in one turn: a few milliseconds."""
 
-SEARCHED_A_TURN: Final = 2 * 1024 * 1024
-"""Bytes searched for the beginning of a batch, or held against checksums, as above."""
-
 PAUSES_MAX: Final = 1_000
 """Of one file. The walk that waits for longest begins from the start then."""
 
