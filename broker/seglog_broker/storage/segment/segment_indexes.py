@@ -13,7 +13,7 @@ from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, Tim
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import HEADER_SIZE
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP
 
 
 class SegmentIndexes:
@@ -32,7 +32,7 @@ class SegmentIndexes:
     def create(self) -> None:
         """Make the files of a new, empty segment."""
         self.writer.create()
-        self.writer.largest = TimestampOffset(-1, self._log.base_offset)
+        self.writer.largest = TimestampOffset(NO_TIMESTAMP, self._log.base_offset)
         self._offset_index_checked = self._time_index_checked = True
 
     # --- Look-ups -----------------------------------------------------------------------------------------------------
