@@ -22,9 +22,11 @@ def walk_headers(
     while position < end:
         hole = next_damage(damaged, position)
         stop = end if hole is None else max(position, min(hole.position, end))
-        for found in scan_headers(file, position, stop):
-            yield found
-            position, expected = found.end, found.header.next_offset
+        last: LocatedBatch | None = None
+        for last in scan_headers(file, position, stop):
+            yield last
+        if last is not None:  # not for each batch: look-ups leave a walk after a few
+            position, expected = last.end, last.header.next_offset
         if position < stop:
             break
         if hole is None or hole.position >= end:
