@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from benchmarks.harness import Bench, Benchmark, Row
 from seglog_broker.runtime.interpreter import is_profile_optimized
+from seglog_protocol.tables import columns, table_line, titles_of
 
 WIDTH: Final = 100
-_WIDTHS: Final = (35, 9, 8, 5, 8, 16, 5)  # and what is left for the goal
-_TITLES: Final = ("", "unit", "median", "±", "beside", "which is", "ratio", "goal")
+_COLUMNS: Final = columns("", "unit", ">median", ">±", ">beside", "which is", ">ratio", "goal")
+_WIDTHS: Final = (35, 9, 8, 5, 8, 16, 5, 0)  # what is left is for the goal
 
 
 def heading(benchmark: Benchmark) -> str:
     """The lines above a group's rows."""
     first = f"{benchmark.name}: {benchmark.title}"
-    lines = ["", first, f"  beside: {benchmark.beside}" if benchmark.beside else "", _line(_TITLES)]
+    lines = ["", first, f"  beside: {benchmark.beside}" if benchmark.beside else "", _line(titles_of(_COLUMNS))]
     return "\n".join(line for number, line in enumerate(lines) if line or number == 0)
 
 
@@ -55,11 +56,7 @@ def number(value: float | None) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    *narrow, last = cells
-    parts = []
-    for index, (cell, width) in enumerate(zip(narrow, _WIDTHS, strict=True)):
-        parts.append(cell.rjust(width) if index in {2, 3, 4, 6} else cell.ljust(width))
-    return " ".join((*parts, last)).rstrip()
+    return table_line(_COLUMNS, _WIDTHS, cells, gap=" ")
 
 
 _BUILDS: Final = {True: "with PGO", False: "without PGO", None: "(PGO unknown)"}

@@ -45,7 +45,7 @@ class Log:
             index_interval=INDEX_INTERVAL,
             existing=present,
         )
-        segment.damaged = list(self.damaged.get(base, ()))
+        segment.damaged[:] = list(self.damaged.get(base, ()))
         return segment
 
     def roll(self, batches: Sequence[bytes], *, base: int | None = None, mtime: int | None = None) -> None:
@@ -113,7 +113,7 @@ class Log:
                 self.bases.sort()
             self.damaged[group.base_offset] = list(group.damaged)
             if group.unchanged and group.damaged:  # its indexes were made when all was well
-                self.segment(group.base_offset, existing=True).rebuild_indexes()
+                self.segment(group.base_offset, existing=True).indexes.rebuild()
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
         """Every good batch."""
@@ -148,10 +148,10 @@ class Log:
         for base in self.bases:
             segment = self.segment(base, existing=True)
             before = (segment.offset_index.read(), segment.time_index.read())
-            segment.rebuild_indexes()
+            segment.indexes.rebuild()
             assert (segment.offset_index.read(), segment.time_index.read()) == before, base
             checksum = segment.checksum.read()
-            assert checksum is None or checksum == segment.measure() or segment.damaged, base
+            assert checksum is None or checksum == segment.log.measure() or segment.damaged, base
         assert not any(name.endswith(names.CLEANED_SUFFIX) for name in self.fs.list_directory(self.directory))
 
 

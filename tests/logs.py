@@ -10,7 +10,7 @@ from seglog_broker.storage.log.appender import Appended
 from seglog_broker.storage.log.loader import OpenReport, load
 from seglog_broker.storage.log.partition_files import make_partition
 from seglog_broker.storage.log.partition_log import PartitionLog
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
+from seglog_broker.storage.segment.batch_verifier import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
@@ -197,8 +197,8 @@ def verify(fs: FileSystem, log: PartitionLog) -> None:
     next_offset = -1
     bases = [segment.base_offset for segment in log.segments]
     for number, segment in enumerate(log.segments):
-        assert segment.is_active == (number == len(log.segments) - 1)
-        if not segment.is_active and bases[number + 1] <= log.log_start_offset:
+        assert segment.log.is_active == (number == len(log.segments) - 1)
+        if not segment.log.is_active and bases[number + 1] <= log.log_start_offset:
             continue  # has left the log: a stop came before its files were set aside, and what was damaged is forgotten
         assert fs.stat(segment.log_path).size == segment.size
         assert segment.base_offset >= next_offset
@@ -211,20 +211,20 @@ def verify(fs: FileSystem, log: PartitionLog) -> None:
             next_offset = header.next_offset
             if header.max_timestamp > maximum[0]:
                 maximum = (header.max_timestamp, header.last_offset)
-            if position - indexed > segment.index_interval:
+            if position - indexed > segment.indexes.writer.interval:
                 expected_offsets.append((header.last_offset - segment.base_offset, position))
                 if maximum[0] > (expected_times[-1][0] if expected_times else -1):
                     expected_times.append((maximum[0], maximum[1] - segment.base_offset))
                 indexed = position
-        if not segment.is_active and maximum[0] > (expected_times[-1][0] if expected_times else -1):
+        if not segment.log.is_active and maximum[0] > (expected_times[-1][0] if expected_times else -1):
             expected_times.append((maximum[0], maximum[1] - segment.base_offset))
-        segment.ensure_indexes()
+        segment.indexes.ensure()
         assert _pairs(segment.offset_index.read(), ">ii") == expected_offsets, segment.log_path
         assert _pairs(segment.time_index.read(), ">qi") == expected_times, segment.log_path
         counted = segment.checksum.running
         checksum = segment.checksum.read() if counted is None else counted.value
-        assert checksum is None or checksum == segment.measure() or segment.damaged, segment.log_path
-        assert not (segment.is_active and segment.checksum.exists), segment.checksum.path
+        assert checksum is None or checksum == segment.log.measure() or segment.damaged, segment.log_path
+        assert not (segment.log.is_active and segment.checksum.exists), segment.checksum.path
     assert next_offset <= log.log_end_offset
 
 

@@ -139,8 +139,8 @@ def _compacted() -> LogOnDisk:
     disk.log.state.save(disk.fs, logs.DIRECTORY)
     compacted = LogOnDisk(disk.config, fs=disk.fs)
     segment = compacted.log.segments[0]
-    segment.rebuild_indexes()
-    segment.checksum.begin(segment.measure())
+    segment.indexes.rebuild()
+    segment.checksum.begin(segment.log.measure())
     segment.checksum.save()
     compacted.log.close()
     return LogOnDisk(disk.config, fs=disk.fs)

@@ -33,7 +33,7 @@ from seglog_broker.storage.io.handle_pool import HandlePool, Lease
 from seglog_broker.storage.log.loader import load
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
-from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.testing.forgetful import (
     POWER_LOSS,
     RANDOM,
@@ -336,7 +336,7 @@ def ack_before_write(patch: pytest.MonkeyPatch) -> None:
         held[file.path] = data, position
         return len(data)
 
-    patch.setattr("seglog_broker.storage.segment.segment.write_all", write_later)
+    patch.setattr("seglog_broker.storage.segment.segment_log.write_all", write_later)
 
 
 def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -385,17 +385,17 @@ def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 def index_trusted_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     """A recovery reads the log, and uses the existing index files unchecked."""
-    rebuild = Segment.rebuild_indexes
+    rebuild = SegmentIndexes.rebuild
 
-    def rebuild_missing(segment: Segment, batches: Iterable[LocatedBatch] | None = None) -> int | None:
-        if not (segment.offset_index.exists and segment.time_index.exists):
-            return rebuild(segment, batches)
+    def rebuild_missing(indexes: SegmentIndexes, batches: Iterable[LocatedBatch] | None = None) -> int | None:
+        if not (indexes.offset_index.exists and indexes.time_index.exists):
+            return rebuild(indexes, batches)
         next_offset = None
         for batch in batches or ():  # all that a recovery learns of a log it learns on this way
             next_offset = batch.header.next_offset
         return next_offset
 
-    patch.setattr(Segment, "rebuild_indexes", rebuild_missing)
+    patch.setattr(SegmentIndexes, "rebuild", rebuild_missing)
 
 
 def handle_closed_while_it_is_synced(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def bring_in_times(partition: Partition | None) -> Steps[None]:
         segment = segments.at(base)
         while segment is not None and not segment.is_time_known:  # else it is gone meanwhile, or known
             try:
-                segment.find_max_timestamp()
+                segment.indexes.find_max_timestamp()
             except ColdReadError as cold:
                 yield cold
             except TurnWantedError:

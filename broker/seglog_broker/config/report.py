@@ -7,9 +7,9 @@ from seglog_broker.config.broker_config import BROKER_KEYS, TOPIC_DEFAULT_NAMES
 from seglog_broker.config.changes import is_dynamic
 from seglog_broker.config.keys import Change, Described, Effect, Key
 from seglog_broker.config.sources import Examined
-from seglog_broker.tables import columns, table_lines
 from seglog_broker.texts import counted
 from seglog_protocol.quantities import with_reading
+from seglog_protocol.tables import columns, table_lines
 
 _COLUMNS: Final = columns("KEY", "VALUE", "ORIGIN", "A NEW VALUE IS IN FORCE")
 

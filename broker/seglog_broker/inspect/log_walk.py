@@ -1,9 +1,9 @@
 """The two walks over ``.log`` files of dump, check and scrub: batches, and the bytes that are in no batch.
 
 Both yield ``LocatedBatch`` and ``InvalidBytes`` in the order of the file, and change nothing. For both a batch is valid
-if its header is plausible, it lies within the file, and its checksum is right (``BatchVerifier``). After invalid bytes
-both continue at the next valid batch, and both give the same reasons why bytes are invalid. They differ in what they do
-with offsets, which no checksum covers:
+if its header is plausible, it lies within the file, and its checksum is right (``BatchScan``). After invalid bytes both
+continue at the next valid batch, and both give the same reasons why bytes are invalid. They differ in what they do with
+offsets, which no checksum covers:
 
 - ``walk_file`` (dump) reads one file by itself and yields every valid batch, also one with an impossible offset,
   because a dump shows what the file contains. A lower offset than before does not end the walk. The overview of a
@@ -12,9 +12,15 @@ with offsets, which no checksum covers:
   offsets too: a batch that does not fit between its neighbours is damage, and whether the end of a segment is damage
   depends on what the next segment has. So a check and a start agree on what is damaged.
 
-Other readers share only ``scan_headers`` with these walks. Seeks trust headers, and skip known damage (``Segment``).
-Compaction reads large pieces as arrays, below a rate (``SourceFile``). The client's reader of a directory reads files
-that a broker is writing, and continues at a confirmed index entry.
+Other readers have the ways to the next batch in common with these, by headers (``scan_headers``) and by checksums
+(``BatchScan``), and rules of their own for bytes that are in no batch:
+
+- Seeks trust headers, and skip known damage (``SegmentLog.batches``). Other invalid bytes are an error, and a seek
+  continues after their extent is measured.
+- Compaction (``SourceFile``) keeps damage as it is. It skips known damage as a seek does, and measures other damage.
+  What it rewrites it reads in large pieces as arrays, below a rate: batch by batch would be far slower.
+- The client's reader of a directory (``SegmentFile``) reads files that a broker is writing. Where headers end it
+  continues at a confirmed index entry, and it searches by checksums only where it returns a batch.
 """
 
 from collections.abc import Iterator
@@ -22,10 +28,10 @@ from contextlib import AbstractContextManager, closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
-from seglog_broker.storage.segment.batch_verifier import LogVerifier, Tail
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogVerifier, Tail
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
 from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, why_implausible
 
@@ -53,30 +59,30 @@ def walk_file(file: Readable, size: int, base_offset: int, *, checksums: bool) -
 
     Without ``checksums`` only headers are read and checked. Raises OSError.
     """
-    verifier = BatchVerifier(file, size)
+    scan = BatchScan(file, size)
     lowest, highest = base_offset, min(base_offset + names.RELATIVE_OFFSET_MAX, names.OFFSET_MAX - 1)
     position = 0
     while position < size:
-        for located in _good_batches(file, verifier, position, size, checksums=checksums):
+        for located in _good_batches(file, scan, position, size, checksums=checksums):
             yield located
             position = located.end
             if located.header.base_offset >= base_offset and located.header.last_offset <= highest:
                 lowest = located.header.next_offset  # may fall: one wrong offset must not hide later batches
         if position >= size:
             return
-        following = verifier.next_batch(position, lowest, highest)
+        following = scan.next_batch(position, lowest, highest)
         end = size if following is None else following.position
         yield _invalid_bytes(file, position, end, size, is_tail=following is None)
         position = end
 
 
 def _good_batches(
-    file: Readable, verifier: BatchVerifier, position: int, size: int, *, checksums: bool
+    file: Readable, scan: BatchScan, position: int, size: int, *, checksums: bool
 ) -> Iterator[LocatedBatch]:
     if not checksums:
         yield from scan_headers(file, position, size)
         return
-    while (found := verifier.batch_at(position)) is not None:
+    while (found := scan.batch_at(position)) is not None:
         yield found
         position = found.end
 
@@ -180,7 +186,7 @@ class LogWalk:
     ) -> InvalidBytes:
         """The invalid bytes of ``lost``. Also saves their reason for ``damaged``, ``tails`` and ``torn``."""
         with log.lease() as file:
-            misplaced = BatchVerifier(file, log.size).batch_at(lost.position)
+            misplaced = BatchScan(file, log.size).batch_at(lost.position)
             if misplaced is None:
                 found = _invalid_bytes(file, lost.position, lost.end_position, log.size, is_tail=is_tail)
             else:

@@ -31,7 +31,7 @@ async def run_idle_writers(broker: Services) -> None:
         await trio.sleep(LOOK_SECONDS)
         if not handles.excess:
             continue
-        writing = [partition for partition in broker.partitions.values() if partition.log.active.holds_writer]
+        writing = [partition for partition in broker.partitions.values() if partition.log.active.log.holds_writer]
         for partition in sorted(writing, key=lambda partition: partition.log.state.last_append_ms or 0):
             if not handles.excess:
                 break
@@ -42,4 +42,4 @@ async def release_idle_writer(partition: Partition) -> None:
     """Sync all records of the partition, and close the file of its writer."""
     await trio.lowlevel.checkpoint()
     await partition.wait_durable(partition.log.log_end_offset)
-    partition.log.active.release_idle_writer()
+    partition.log.active.log.release_idle_writer()

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from seglog.directory.segment import LocatedBatch, SegmentFile
+from seglog.directory.segment import SegmentFile
 from seglog_protocol import segment_files as names
 from seglog_protocol.checkpoint_files import (
     CLEANER_CHECKPOINT,
@@ -24,6 +24,7 @@ from seglog_protocol.checkpoint_files import (
     decode_offsets,
 )
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError, StorageError, UnknownPartitionError
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.messages import Gap
 from seglog_protocol.record_batch import HEADER_SIZE, iter_batches, parse_header, why_implausible
 from seglog_protocol.records import decode_records
@@ -225,7 +226,7 @@ class PartitionFiles:
                 limit = bases[number + 1] if number + 1 < len(bases) else names.OFFSET_MAX
                 segment = self._open(bases[number], segments)
                 try:
-                    found, is_behind_damage = _sound_for(segment, offset, limit)
+                    found, is_behind_damage = _intact_for(segment, offset, limit)
                     has_damage = has_damage or is_behind_damage
                     if found is not None and has_damage and found.header.base_offset > offset:
                         raise self._damaged(segment, found.position, offset, found.header.base_offset)
@@ -370,7 +371,7 @@ class PartitionFiles:
         )
 
 
-def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBatch | None, bool]:
+def _intact_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBatch | None, bool]:
     """The first intact batch of one segment that reaches ``offset``, and whether damage precedes it.
 
     Of two overlapping batches one has a wrong offset and counts as damage. Without such a batch the flag is whether
@@ -380,9 +381,9 @@ def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBa
     expected, follows = segment.base_offset, False
     has_damage = False
     end = segment.floor(max(segment.base_offset, offset - 1))
-    for found in segment.sound(end):
+    for found in segment.intact(end):
         base, last = found.header.base_offset, found.header.last_offset
-        end = found.end
+        is_behind_damage, end = found.position > end, found.end
         if candidate is not None:
             if base > candidate.header.last_offset:
                 return candidate, has_damage
@@ -390,7 +391,7 @@ def _sound_for(segment: SegmentFile, offset: int, limit: int) -> tuple[LocatedBa
             if follows:
                 continue
             candidate = None  # it does not follow the batch before, and overlaps the one after it
-        has_damage = has_damage or found.behind_damage
+        has_damage = has_damage or is_behind_damage
         if last >= limit or base < expected:
             has_damage = True
         elif last < offset:

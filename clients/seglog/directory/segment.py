@@ -3,46 +3,25 @@
 Indexes are only hints here: those of the active segment lag behind, Kafka's are padded with zeros while it runs, and
 none has a checksum. An entry is used only if its batch is found at its position; else the segment is walked from its
 start.
+
+What a valid batch is, and how the next one behind damage is found, is ``seglog_protocol.batch_scan``, as in the broker.
+A walk over headers (``walk``) has a rule of its own for where they end: the broker may be writing there, so damage is
+not measured; the walk goes on where known damage ends, or where an index entry points whose batch is found.
 """
 
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog_protocol import segment_files as names
-from seglog_protocol.header_scan import scan_headers
-from seglog_protocol.record_batch import (
-    HEADER_SIZE,
-    MAGIC,
-    MAGIC_POSITION,
-    BatchHeader,
-    parse_header,
-    verify_crc,
-    why_implausible,
-)
+from seglog_protocol.batch_scan import BatchScan
+from seglog_protocol.header_scan import LocatedBatch, scan_headers
+from seglog_protocol.record_batch import HEADER_SIZE, parse_header, verify_crc, why_implausible
 
 _WALK_BYTES: Final = 64 * 1024
-"""Bytes read at a time while headers are walked: a few hundred of the smallest batches, or one of the usual size."""
-
-_SEARCH_BYTES: Final = 1024 * 1024
-"""Bytes read at a time during the search for the next intact batch."""
-
-_MAGIC: Final = bytes([MAGIC])
-
-
-class LocatedBatch(NamedTuple):
-    """A batch's header and position. ``behind_damage``: bytes between it and the batch before are damaged."""
-
-    position: int
-    header: BatchHeader
-    behind_damage: bool
-
-    @property
-    def end(self) -> int:
-        """The position after it."""
-        return self.position + self.header.size
+"""Bytes read at a time while batches are walked: a few hundred of the smallest ones, or one of the usual size."""
 
 
 class SegmentFile:
@@ -92,55 +71,21 @@ class SegmentFile:
         Damaged bytes are skipped where their end is known; otherwise the iteration ends.
         """
         size = self.size
-        behind_damage = False
         while True:
-            for start, header in scan_headers(self, position, size, _WALK_BYTES):
-                yield LocatedBatch(start, header, behind_damage)
-                position, behind_damage = start + header.size, False
+            for found in scan_headers(self, position, size, _WALK_BYTES):
+                yield found
+                position = found.end
             following = self._behind(position) if position + HEADER_SIZE <= size else None
             if following is None:
                 return
-            position, behind_damage = following, True
+            position = following
 
-    def sound(self, position: int) -> Iterator[LocatedBatch]:
-        """Batches from ``position`` on that match their checksums; bytes between them are skipped.
-
-        After a damaged batch its length may still lead to the next one; if not, every position is tried.
-        """
-        size = self.size
-        behind_damage = False
-        while position + HEADER_SIZE <= size:
-            found = self._sound_at(position, size)
-            if found is None:
-                header = parse_header(self.pread(HEADER_SIZE, position))
-                if why_implausible(header) is None and self._sound_at(position + header.size, size) is not None:
-                    position += header.size
-                else:
-                    position = self._next_sound(position + 1, size)
-                behind_damage = True
-                continue
-            yield LocatedBatch(position, found, behind_damage)
-            position, behind_damage = position + found.size, False
-
-    def _sound_at(self, position: int, size: int) -> BatchHeader | None:
-        data = self.pread(HEADER_SIZE, position)
-        if len(data) < HEADER_SIZE or why_implausible(header := parse_header(data)) is not None:
-            return None
-        if position + header.size > size or not verify_crc(self.pread(header.size, position), 0, header):
-            return None
-        return header
-
-    def _next_sound(self, position: int, size: int) -> int:
-        """The first position from this one on where an intact batch begins; ``size`` if there is none."""
-        while position + HEADER_SIZE <= size:
-            window = self.pread(_SEARCH_BYTES, position)
-            at = window.find(_MAGIC, MAGIC_POSITION)
-            while at >= 0:
-                if self._sound_at(position + at - MAGIC_POSITION, size) is not None:
-                    return position + at - MAGIC_POSITION
-                at = window.find(_MAGIC, at + 1)
-            position += max(1, len(window) - MAGIC_POSITION)
-        return size
+    def intact(self, position: int) -> Iterator[LocatedBatch]:
+        """Batches from ``position`` on that match their checksums; bytes between them are damaged."""
+        scan = BatchScan(self, self.size, window_bytes=_WALK_BYTES)
+        while (found := scan.at_or_after(position)) is not None:
+            yield found
+            position = found.end
 
     def find(self, offset: int) -> LocatedBatch | None:
         """The first batch whose last offset is at or above ``offset``."""

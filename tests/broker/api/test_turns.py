@@ -21,7 +21,8 @@ from seglog_broker.storage.log.cleaning import LOOKS_A_TURN
 from seglog_broker.storage.log.retention import LogRetention, RetentionJudge
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.truncation import LogTruncation
-from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
+from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -276,7 +277,7 @@ async def test_cleanable_segments_are_searched_in_turns(by: str, lag: str, monke
     broker = await many_segments(1_000, cleanup_policy="compact", **lags)
     log = broker.partitions["long", 0].log
     counter = Counter(broker, monkeypatch)
-    counter.count(Segment, "_ensure_time_index" if lag == "min" else "_batches")
+    counter.count(*(SegmentIndexes, "_ensure_time_index") if lag == "min" else (SegmentLog, "batches"))
     if by == "explain":
         await counter.during(lambda: broker.answer(ExplainSegmentsRequest("long", 0, after=10, limit=10)))
     else:
@@ -294,7 +295,7 @@ async def test_a_look_up_by_time_passes_over_very_many_segments_in_turns(
 ) -> None:
     broker = await many_segments(500)
     counter = Counter(broker, monkeypatch)
-    counter.count(Segment, "_ensure_time_index")
+    counter.count(SegmentIndexes, "_ensure_time_index")
 
     async def fetch() -> None:
         with await broker.fetch(FetchRequest([FetchPartition("long", 0, timestamp=2)], max_wait_ms=0)) as answer:

@@ -13,12 +13,12 @@ import trio
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.storage.log.roll_policy import RollReason
-from seglog_broker.storage.segment import batch_scan
+from seglog_broker.storage.segment import batch_verifier, flaws, segment_log
 from seglog_broker.storage.segment import segment as segment_module
 from seglog_broker.testing import forgetful
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
-from seglog_protocol import header_scan
+from seglog_protocol import batch_scan, header_scan
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.checksum import crc32c
 from seglog_protocol.messages import (
@@ -86,9 +86,11 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     found = Work()
-    for module in (batch_scan, segment_module):
+    for module in (batch_verifier, segment_module, segment_log, flaws):
         monkeypatch.setattr(module, "HEADERS_A_TURN", HEADERS)
-    monkeypatch.setattr(batch_scan, "SEARCHED_A_TURN", SEARCHED)
+    monkeypatch.setattr(batch_scan, "PLACES_A_TURN", HEADERS)
+    for searching in (batch_scan, batch_verifier):
+        monkeypatch.setattr(searching, "SEARCHED_A_TURN", SEARCHED)
     parse, pread = parse_header, forgetful._ForgetfulFile.pread
 
     def parsed(data: bytes, position: int = 0) -> BatchHeader:
@@ -100,7 +102,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         found.note(0, len(data))
         return data
 
-    for walking in (batch_scan, header_scan):
+    for walking in (batch_scan, batch_verifier, header_scan):
         monkeypatch.setattr(walking, "parse_header", parsed)
     monkeypatch.setattr(forgetful._ForgetfulFile, "pread", read)
     return found
@@ -255,4 +257,4 @@ def started_over(broker: Broker) -> Broker:
 
 def bounded(work: Work) -> None:
     assert work.headers <= 5 * HEADERS
-    assert work.bytes <= 4 * batch_scan.RECOVERY_WINDOW
+    assert work.bytes <= 4 * batch_scan.SCAN_WINDOW

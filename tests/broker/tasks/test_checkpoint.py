@@ -34,7 +34,7 @@ async def test_a_checkpoint_syncs_closed_segments_and_saves_what_is_remembered(
         await trio.sleep(61)
         state = broker.partitions["t", 0].log.state
         assert (remembered(broker).rolls, list(state.rolls)) == (state.rolls, [0, 4])
-        assert not any(segment.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])
+        assert not any(segment.log.is_dirty for segment in broker.partitions["t", 0].log.segments[:-1])
         points = fs.found_after(POWER_LOSS).snapshot()["/data/recovery-point-offset-checkpoint"]
         assert b"t 0 8" in points
         fs.operations.clear()

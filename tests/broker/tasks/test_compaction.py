@@ -801,9 +801,7 @@ async def test_damage_inside_a_segment_stays_is_reported_and_still_skipped(
         offload.hold_cleaners()
         fill(broker, 2, keys=3)
         log = broker.partitions["t", 0].log
-        [victim] = [
-            batch for batch in log.segments[0]._batches(0, log.segments[0].size) if batch.header.base_offset == 7
-        ]
+        [victim] = [batch for batch in log.segments[0].log.batches() if batch.header.base_offset == 7]
         flip_bit(fs, log.segments[0].log_path, victim.end - 3)
         bad = fs.snapshot()[log.segments[0].log_path][victim.position : victim.end]
         with capture_logs() as logged:

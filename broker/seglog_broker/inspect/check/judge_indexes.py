@@ -7,7 +7,7 @@ from seglog_broker.inspect.check.findings import Code, Finding, Severity
 from seglog_broker.inspect.check.indexes import ExpectedIndexes, TrueTimes, interval_of
 from seglog_broker.inspect.check.plan import PartitionContext, Replacement
 from seglog_broker.inspect.dump.facts import Damage
-from seglog_broker.inspect.dump.index_files import dump_offset_index, dump_time_index
+from seglog_broker.inspect.dump.index_files import dump_index
 from seglog_broker.storage.io.filesystem import FileSystem, read_file
 from seglog_protocol import segment_files as names
 
@@ -156,8 +156,8 @@ class IndexJudge:
 
     def _compare(self, kind: _Kind) -> list[object]:
         """The facts that ``dump`` finds about the single entries."""
-        dump = dump_offset_index if kind.suffix == names.OFFSET_INDEX_SUFFIX else dump_time_index
-        return list(dump(self._fs, self._path(kind.suffix), self._base_offset, self._path(names.LOG_SUFFIX)))
+        log, index = self._path(names.LOG_SUFFIX), self._path(kind.suffix)
+        return list(dump_index(self._fs, index, self._base_offset, log, kind.suffix))
 
     @staticmethod
     def _ends_well(kind: _Kind) -> bool:

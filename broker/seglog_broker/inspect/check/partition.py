@@ -23,7 +23,6 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.end_marks import LogMarks
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
 from seglog_broker.storage.log.log_start import believed_start
-from seglog_broker.storage.segment.batch_verifier import LogVerifier
 from seglog_broker.storage.segment.checksum import (
     MalformedChecksumError,
     SegmentChecksum,
@@ -33,6 +32,7 @@ from seglog_broker.storage.segment.checksum import (
     read_segment_checksum,
 )
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_protocol import segment_files as names
 from seglog_protocol.errors import CorruptRecordError
 from seglog_protocol.header_scan import LocatedBatch, scan_headers

@@ -19,7 +19,7 @@ from seglog_broker.inspect.dump.facts import (
     SegmentFound,
     TopicFound,
 )
-from seglog_broker.inspect.dump.index_files import summarize_offset_index, summarize_time_index
+from seglog_broker.inspect.dump.index_files import summarize_index
 from seglog_broker.inspect.dump.log_file import changed_meanwhile, codec_name, full_reason
 from seglog_broker.inspect.dump.small_files import (
     OFFSET_CHECKPOINTS,
@@ -315,8 +315,8 @@ def _segment(
         size = fs.stat(f"{path}/{log}").size
         if count:
             problems += counts.walk(fs, f"{path}/{log}", base, following)
-        ends = summarize_offset_index(fs, f"{path}/{offset_index}") if offset_index in names else None
-        times = summarize_time_index(fs, f"{path}/{time_index}") if time_index in names else None
+        ends = summarize_index(fs, f"{path}/{offset_index}", OFFSET_INDEX_SUFFIX) if offset_index in names else None
+        times = summarize_index(fs, f"{path}/{time_index}", TIME_INDEX_SUFFIX) if time_index in names else None
         log_size = fs.stat(f"{path}/{log}").size  # read after the index, because a running broker writes the log first
     except FileNotFoundError as error:
         yield Note(error.filename or f"{path}/{log}", REMOVED_MEANWHILE)

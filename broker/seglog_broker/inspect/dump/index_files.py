@@ -4,9 +4,9 @@ Entries of zeros at the end are padding: Kafka preallocates its indexes and trim
 log is walked once from its start, without the index, so that a wrong entry does not affect the check of others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from seglog_broker.inspect.dump.facts import (
     Damage,
@@ -23,7 +23,9 @@ from seglog_protocol.header_scan import LocatedBatch, scan_headers
 from seglog_protocol.record_batch import NO_TIMESTAMP
 from seglog_protocol.segment_files import (
     OFFSET_ENTRY,
+    OFFSET_INDEX_SUFFIX,
     TIME_ENTRY,
+    TIME_INDEX_SUFFIX,
     OffsetEntry,
     TimeEntry,
     offset_entries,
@@ -31,6 +33,8 @@ from seglog_protocol.segment_files import (
     time_entries,
     time_index_problem,
 )
+
+EntryT = TypeVar("EntryT", OffsetEntry, TimeEntry)
 
 _READ_ENTRIES: Final = 4096
 """Entries read at a time."""
@@ -94,17 +98,9 @@ class IndexSummary:
         return time_index_problem(self.ends)
 
 
-def summarize_offset_index(fs: FileSystem, path: str) -> IndexSummary:
-    """The summary of an ``.index``; reads the whole file only if it ends in zeros. Raises OSError."""
-    return _summarize(fs, path, OFFSET_ENTRY.size)
-
-
-def summarize_time_index(fs: FileSystem, path: str) -> IndexSummary:
-    """The same for a ``.timeindex``."""
-    return _summarize(fs, path, TIME_ENTRY.size)
-
-
-def _summarize(fs: FileSystem, path: str, entry_size: int) -> IndexSummary:
+def summarize_index(fs: FileSystem, path: str, suffix: str) -> IndexSummary:
+    """The summary of an index file with that suffix; reads the whole file only if it ends in zeros. Raises OSError."""
+    entry_size = _KINDS[suffix].entry_size
     file = fs.open(path)
     try:
         size = file.size()
@@ -123,61 +119,46 @@ def _summarize(fs: FileSystem, path: str, entry_size: int) -> IndexSummary:
         file.close()
 
 
-def dump_offset_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None) -> Iterator[Fact]:
-    """The facts of one ``.index``; with ``log_path`` every entry is looked up in the log. Raises OSError."""
-    file = fs.open(path)
-    try:
-        pieces = _Pieces(file, file.size(), OFFSET_ENTRY.size)
-        yield FileFound(path, "offset index", pieces.size)
-        log = _LogOfIndex(fs, log_path, base_offset) if log_path is not None else None
-        try:
-            number, before = 0, OffsetEntry(-1, -1)
-            for piece in pieces:
-                if isinstance(piece, tuple):
-                    yield _zeros(path, piece)
-                    number += (piece[1] - piece[0]) // OFFSET_ENTRY.size
-                    continue
-                for entry in offset_entries(piece):
-                    offset = base_offset + entry.relative_offset
-                    problem, remark = _offset_order(before, entry), None
-                    if problem is None and log is not None:
-                        problem, remark = log.check_offset_entry(offset, entry.position)
-                    yield OffsetEntryFound(number, offset, entry.position, problem or remark)
-                    if problem is not None:
-                        yield Damage(path, *_span(number, OFFSET_ENTRY.size), f"entry {number}: {problem}")
-                    else:
-                        before = entry
-                    number += 1
-            yield from _ending(path, pieces, verified=log is not None)
-        finally:
-            if log is not None:
-                log.close()
-    finally:
-        file.close()
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[EntryT]):
+    """How the two kinds of index differ: ``compare`` gives what is wrong, and what is only unusual."""
+
+    title: str
+    entry_size: int
+    decode: Callable[[bytes], Iterable[EntryT]]
+    before_first: EntryT
+    why_out_of_order: Callable[[EntryT, EntryT], str | None]
+    compare: Callable[["_LogOfIndex", EntryT, int], tuple[str | None, str | None]]
+    fact: Callable[[int, EntryT, int, str | None], Fact]
 
 
-def dump_time_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None) -> Iterator[Fact]:
-    """The facts of one ``.timeindex``; with ``log_path`` every entry is compared with the log. Raises OSError."""
+def dump_index(fs: FileSystem, path: str, base_offset: int, log_path: str | None, suffix: str) -> Iterator[Fact]:
+    """The facts of an index file with that suffix; with ``log_path`` every entry is compared with the log.
+
+    Raises OSError.
+    """
+    kind = _KINDS[suffix]
     file = fs.open(path)
     try:
-        pieces = _Pieces(file, file.size(), TIME_ENTRY.size)
-        yield FileFound(path, "time index", pieces.size)
+        pieces = _Pieces(file, file.size(), kind.entry_size)
+        yield FileFound(path, kind.title, pieces.size)
         log = _LogOfIndex(fs, log_path, base_offset) if log_path is not None else None
         try:
-            number, before = 0, TimeEntry(NO_TIMESTAMP, -1)
+            number, before = 0, kind.before_first
             for piece in pieces:
                 if isinstance(piece, tuple):
-                    yield _zeros(path, piece)
-                    number += (piece[1] - piece[0]) // TIME_ENTRY.size
+                    yield Damage(path, *piece, "only zeros, and entries follow")
+                    number += (piece[1] - piece[0]) // kind.entry_size
                     continue
-                for entry in time_entries(piece):
+                for entry in kind.decode(piece):
                     offset = base_offset + entry.relative_offset
-                    problem, remark = _time_order(before, entry), None
+                    problem, remark = kind.why_out_of_order(before, entry), None
                     if problem is None and log is not None:
-                        problem, remark = log.check_time_entry(entry.timestamp, offset)
-                    yield TimeEntryFound(number, entry.timestamp, offset, problem or remark)
+                        problem, remark = kind.compare(log, entry, offset)
+                    yield kind.fact(number, entry, offset, problem or remark)
                     if problem is not None:
-                        yield Damage(path, *_span(number, TIME_ENTRY.size), f"entry {number}: {problem}")
+                        start = number * kind.entry_size
+                        yield Damage(path, start, start + kind.entry_size, f"entry {number}: {problem}")
                     else:
                         before = entry
                     number += 1
@@ -207,14 +188,6 @@ def _time_order(before: TimeEntry, entry: TimeEntry) -> str | None:
     if entry.relative_offset < before.relative_offset:
         return "its offset is below the one before"
     return None
-
-
-def _span(number: int, size: int) -> tuple[int, int]:
-    return number * size, (number + 1) * size
-
-
-def _zeros(path: str, span: tuple[int, int]) -> Damage:
-    return Damage(path, *span, "only zeros, and entries follow")
 
 
 def _ending(path: str, pieces: _Pieces, *, verified: bool) -> Iterator[Fact]:
@@ -295,3 +268,26 @@ class _LogOfIndex:
             if found.header.last_offset >= offset:
                 return found.header.last_offset == offset
         return False
+
+
+_KINDS: Final[Mapping[str, _Kind[Any]]] = {
+    OFFSET_INDEX_SUFFIX: _Kind(
+        "offset index",
+        OFFSET_ENTRY.size,
+        offset_entries,
+        OffsetEntry(-1, -1),
+        _offset_order,
+        lambda log, entry, offset: log.check_offset_entry(offset, entry.position),
+        lambda number, entry, offset, problem: OffsetEntryFound(number, offset, entry.position, problem),
+    ),
+    TIME_INDEX_SUFFIX: _Kind(
+        "time index",
+        TIME_ENTRY.size,
+        time_entries,
+        TimeEntry(NO_TIMESTAMP, -1),
+        _time_order,
+        lambda log, entry, offset: log.check_time_entry(entry.timestamp, offset),
+        lambda number, entry, offset, problem: TimeEntryFound(number, entry.timestamp, offset, problem),
+    ),
+}
+"""By the suffix of the file."""

@@ -13,7 +13,7 @@ from seglog_broker.inspect.dump.directories import (
     with_read_errors,
 )
 from seglog_broker.inspect.dump.facts import Damage, Fact, Note, PartitionFound
-from seglog_broker.inspect.dump.index_files import dump_offset_index, dump_time_index
+from seglog_broker.inspect.dump.index_files import dump_index
 from seglog_broker.inspect.dump.log_file import dump_log
 from seglog_broker.inspect.dump.small_files import SMALL_FILES, dump_small_file, read_snapshot, txn_index_reader
 from seglog_broker.storage.io.filenames import LOCK_FILE
@@ -150,9 +150,8 @@ def _segment_file(fs: FileSystem, path: str, base: int, suffix: str, options: Du
     if suffix == SNAPSHOT_SUFFIX:
         return dump_small_file(fs, path, "producer snapshot", read_snapshot)
     if suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        dump = dump_offset_index if suffix == OFFSET_INDEX_SUFFIX else dump_time_index
         beside = _log_beside(fs, path.rpartition("/")[0], base, path) if options.verify else None
-        return dump(fs, path, base, beside)
+        return dump_index(fs, path, base, beside, suffix)
     return None
 
 

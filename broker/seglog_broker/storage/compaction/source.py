@@ -1,9 +1,12 @@
 """Reads the segments that are compacted: verified batches in large pieces, and the damage between them.
 
+Headers are walked as readers walk them (``header_walk``), and the next batch behind damage is found as recovery finds
+it (``BatchScan``). Pieces have a walk of their own, because they are judged as arrays, many batches at once.
+
 The bytes of a closed segment do not change, so what is found wrong on one pass is wrong on every other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -11,10 +14,11 @@ import numpy as np
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.io.throttle import Throttle
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.header_walk import next_damage, walk_headers
 from seglog_protocol.batch_columns import BatchColumns, intact, plausible, read_batches
-from seglog_protocol.header_scan import LocatedBatch, scan_headers
+from seglog_protocol.batch_scan import BatchScan
+from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, why_implausible
 
 PIECE_BYTES: Final = 16 * 1024 * 1024
@@ -44,7 +48,7 @@ class SourceFile:
         self.size = file.size()
         self._file = file
         self._throttle = throttle
-        self._damaged = [hole for hole in damaged if hole.position < hole.end_position]
+        self._damaged = list(damaged)
 
     def pread(self, size: int, position: int) -> bytes:
         """Bytes, counted."""
@@ -52,17 +56,13 @@ class SourceFile:
         self._throttle.note(len(data))
         return data
 
-    def headers(self) -> Iterator[LocatedBatch]:
+    def headers(self) -> Generator[LocatedBatch, None, None]:
         """Every header, checksums not looked at; damage is stepped over in silence."""
         position, expected = 0, self.base_offset
         while position < self.size:
-            hole = self._hole_from(position)
-            for found in scan_headers(self, position, hole.position if hole else self.size):
-                yield found
-                position, expected = found.end, found.header.next_offset
-            if hole is None or position < hole.position:
-                hole = self._measure(position, expected) if position < self.size else None
-            position, expected = (hole.end_position, hole.end_offset) if hole else (self.size, expected)
+            position, expected = yield from walk_headers(self, position, self.size, self._damaged, expected)
+            if position < self.size:
+                self._measure(position, expected)
 
     def pieces(self, position: int = 0, expected: int | None = None) -> Iterator[Piece | DamagedRange]:
         """Everything from ``position``, where a batch begins, in the order of the file.
@@ -72,7 +72,7 @@ class SourceFile:
         """
         expected = self.base_offset if expected is None else expected
         while position < self.size:
-            hole = self._hole_from(position)
+            hole = next_damage(self._damaged, position)
             if hole is None or position < hole.position:
                 batches = self._read(position, hole.position if hole else self.size)
                 good = batches.first(self._count_good(batches, expected))
@@ -84,10 +84,6 @@ class SourceFile:
                 hole = self._measure(position, expected)
             yield hole
             position, expected = hole.end_position, max(expected, hole.end_offset)
-
-    def _hole_from(self, position: int) -> DamagedRange | None:
-        """The known damage that ``position`` lies in or before; what it lies in counts from there on."""
-        return next((hole for hole in self._damaged if hole.end_position > position), None)
 
     def _read(self, position: int, stop: int) -> BatchColumns:
         """The whole batches at ``position``, as far as one read goes, but at least one if there is one."""
@@ -120,8 +116,8 @@ class SourceFile:
 
     def _measure(self, position: int, expected: int) -> DamagedRange:
         """What is lost from ``position`` to the next good batch; remembered for the next pass."""
-        verifier = BatchVerifier(self._file, self.size)
-        found = verifier.next_batch(position, expected, self.next_base - 1)
+        scan = BatchScan(self._file, self.size)
+        found = scan.next_batch(position, expected, self.next_base - 1)
         end_offset, end_position = (found.header.base_offset, found.position) if found else (self.next_base, self.size)
         hole = DamagedRange(expected, end_offset, self.base_offset, position, end_position)
         # It reaches over whatever was known behind it before a good batch.

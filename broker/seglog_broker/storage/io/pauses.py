@@ -11,9 +11,6 @@ from seglog_broker.storage.io.handle_pool import OnlyWarm, TurnWantedError
 HEADERS_A_TURN: Final = 1_000
 """Batch headers read in one turn of the loop; they take a few milliseconds."""
 
-SEARCHED_A_TURN: Final = 2 * 1024 * 1024
-"""Bytes searched for the beginning of a batch, or verified by checksum, in one turn; they take a few milliseconds."""
-
 PAUSES_MAX: Final = 1_000
 """Saved states of one file. When there are more, the oldest is dropped, and its walk begins from the start."""
 

@@ -37,7 +37,7 @@ def restore_checksum(
     if active.checksum.drop():
         files.fs.sync_directory(files.directory)
     if active.size - so_far.size <= bytes_max:
-        active.checksum.begin(active.measure(so_far))
+        active.checksum.begin(active.log.measure(so_far))
     if known is not None and so_far.size < known.size:
         state_file.state.checksum = None
         state_file.save()
@@ -57,7 +57,7 @@ def restore_append_times(files: LogFiles, segments: SegmentList, state_file: Sta
         state.first_append_ms = None  # what was appended is gone
     elif state.active_segment != active.base_offset or state.first_append_ms is None:
         begun = f"{files.directory}/{PARTITION_METADATA_FILE}"
-        not_before = segments[-2].modified_ms if len(segments) > 1 else files.fs.stat(begun).mtime_ms
-        state.first_append_ms = min(max(not_before, active.first_timestamp), active.modified_ms)
+        not_before = segments[-2].log.modified_ms if len(segments) > 1 else files.fs.stat(begun).mtime_ms
+        state.first_append_ms = min(max(not_before, active.first_timestamp), active.log.modified_ms)
         state.active_segment = active.base_offset
         state_file.mark_dirty()

@@ -131,7 +131,7 @@ class Appender:
 
     def _cut_back(self, error: OSError) -> NoReturn:
         try:
-            self._segments.active.cut_back()
+            self._segments.active.log.cut_back()
         except OSError as second:
             self._state_file.mark_read_only(
                 f"a write failed ({why(error)}) and what it left could not be removed ({why(second)})"

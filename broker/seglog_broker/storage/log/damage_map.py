@@ -130,7 +130,7 @@ class DamageFinder:
         """
         position, start_offset = error.position, error.start_offset
         if position > 0:  # the batch before it may be the damaged one: a wrong length hides the batches after it
-            flaw = segment.flaw_before(position, start_offset, next_base)
+            flaw = segment.flaws.find_before(position, start_offset, next_base)
             position, start_offset = flaw or (position, start_offset)
         compacted_before = self._state_file.state.compacted_before
         damage = segment.measure_damage(position, start_offset, next_base, compacted_before=compacted_before)

@@ -69,7 +69,7 @@ class LogFlusher:
         """
         dirty: list[Segment] = []
         for segment in reversed(self._segments):
-            if segment.is_dirty:
+            if segment.log.is_dirty:
                 dirty.append(segment)
             elif segment.base_offset <= self._offsets.durable_end:
                 break
@@ -92,7 +92,7 @@ class LogFlusher:
             )
         elif self._state_file.state.read_only is None:  # after a failure a success proves nothing
             self._offsets.durable_end = max(self._offsets.durable_end, min(flush.end_offset, self._offsets.end))
-            self._segments.active.release_idle_writer()
+            self._segments.active.log.release_idle_writer()
 
     def flush(self) -> None:
         """Sync now, in line. Raises StorageError when it fails."""
@@ -126,7 +126,7 @@ class LogFlusher:
     def _prepare_deep_flush(self, segments: Sequence[Segment], end_offset: int) -> Flush:
         if self._indexes_unsaved:
             for segment in segments:
-                segment.save_indexes()
+                segment.indexes.writer.save()
                 if segment is not self._segments.active:
                     segment.checksum.save()
             self._indexes_unsaved = False
@@ -135,7 +135,7 @@ class LogFlusher:
         )
 
     def _deep_flush_of(self, segments: Sequence[Segment], end_offset: int, *, segments_max: int) -> Flush:
-        unsynced = [s for s in segments if s.is_dirty or any(file.is_dirty for file in s.derived_files)]
+        unsynced = [s for s in segments if s.log.is_dirty or any(file.is_dirty for file in s.derived_files)]
         unsynced, end_offset = _first_of(unsynced, end_offset, segments_max)
         snapshots = [offset for offset in self._snapshots.unsynced if offset <= end_offset]
         if len(snapshots) > segments_max:
@@ -160,7 +160,7 @@ class LogFlusher:
         derived: list[DerivedFile] = []
         if with_derived:
             derived = [file for segment in segments for file in segment.derived_files if file.is_dirty]
-            segments = [segment for segment in segments if segment.is_dirty]
+            segments = [segment for segment in segments if segment.log.is_dirty]
         leases: list[Lease[File]] = []
         try:
             for path in (*(segment.log_path for segment in segments), *(file.path for file in derived), *others):
@@ -170,7 +170,7 @@ class LogFlusher:
                 lease.release()
             raise storage_error(f"{self._files.directory} could not be synced: {why(error)}", error) from error
         for segment in segments:
-            segment.is_dirty = False
+            segment.log.is_dirty = False
         for file in derived:
             file.is_dirty = False
         self._is_flushing = True

@@ -458,7 +458,7 @@ class _Loader:
             number = self._segments.first_from(segment.base_offset)
             while not (segment.offset_index.exists and segment.time_index.exists):
                 try:
-                    segment.rebuild_indexes()
+                    segment.indexes.rebuild()
                     rebuilt += 1
                     break
                 except CorruptRecordError as error:

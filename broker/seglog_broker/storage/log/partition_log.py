@@ -168,9 +168,9 @@ class PartitionLog:
     # --- Durability ---------------------------------------------------------------------------------------------------
 
     def replace_indexes(self, segment: Segment, suffixes: Sequence[str]) -> None:
-        """As ``Segment.replace_indexes``; the next checkpoint syncs their names."""
+        """As ``SegmentIndexes.replace``; the next checkpoint syncs their names."""
         self.flusher.mark_directory_dirty()
-        segment.replace_indexes(suffixes)
+        segment.indexes.replace(suffixes)
 
     def note_damage(self, found: Iterable[DamagedRange]) -> list[DamagedRange]:
         """Skip damaged ranges, found by reading a whole closed segment, from now on; return those that are new."""

@@ -70,14 +70,14 @@ class LogReader:
                 if end == segment.size and number + 1 < len(self._segments):
                     segment.check_end(self._segments.bases[number + 1])
                 if verify or self._is_odd(number, found, offset):
-                    flaw = segment.find_flaw(
+                    flaw = segment.flaws.find(
                         offset, found, end if verify else found.end, self._segments.end_of(number, self._offsets.end)
                     )
                     if flaw is not None:
                         self._measure(number, segment, flaw)
                         continue
                     self._note_proven(found, offset)
-                return LogSlice(segment.lease(), found.position, end - found.position, found.header.base_offset)
+                return LogSlice(segment.log.lease(), found.position, end - found.position, found.header.base_offset)
             except CorruptRecordError as error:
                 self._measure(number, segment, error)  # after the batch found: a slice ends before it now
             except OSError as error:
@@ -94,7 +94,7 @@ class LogReader:
         base, following = found.header.base_offset, found.header.next_offset
         if self._proven.get(offset) == base:
             return False
-        behind = self._segments[number].base_behind(found, self._segments.end_of(number, self._offsets.end))
+        behind = self._segments[number].log.base_behind(found, self._segments.end_of(number, self._offsets.end))
         if behind is not None and behind < following:
             return True
         if base == offset:
@@ -115,7 +115,7 @@ class LogReader:
 
     def slice_near_end(self, near: TailRange) -> LogSlice:
         """A lease on ``near``, which the active segment found. OSError when its file cannot be opened."""
-        return LogSlice(self._segments.active.lease(), near.position, near.end - near.position, near.start_offset)
+        return LogSlice(self._segments.active.log.lease(), near.position, near.end - near.position, near.start_offset)
 
     def seek(self, offset: int) -> tuple[int, LocatedBatch] | None:
         """(number of the segment, batch) of the batch that holds or follows ``offset``; None at the end.
@@ -193,7 +193,7 @@ class LogReader:
     def _find_max_in(self, number: int, segment: Segment) -> int:
         while True:
             try:
-                return segment.find_max_timestamp().timestamp
+                return segment.indexes.find_max_timestamp().timestamp
             except CorruptRecordError as error:
                 self._measure(number, segment, error)
 

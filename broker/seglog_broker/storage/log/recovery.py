@@ -12,11 +12,11 @@ from typing import Final
 
 from seglog_broker.storage.io.filesystem import FileSystem, outcome_of
 from seglog_broker.storage.log.leader_epochs import LeaderEpochs
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
-from seglog_broker.storage.segment.batch_verifier import LogVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.log_verifier import LogVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch
 
 PROGRESS_BYTES: Final = 4 * 1024 * 1024
@@ -146,10 +146,10 @@ def _next_offset_of_file(fs: FileSystem, path: str, base_offset: int) -> int:
     highest = base_offset + names.RELATIVE_OFFSET_MAX
     file = fs.open(path)
     try:
-        verifier = BatchVerifier(file, file.size())
+        scan = BatchScan(file, file.size())
         position, next_offset = 0, base_offset
-        while position < verifier.size:
-            found = verifier.at_or_after(position, next_offset, highest)
+        while position < scan.size:
+            found = scan.at_or_after(position, next_offset, highest)
             if found is None:
                 break
             position, next_offset = found.end, found.header.next_offset
@@ -190,7 +190,7 @@ class LogRecovery:
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             segment.release()
             segment.damaged.clear()
-            segment.rebuild_indexes(self._batches(segment, None if following is None else following.base_offset))
+            segment.indexes.rebuild(self._batches(segment, None if following is None else following.base_offset))
             report.scanned_bytes += segment.size
             self._report_progress(segment.size)
         verifier.finish()
@@ -198,19 +198,19 @@ class LogRecovery:
         self._note_losses(segments)
         for segment in segments:
             for torn in verifier.torn:
-                if torn.log is segment:
+                if torn.log is segment.log:
                     report.cut_bytes += segment.cut(torn.position)
-                    segment.rebuild_indexes()
+                    segment.indexes.rebuild()
         for segment in segments:
-            with segment.lease() as file:
+            with segment.log.lease() as file:
                 report.sync_error = outcome_of(file.fdatasync) or report.sync_error
-            segment.is_dirty = False
+            segment.log.is_dirty = False
         return report
 
     def _batches(self, segment: Segment, following: int | None) -> Iterator[LocatedBatch]:
         """The valid batches of the segment; each is passed to ``on_batch`` before it is yielded."""
         self._reported = 0
-        for found in self._verifier.batches(segment, following):
+        for found in self._verifier.batches(segment.log, following):
             header = found.header
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
@@ -245,6 +245,6 @@ def settle_checksum(segment: Segment) -> None:
     """
     said = segment.checksum.read()
     if said is None or said.size != segment.size or segment.damaged:
-        segment.checksum.begin(segment.measure())
+        segment.checksum.begin(segment.log.measure())
         segment.checksum.save()
     segment.checksum.is_dirty = True  # its writer may have been killed before it synced the file

@@ -242,4 +242,4 @@ class LogRetention:
         """The time of the last append to ``segment``, by the best source there is."""
         if segment is self._segments.active and self._state.last_append_ms is not None:
             return LastWrite(self._state.last_append_ms, AgeSource.LAST_APPEND)
-        return LastWrite(segment.modified_ms, AgeSource.MODIFICATION_TIME)
+        return LastWrite(segment.log.modified_ms, AgeSource.MODIFICATION_TIME)

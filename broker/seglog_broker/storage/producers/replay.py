@@ -20,7 +20,7 @@ def replay(segments: Sequence[Segment], start: int, end: int) -> Iterator[Replay
         segment = segments[number]
         if segment.base_offset >= end:
             return
-        for found in segment.batches():
+        for found in segment.log.batches():
             header = found.header
             if next_offset <= header.base_offset and header.last_offset < end:
                 next_offset = header.next_offset
@@ -35,7 +35,7 @@ def replayed(segment: Segment, found: LocatedBatch) -> ReplayedBatch:
 def _end_marker(segment: Segment, found: LocatedBatch) -> EndMarker | None:
     """What a control batch says; None when it ends no transaction, or cannot be read."""
     try:
-        records = decode_records(found.header, segment.read_batch(found))
+        records = decode_records(found.header, segment.log.read_batch(found))
     except CorruptRecordError:
         return None
     return decode_end_marker(records[0].key, records[0].value) if records else None

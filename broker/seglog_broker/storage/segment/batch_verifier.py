@@ -1,185 +1,124 @@
-"""The rules that separate valid batches of a log from damage, missing offsets and torn tails of a crash.
+"""The rules by which a log continues after bytes that may be wrong: for recovery, checks and readers that met damage.
 
-Recovery acts on the result, a check reports it. This module changes nothing.
+What a valid batch is, and how the next one is found, is ``seglog_protocol.batch_scan``.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
+from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_protocol import segment_files as names
-from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.batch_scan import SEARCHED_A_TURN, BatchScan
+from seglog_protocol.checksum import crc32c
+from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
+
+WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest batch that is searched where its header cannot be trusted."""
 
 
-class LogFile(Protocol):
-    """A ``.log`` of ``size`` bytes, which is open while a lease on it lasts."""
+class WholeBatch(NamedTuple):
+    """A batch that matches its checksum, up to position ``end``; ``offsets`` is how many offsets it takes."""
 
-    @property
-    def base_offset(self) -> int:
-        """The base offset of the segment."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        ...
-
-    def lease(self) -> AbstractContextManager[Readable]:
-        """The open file."""
-        ...
+    end: int
+    offsets: int
 
 
-class Tail(NamedTuple):
-    """Bytes at the end of a segment without a valid batch; ``lost_offset`` is the first offset they could have held."""
+class BatchVerifier(BatchScan):
+    """A scan that judges offsets, too, which no checksum covers: by those of the batches before and after."""
 
-    log: LogFile
-    position: int
-    lost_offset: int
+    def whole_at(self, position: int) -> WholeBatch | None:
+        """The batch at ``position`` by its checksum alone.
 
-
-class LogVerifier:
-    """One pass over a log: ``batches`` of each segment, in the order of their offsets, then ``finish``.
-
-    ``losses``: damaged bytes, and offsets missing between segments or at the end, in the order of the log.
-    ``gaps``: offsets between two batches of one segment that are in no batch.
-    ``tails``: invalid bytes at the end of a segment, without a valid batch after them so far. ``finish`` moves them to
-    ``losses``, or to ``torn`` if a crash can have left them.
-    ``next_offset``: the offset after the last batch; after ``finish`` also after damage and missing offsets at the end.
-    ``fresh_base``: base offset of the new segment in which the log must continue; None: it continues in its last one.
-    """
-
-    def __init__(
-        self,
-        *,
-        compacted_before: int = 0,
-        held_end: int = 0,
-        is_exact: bool = False,
-        known: Sequence[DamagedRange] = (),
-    ) -> None:
-        """Below ``compacted_before`` gaps are from compaction, and no sign of a wrong offset.
-
-        Everything below ``held_end`` was on the disk once, so if it is no longer there, it is lost. With ``is_exact``,
-        after a clean stop, the log ended at ``held_end``. ``known`` damage keeps its recorded offsets if the same bytes
-        are damaged: next to it compaction leaves gaps too.
+        Offset, length, epoch and magic, which it leaves out, may be wrong. Where the length is, only a batch that
+        ends with the file is found.
         """
-        self.next_offset: int | None = None
-        self.fresh_base: int | None = None
-        self.losses: list[DamagedRange] = []
-        self.gaps: list[DamagedRange] = []
-        self.tails: list[Tail] = []
-        self.torn: list[Tail] = []
-        self._compacted_before = compacted_before
-        self._held_end = held_end
-        self._is_exact = is_exact
-        self._known = {(d.segment, d.position, d.end_position): d for d in known if d.position < d.end_position}
-        self._logs: list[LogFile] = []
+        head = self._bytes(position, HEADER_SIZE)
+        if head is None:
+            return None
+        header = parse_header(head)
+        for size in (header.size, self.size - position):
+            if HEADER_SIZE <= size <= WHOLE_BYTES_MAX and header.last_offset_delta >= 0:
+                body = self._bytes(position, size)
+                if body is not None and crc32c(body[ATTRIBUTES_POSITION:]) == header.crc:
+                    return WholeBatch(position + size, header.last_offset_delta + 1)
+        return None
 
-    def batches(self, log: LogFile, following: int | None) -> Iterator[LocatedBatch]:
-        """The valid batches of the next segment. ``following``: base offset of the one after it; None for the last.
+    def next_consistent_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
+        """The batch that continues a log at or after ``position``, where ``offset_min`` is the next offset expected.
 
-        When a batch is yielded, the losses before it are in ``losses``. Raises OSError.
+        Checksums leave out the offset. When the batch after the one found has lower offsets, the one found is wrong;
+        accepting it would make everything after it look like a tail.
         """
-        if self._logs and not self.tails:
-            self._note_hole(self.next_offset or self._logs[0].base_offset, log.base_offset)
-        self._logs.append(log)
-        highest = log.base_offset + names.RELATIVE_OFFSET_MAX
-        if following is not None:
-            highest = min(highest, following - 1)
-        elif self._is_exact:
-            highest = min(highest, self._held_end - 1)
-        with log.lease() as file:
-            verifier = BatchVerifier(file, log.size)
-            position = 0
-            while position < verifier.size:
-                lowest = max(log.base_offset, self.next_offset or 0)
-                found = verifier.next_consistent_batch(position, lowest, highest)
-                if found is None or (
-                    following is None and self._is_misplaced(found, position, lowest, highest, verifier)
-                ):
-                    self.tails.append(Tail(log, position, lowest))
-                    return
-                first = found.header.base_offset
-                if found.position > position:
-                    self._note_damage(log, lowest, first, position, found.position)
-                elif first > lowest and not self.tails:
-                    gap = DamagedRange(lowest, first, log.base_offset, position, position, reason="missing")
-                    self.gaps.append(gap)
-                for tail in self.tails:  # a valid batch follows, so they are damage
-                    self._note_damage(tail.log, tail.lost_offset, first, tail.position, tail.log.size)
-                self.tails.clear()
-                self.next_offset = found.header.next_offset
-                yield found
-                position = found.end
+        found = self.at_or_after(position, offset_min, offset_max)
+        while found is not None and found.header.base_offset > offset_min:
+            after = self.at_or_after(found.end, offset_min, offset_max)
+            if after is None or after.header.base_offset > found.header.last_offset:
+                break
+            found = after
+        return found
 
-    def finish(self) -> None:
-        """Call it after the last segment: separates torn tails from damage, and sets where the log continues."""
-        first, last = self._logs[0], self._logs[-1]
-        following = {before.base_offset: after.base_offset for before, after in pairwise(self._logs)}
-        tails, self.tails = self.tails, []
-        for tail in tails:
-            log, lost = tail.log, tail.lost_offset
-            whole = _offsets_held(tail)
-            if not (whole or self._is_exact or lost < self._held_end or _holds_a_batch(tail)):
-                self.torn.append(tail)
+    def next_batch_after_flaw(
+        self, position: int, offset_min: int, offset_max: int, dense_from: int
+    ) -> LocatedBatch | None:
+        """The batch that continues a log after the flawed one at ``position``.
+
+        Checksums leave out the offset. Where the batch found and the next one overlap, or leave a hole above
+        ``dense_from`` (compaction leaves holes below it), one of the two has a wrong offset: the first of them, if the
+        second is followed without a hole.
+        """
+        found = self.next_batch(position, offset_min, offset_max)
+        if found is not None and found.position == position:  # its checksum is right: the flaw is its offset
+            found = self.at_or_after(found.end, offset_min, offset_max)
+        while found is not None:
+            after = self.at_or_after(found.end, offset_min, offset_max)
+            if after is None:
+                is_short = found.end == self.size and max(found.header.next_offset, dense_from) <= offset_max
+                return None if is_short and found.header.base_offset == offset_min else found
+            if not self._disagree(found, after, dense_from):
+                break
+            third = self.at_or_after(after.end, offset_min, offset_max)
+            goes_on = after.header.next_offset == (offset_max + 1 if third is None else third.header.base_offset)
+            if not goes_on and found.header.base_offset > offset_min:  # else nothing at all would be lost
+                break
+            found = after
+        return found
+
+    @staticmethod
+    def _disagree(found: LocatedBatch, after: LocatedBatch, dense_from: int) -> bool:
+        base = after.header.base_offset
+        is_hole = base > max(found.header.next_offset, dense_from) and after.position == found.end
+        return is_hole or base < found.header.next_offset
+
+    def first_flaw(
+        self, position: int, end: int, expected: int, offsets: tuple[int, int], damaged: Sequence[DamagedRange]
+    ) -> tuple[int, int] | None:
+        """(position, first offset lost or -1) of the first wrong batch in [position, end); None when all are right.
+
+        Checked are checksums, and that offsets, which no checksum covers, rise within ``offsets`` and up to the batch
+        after ``end``. ``expected`` is the offset due at ``position``, -1 when not known. ``damaged`` is skipped.
+        """
+        before: tuple[int, int] | None = None  # the batch before, if it did not begin where the one before it ended
+        question = "first flaw", position, end, expected, offsets
+        position, expected, before = self._resume(question, (position, expected, before))
+        paused, walked = position, 0
+        while position < self.size:
+            if walked == HEADERS_A_TURN or position - paused >= SEARCHED_A_TURN:
+                self._pause(question, (position, expected, before))
+                paused, walked = position, 0
+            walked += 1
+            hole = next((d for d in damaged if d.position <= position < d.end_position), None)
+            if hole is not None:
+                position, expected, before = hole.end_position, max(expected, hole.end_offset), None
                 continue
-            # The checksummed part of a misplaced batch has its number of offsets, though not which ones they are.
-            end = following.get(log.base_offset) or max(lost + whole, self._held_end)
-            self._note_damage(log, lost, end, tail.position, log.size)
-            self.next_offset = max(self.next_offset or 0, end)
-            if log is last and end > last.base_offset:
-                self.fresh_base = end
-        if self.next_offset is None or self.next_offset < last.base_offset:
-            if tails:
-                reached = first.base_offset if self.next_offset is None else self.next_offset
-                self._note_hole(reached, last.base_offset)
-            self.next_offset = last.base_offset
-        if self.next_offset < self._held_end:
-            self._note_hole(self.next_offset, self._held_end)
-            self.next_offset = self.fresh_base = self._held_end
-
-    def _is_misplaced(
-        self, found: LocatedBatch, position: int, lowest: int, highest: int, verifier: BatchVerifier
-    ) -> bool:
-        """Whether the last batch of the log has an offset that cannot be the one it was appended at.
-
-        Appends leave no gap, and the checksum does not cover the offset. A gap is possible after damage, and below the
-        offset up to which the log was compacted. A batch that ends where the log is known to have ended is in place.
-        """
-        return (
-            found.position == position
-            and self._compacted_before <= lowest < found.header.base_offset
-            and not (self._is_exact and found.header.next_offset == self._held_end)
-            and verifier.at_or_after(found.end, lowest, highest) is None
-        )
-
-    def _note_damage(self, log: LogFile, start: int, end: int, position: int, end_position: int) -> None:
-        damage = DamagedRange(start, end, log.base_offset, position, end_position)
-        known = self._known.get((log.base_offset, position, end_position))
-        if known is not None and start <= known.start_offset <= known.end_offset <= end:
-            damage = known
-        self.losses.append(damage)
-
-    def _note_hole(self, start: int, end: int) -> None:
-        """Add offsets that were given to records which are not in the log. They are not given again."""
-        if start < end:
-            self.losses.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
-
-
-def _offsets_held(tail: Tail) -> int:
-    """The number of offsets in the batches at its beginning whose checksums, of all but 21 bytes, are right."""
-    held, position = 0, tail.position
-    with tail.log.lease() as file:
-        verifier = BatchVerifier(file, tail.log.size)
-        while (found := verifier.whole_at(position)) is not None:
-            held, position = held + found.offsets, found.end
-    return held
-
-
-def _holds_a_batch(tail: Tail) -> bool:
-    """Whether it contains a valid batch with lower offsets: then the offset of a batch before the tail is wrong."""
-    with tail.log.lease() as file:
-        verifier = BatchVerifier(file, tail.log.size)
-        return verifier.next_batch(tail.position, tail.log.base_offset, tail.lost_offset - 1) is not None
+            found = self.batch_at(position, *offsets)
+            if found is None:
+                return (position, expected) if position < end else None
+            base = found.header.base_offset
+            if base < expected:  # one of the two has a wrong offset
+                return before or ((position, expected) if position < end else None)
+            if position >= end:
+                return None
+            before = None if base == expected else (position, expected)
+            position, expected = found.end, found.header.next_offset
+        return None

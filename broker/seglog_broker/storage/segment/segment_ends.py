@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import FileSystem
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
 from seglog_protocol import segment_files as names
+from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import scan_headers
 
 HEADERS_MAX: Final = 200
@@ -52,7 +52,7 @@ def _end_of(fs: FileSystem, directory: str, base: int, following: int) -> int | 
             batch, end = found, header.next_offset
         if batch is None or batch.end != size:
             return None
-        if end < following and BatchVerifier(file, size).batch_at(batch.position) is None:
+        if end < following and BatchScan(file, size).batch_at(batch.position) is None:
             return None  # it is damaged, so its last offset may be wrong
         return end
 

@@ -1,7 +1,9 @@
 """A segment that records what a seek in it does: the code of ``Segment``, over the state of the segment it is made for.
 
 What is recorded is what happened, because no step is made a second time for it. ``Segment`` itself records nothing: its
-steps are methods, and the traced ones note what they are given and what they return.
+steps are methods, of it, of its log and of its indexes, and the traced ones note what they are given and what they
+return. Each of the three has all fields in common with the one it stands for, but for its slots: what one changes, the
+other has.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -9,25 +11,28 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from seglog_broker.storage.io.filesystem import File
+from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.offset_index import OffsetPosition
 from seglog_broker.storage.segment.seek_trace import IndexLookup, SeekTrace
 from seglog_broker.storage.segment.segment import FoundTimestamp, Segment
+from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
+from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.storage.segment.time_index import TimeEntries, TimestampOffset
 from seglog_protocol import segment_files as files
 from seglog_protocol.header_scan import LocatedBatch, Readable
-from seglog_protocol.record_batch import BatchHeader
 
 
 class TracedSegment(Segment):
-    """For one seek. It has all fields in common with the segment it is made for: what one changes, the other has."""
+    """For one seek."""
 
-    __slots__ = ("_trace",)
+    __slots__ = ("_trace", "flaws", "indexes", "log")
 
     def __init__(self, segment: Segment, trace: SeekTrace) -> None:
-        self.__dict__ = segment.__dict__  # the same object, not a copy: what a seek remembers is remembered
+        self.__dict__ = segment.__dict__
         self._trace = trace
-
-    # --- The seek -----------------------------------------------------------------------------------------------------
+        self.log = _TracedLog(segment.log, trace)
+        self.indexes = _TracedIndexes(segment.indexes, self.log, trace)
+        self.flaws = FlawFinder(self.log, segment.offset_index)
 
     def find(self, offset: int) -> LocatedBatch | None:
         """As ``Segment.find``, also where a fetch would need no look-up, because an earlier read ended there."""
@@ -36,24 +41,53 @@ class TracedSegment(Segment):
             self._trace.note_found(*found)
         return found
 
-    def _walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
-        self._trace.note_scan(start)
-        return super()._walk(question, start, strict=strict)
-
-    def _first_in(
-        self, header: BatchHeader, data: bytes, position: int, timestamp: int, offset_min: int
-    ) -> FoundTimestamp | None:
-        first = super()._first_in(header, data, position, timestamp, offset_min)
+    def _first_in(self, found: LocatedBatch, data: bytes, timestamp: int, offset_min: int) -> FoundTimestamp | None:
+        first = super()._first_in(found, data, timestamp, offset_min)
         if first is not None:
-            self._trace.note_found(position, header)
+            self._trace.note_found(*found)
         return first
+
+
+class _TracedLog(SegmentLog):
+    __slots__ = ("_trace",)
+
+    def __init__(self, log: SegmentLog, trace: SeekTrace) -> None:
+        self.__dict__ = log.__dict__
+        self._trace = trace
+
+    def walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
+        self._trace.note_scan(start)
+        return super().walk(question, start, strict=strict)
+
+    def batches(
+        self, position: int = 0, end: int | None = None, *, strict: bool = False, expected: int = -1
+    ) -> Generator[LocatedBatch, None, None]:
+        with closing(super().batches(position, end, strict=strict, expected=expected)) as batches:
+            for found in batches:
+                self._trace.note_batch(found.position)
+                yield found
+
+    def for_seeking(self, file: File) -> Readable:
+        return super().for_seeking(self._trace.watch(file))
+
+    def for_walking(self, file: File) -> Readable:
+        return super().for_walking(self._trace.watch(file))
+
+
+class _TracedIndexes(SegmentIndexes):
+    __slots__ = ("_log", "_trace")
+
+    def __init__(self, indexes: SegmentIndexes, log: _TracedLog, trace: SeekTrace) -> None:
+        self.__dict__ = indexes.__dict__
+        self._log = log
+        self._trace = trace
 
     # --- What proves an index entry: files and bytes of it count, its look-ups and scans are not the seek's -----------
 
-    def _proves_last_time(self) -> bool:
+    def proves_last_time(self) -> bool:
         if self.time_index.count:
             self._trace.touch(self.time_index.path)
-        return super()._proves_last_time()
+        return super().proves_last_time()
 
     def _is_youngest(self, last: TimestampOffset) -> bool:
         with self._trace.aside():
@@ -63,25 +97,9 @@ class TracedSegment(Segment):
         with self._trace.aside():
             return super()._proves(entries)
 
-    # --- The log ------------------------------------------------------------------------------------------------------
+    # --- Look-ups -----------------------------------------------------------------------------------------------------
 
-    def _batches(
-        self, position: int, end: int, *, strict: bool = False, to_end: bool = False, expected: int = -1
-    ) -> Generator[LocatedBatch, None, None]:
-        with closing(super()._batches(position, end, strict=strict, to_end=to_end, expected=expected)) as batches:
-            for found in batches:
-                self._trace.note_batch(found.position)
-                yield found
-
-    def _for_seeking(self, file: File) -> Readable:
-        return super()._for_seeking(self._trace.watch(file))
-
-    def _for_walking(self, file: File) -> Readable:
-        return super()._for_walking(self._trace.watch(file))
-
-    # --- The indexes --------------------------------------------------------------------------------------------------
-
-    def _index_floor(self, offset: int) -> OffsetPosition:
+    def _floor(self, offset: int) -> OffsetPosition:
         index = self.offset_index
         noted = IndexLookup("offset", index.path, index.count, offset)
         self._trace.note_lookup(noted)
@@ -90,7 +108,7 @@ class TracedSegment(Segment):
         self._end_lookup(noted, found if floor.has_found else None)
         return found
 
-    def _time_below(self, timestamp: int) -> TimeEntries | None:
+    def _time_floor(self, timestamp: int) -> TimeEntries | None:
         index = self.time_index
         noted = IndexLookup("time", index.path, index.count, timestamp)
         self._trace.note_lookup(noted)
@@ -113,12 +131,11 @@ class TracedSegment(Segment):
             self._trace.touch(self.offset_index.path)
         return super()._why_offset_index_unusable()
 
-    def rebuild_indexes(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
-        """As ``Segment.rebuild_indexes``."""
+    def rebuild(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
         self._trace.rebuilt_indexes = True
         self._trace.touch(self.offset_index.path)
         self._trace.touch(self.time_index.path)
-        return super().rebuild_indexes(batches)
+        return super().rebuild(batches)
 
 
 class _Floor(Protocol):

@@ -96,7 +96,7 @@ def test_an_interval_that_changed_while_a_segment_was_active_is_reported() -> No
     logs = opened(fs)
     log = logs.logs["commits", 0]
     topic = logs.registry.topics["commits"]
-    log.active.index_interval = 350
+    log.active.indexes.writer.interval = 350
     for number in range(4):
         append(log, number)
     logs.close()

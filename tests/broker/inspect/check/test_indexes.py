@@ -24,7 +24,7 @@ def test_expected_indexes_equal_those_of_a_segment(
             model.add(position, header)
         models.append(model)
         found = IndexBytes(segment.offset_index.read(), segment.time_index.read())
-        assert found == (model.live() if segment.is_active else model.closed())
+        assert found == (model.live() if segment.log.is_active else model.closed())
     active = disk.log.active
     disk.log.close()
     assert IndexBytes(active.offset_index.read(), active.time_index.read()) == models[-1].closed()

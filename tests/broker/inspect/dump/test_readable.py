@@ -10,7 +10,7 @@ from seglog_broker.inspect.dump.facts import Batch, Damage, Fact, FileFound, Not
 from seglog_broker.inspect.dump.json_lines import json_lines
 from seglog_broker.inspect.dump.kinds import plain_path
 from seglog_broker.inspect.dump.readable import readable
-from seglog_broker.tables import ROWS_BEFORE_WIDTHS
+from seglog_protocol.tables import ROWS_BEFORE_WIDTHS
 from tests.broker.inspect.dump.support import LOG, OFFSET_INDEX, facts, overwrite, small_log
 from tests.logs import DIRECTORY, LogOnDisk
 

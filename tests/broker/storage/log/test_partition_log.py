@@ -423,12 +423,12 @@ def test_a_stop_syncs_them_all(handles_max: int) -> None:
 def test_a_writer_gives_its_file_back_when_all_it_wrote_is_on_the_disk_and_not_before() -> None:
     disk = _filled(3)
     active = disk.log.active
-    active.release_idle_writer()
-    assert active.holds_writer, "what was written may still be lost, and only an open file hears of it"
+    active.log.release_idle_writer()
+    assert active.log.holds_writer, "what was written may still be lost, and only an open file hears of it"
     disk.log.flusher.flush()
-    assert not active.holds_writer
+    assert not active.log.holds_writer
     disk.append(b"again")
-    assert active.holds_writer
+    assert active.log.holds_writer
     assert len(read_all(disk.log)) == 4
 
 

@@ -263,7 +263,7 @@ def test_a_flush_under_way_ends_as_if_nothing_had_happened() -> None:
 
 def test_dirty_segments_may_go_and_what_is_left_can_be_flushed() -> None:
     disk = a_log()
-    assert all(segment.is_dirty for segment in disk.log.segments)
+    assert all(segment.log.is_dirty for segment in disk.log.segments)
     disk.log.truncation.drop_oldest(3).set_aside()
     disk.log.flusher.flush()
     assert disk.log.durable_end_offset == disk.log.log_end_offset == 15

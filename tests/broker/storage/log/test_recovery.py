@@ -14,7 +14,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, PartitionState
 from seglog_broker.storage.log.recovery import tidy_directory
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.storage.segment.batch_scan import BatchVerifier
+from seglog_broker.storage.segment.batch_verifier import BatchVerifier
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, Fault, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import CorruptRecordError, OffsetOutOfRangeError

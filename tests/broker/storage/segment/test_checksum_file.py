@@ -34,7 +34,7 @@ def covered(disk: LogOnDisk) -> list[bool]:
     for segment in disk.log.segments:
         counted = segment.checksum.running
         said = counted.value if counted is not None else read_segment_checksum(disk.fs, DIRECTORY, segment.base_offset)
-        found.append(said == segment.measure())
+        found.append(said == segment.log.measure())
     return found
 
 
@@ -87,7 +87,7 @@ def test_what_was_counted_vouches_for_the_bytes_as_they_were_written() -> None:
 def test_a_stop_in_order_costs_no_reading_for_the_checksum() -> None:
     disk = small(5)
     disk.reopen()
-    assert disk.log.state.checksum == ActiveChecksum(0, 500, disk.log.segments[0].measure().crc)
+    assert disk.log.state.checksum == ActiveChecksum(0, 500, disk.log.segments[0].log.measure().crc)
     assert covered(disk) == [True]
 
 

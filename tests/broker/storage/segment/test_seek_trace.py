@@ -182,7 +182,7 @@ def assert_every_seek_is_short(disk: LogOnDisk, offsets: Iterator[int] | range) 
             assert lookup.probes <= most_probes(lookup.entries), (offset, lookup)
         assert trace.base_offset is not None
         largest = len(batch(b"value 000000", timestamp=1000))
-        assert trace.scanned_bytes <= segment.index_interval + largest, offset
+        assert trace.scanned_bytes <= segment.indexes.writer.interval + largest, offset
 
 
 @pytest.mark.parametrize("entries", range(1, 41))
@@ -194,9 +194,9 @@ def test_probes_are_few_for_every_size_and_every_split_between_file_and_memory(e
     for number in range(entries):
         disk.append(b"%d" % number, timestamp=1000 + number)
         if on_file == "some" and number == entries // 2:
-            active.save_indexes()
+            active.indexes.writer.save()
     if on_file == "all":
-        active.save_indexes()
+        active.indexes.writer.save()
     assert active.offset_index.count == active.time_index.count == entries
     for offset in range(entries + 1):
         trace, _ = traced(disk, offset)
@@ -440,7 +440,7 @@ def test_a_traced_segment_and_the_one_it_is_made_for_have_one_state() -> None:
     first = disk.log.segments[0]
     twin = TracedSegment(first, SeekTrace())
     assert not first.is_time_known
-    largest = twin.find_max_timestamp()
+    largest = twin.indexes.find_max_timestamp()
     assert first.is_time_known
     assert first.max_timestamp == largest
     first.damaged.append(DamagedRange(3, 4, first.base_offset, 100, 200))

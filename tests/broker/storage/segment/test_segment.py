@@ -58,7 +58,7 @@ class OnDisk:
 
     def closed(self) -> Segment:
         """The segment as the next process finds it after a clean stop."""
-        if self.segment.is_active:
+        if self.segment.log.is_active:
             self.segment.close()
         self.handles.close()
         self.segment = self._segment(self.fs.list_directory("/p-0"))
@@ -77,7 +77,7 @@ class OnDisk:
 def test_a_new_segment_has_all_three_files_at_once_and_empty() -> None:
     disk = OnDisk()
     assert disk.fs.snapshot() == {f"{_STEM}.index": b"", f"{_STEM}.log": b"", f"{_STEM}.timeindex": b""}
-    assert disk.segment.is_active
+    assert disk.segment.log.is_active
     assert disk.segment.find(_BASE) is None
     assert disk.segment.max_timestamp == (-1, _BASE)
     assert disk.segment.first_timestamp == -1
@@ -248,7 +248,7 @@ def test_missing_indexes_come_back_byte_for_byte() -> None:
         for suffix in suffixes:
             disk.fs.unlink(_STEM + suffix)
         segment = disk.closed()
-        segment.ensure_indexes()
+        segment.indexes.ensure()
         assert disk.fs.snapshot() == before
         assert segment.max_timestamp == (13, _BASE + 19)
 
@@ -279,13 +279,13 @@ def test_a_closed_segment_without_timestamps_has_none_whatever_its_file_says() -
 def test_a_full_index_stays_full_and_the_rest_is_found_by_scanning() -> None:
     disk = OnDisk(interval=0, index_bytes_max=3 * 8)
     disk.fill(20)
-    assert disk.segment.is_index_full
+    assert disk.segment.indexes.writer.is_full
     assert disk.segment.offset_index.count == 3
     found = disk.segment.find(_BASE + 15)
     assert found is not None
     assert found.position == 1500
     before = disk.segment.offset_index.read()
-    disk.segment.rebuild_indexes()
+    disk.segment.indexes.rebuild()
     assert disk.segment.offset_index.read() == before
 
 
@@ -338,7 +338,7 @@ def read_through(segment: Segment, *, bytes_max: int) -> list[tuple[int, int]]:
     while (found := segment.find(offset)) is not None:
         seen.append((offset, found.position))
         position = segment.boundary_at_most(found.position, bytes_max)
-        last = [each for each in segment.batches() if each.position < position][-1]
+        last = [each for each in segment.log.batches() if each.position < position][-1]
         offset = last.header.next_offset
     return seen
 
@@ -357,7 +357,9 @@ def test_a_read_that_goes_on_where_another_ended_does_without_the_index() -> Non
     assert (found.position, found.header.base_offset) == (position, followed)
     assert disk.fs.reads == []
     assert not segment.remembers(_BASE + 9), "only the last few places are kept"
-    assert segment.find(_BASE + 9) == next(each for each in segment.batches() if each.header.base_offset == _BASE + 9)
+    assert segment.find(_BASE + 9) == next(
+        each for each in segment.log.batches() if each.header.base_offset == _BASE + 9
+    )
 
 
 def measured(segment: Segment, position: int, start_offset: int, next_base: int) -> DamagedRange:
@@ -415,7 +417,7 @@ def test_damage_that_a_scan_begins_with_is_measured_from_what_lies_before() -> N
     assert measured(segment, 0, -1, _BASE + 20) == DamagedRange(_BASE, _BASE + 2, _BASE, 0, 200)
     flip_bit(disk.fs, f"{_STEM}.log", 716)
     assert measured(segment, 700, -1, _BASE + 20) == DamagedRange(_BASE + 7, _BASE + 8, _BASE, 700, 800)
-    assert [found.header.base_offset - _BASE for found in segment._batches(0, segment.size, strict=True)] == [
+    assert [found.header.base_offset - _BASE for found in segment.log.batches(strict=True)] == [
         *range(2, 7),
         *range(8, 20),
     ]
@@ -462,7 +464,7 @@ def test_a_failed_write_is_cut_back(short: int) -> None:
     disk.fs.inject(Fault("pwritev", ".log", error=errno.ENOSPC, nth=2))
     with pytest.raises(OSError, match=r"ENOSPC|no byte"):
         disk.append(batch_of_size(100))
-    disk.segment.cut_back()
+    disk.segment.log.cut_back()
     assert disk.fs.snapshot() == before
     disk.fs.heal()
     disk.next_offset = _BASE + 3
@@ -483,9 +485,9 @@ def test_a_close_that_fails_keeps_the_entries_for_the_next_try() -> None:
     disk.fs.inject(Fault("pwritev", "index", error=errno.ENOSPC))
     with pytest.raises(OSError, match="ENOSPC"):
         disk.segment.close()
-    assert not disk.segment.is_active
+    assert not disk.segment.log.is_active
     assert disk.segment.find(_BASE + 4) is not None
-    disk.segment.save_indexes()
+    disk.segment.indexes.writer.save()
     assert list(offset_entries(disk.file(".index"))) == [(number, 100 * number) for number in range(1, 5)]
     assert list(time_entries(disk.file(".timeindex"))) == [(number + 1, number) for number in range(1, 5)]
 
@@ -562,7 +564,7 @@ def test_a_deleted_segment_serves_who_holds_it_and_leaves_no_file() -> None:
     disk.fill(5)
     segment = disk.closed()
     segment.find(_BASE)
-    lease = segment.lease()
+    lease = segment.log.lease()
     segment.forget()
     doomed = DeletedSegments(disk.fs, "/p-0", [segment.base_offset])
     doomed.set_aside()

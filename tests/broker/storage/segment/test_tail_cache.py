@@ -10,7 +10,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.offset_index import OffsetIndex
-from seglog_broker.storage.segment.segment import Segment
+from seglog_broker.storage.segment.segment_log import SegmentLog
 from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, Tail, TailRange
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, StorageError
@@ -97,8 +97,8 @@ def test_a_reader_at_the_end_needs_no_index_and_the_second_one_no_file(monkeypat
     assert found.start_offset == 45
     assert found.position + found.size == disk.log.active.size
     found.release()
-    monkeypatch.setattr(Segment, "_batches", None)
-    monkeypatch.setattr("seglog_broker.storage.segment.segment.parse_header", None)
+    monkeypatch.setattr(SegmentLog, "batches", None)
+    monkeypatch.setattr(SegmentLog, "header_at", None)
     again = disk.log.read(45, 1 << 20)
     assert again is not None
     assert (again.position, again.size) == (found.position, found.size)

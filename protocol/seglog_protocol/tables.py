@@ -1,17 +1,20 @@
-"""Tables of the daemon's commands: aligned columns for a stream of rows, whose first ones decide the widths."""
+"""Tables for a terminal: rows in aligned columns, as wide as their cells or of given widths, whole or as a stream."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 ROWS_BEFORE_WIDTHS: Final = 256
-"""Rows that are held back to find the widths; a wider cell after them only shifts its own line."""
+"""Rows of a stream that are held back to find the widths; a wider cell after them only shifts its own line."""
 
 
 class Column(NamedTuple):
-    """A heading; ``right`` aligns its cells, such as numbers, to the right."""
+    """A heading; ``right`` aligns it and its cells, such as numbers, to the right.
+
+    ``right`` None: each cell by itself, to the right if it begins with a digit.
+    """
 
     title: str
-    right: bool = False
+    right: bool | None = False
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
@@ -27,8 +30,26 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Ite
     yield from table.flush()
 
 
+def titles_of(columns: Iterable[Column]) -> list[str]:
+    """The cells of the line above the rows."""
+    return [column.title for column in columns]
+
+
+def widths_of(rows: Iterable[Sequence[str]]) -> list[int]:
+    """The widths of columns that hold these rows, one of which may be that of the titles."""
+    return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+
+
+def table_line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str], gap: str = "  ") -> str:
+    """One line of a table: the cells in columns of these widths. A cell that is wider shifts those after it."""
+    return gap.join(
+        cell.rjust(width) if column.right or (column.right is None and cell[:1].isdigit()) else cell.ljust(width)
+        for cell, width, column in zip(cells, widths, columns, strict=True)
+    ).rstrip()
+
+
 class Table:
-    """Formats rows, and lines between rows, as lines."""
+    """A stream of rows, and of lines between rows, as lines. The titles come before the first row."""
 
     def __init__(self, columns: Sequence[Column], indent: str = "") -> None:
         self._columns = columns
@@ -49,8 +70,8 @@ class Table:
         if self._held is None:
             return
         held, self._held = self._held, None
-        rows = [[column.title for column in self._columns], *(item for item in held if not isinstance(item, str))]
-        self._widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        rows = [titles_of(self._columns), *(item for item in held if not isinstance(item, str))]
+        self._widths = widths_of(rows)
         if len(rows) > 1:
             yield self._line(rows[0])
         for item in held:
@@ -65,8 +86,4 @@ class Table:
             yield from self.flush()
 
     def _line(self, cells: Sequence[str]) -> str:
-        aligned = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(cells, self._widths, self._columns, strict=True)
-        )
-        return (self._indent + "  ".join(aligned)).rstrip()
+        return (self._indent + table_line(self._columns, self._widths, cells)).rstrip()

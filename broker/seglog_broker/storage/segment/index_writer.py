@@ -1,0 +1,120 @@
+"""Adds entries to both indexes of a segment when they are due, batch by batch as they are appended."""
+
+from collections.abc import Generator, Iterable
+from typing import TypeVar
+
+from seglog_broker.storage.segment.offset_index import OffsetIndex
+from seglog_broker.storage.segment.segment_log import SegmentLog, Stop
+from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
+from seglog_protocol import segment_files as names
+from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.record_batch import NO_TIMESTAMP
+
+ResultT = TypeVar("ResultT")
+
+InTurns = Generator[Stop, None, ResultT]
+"""An operation in steps, which may be left alone between two of them."""
+
+
+class IndexWriter:
+    """Writes to both indexes and knows what the next entry depends on.
+
+    ``largest`` is (largest timestamp, last offset of the earliest batch that has it), None while it is not known.
+    ``bytes_since_entry`` counts from where the batch of the last entry begins.
+    """
+
+    def __init__(self, offset_index: OffsetIndex, time_index: TimeIndex, interval: int) -> None:
+        """An entry is due behind ``interval`` bytes without one."""
+        self.interval = interval
+        self.largest: TimestampOffset | None = None
+        self.bytes_since_entry = 0
+        self._offset_index = offset_index
+        self._time_index = time_index
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next append might not fit one of the indexes."""
+        return self._offset_index.is_full or self._time_index.is_full
+
+    def create(self) -> None:
+        """Make both files, if they are not there."""
+        self._offset_index.create()
+        self._time_index.create()
+
+    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Count a batch, and add index entries if they are due; whether they were."""
+        largest = self.largest
+        if largest is None or max_timestamp > largest.timestamp:
+            largest = self.largest = TimestampOffset(max_timestamp, last_offset)
+        is_due = self.bytes_since_entry > self.interval and not self.is_full
+        if is_due:
+            self._offset_index.append(last_offset, position)
+            self._time_index.offer(*largest)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
+        return is_due
+
+    def pass_over(self, size: int) -> None:
+        """Count appended bytes that are no batch."""
+        self.bytes_since_entry += size
+
+    def resume(self, largest: TimestampOffset, bytes_since_entry: int) -> None:
+        """Go on where an earlier writer of these files has stopped."""
+        self.largest, self.bytes_since_entry = largest, bytes_since_entry
+
+    def save(self) -> None:
+        """Write the entries that are still in memory, and trim the files; after an OSError they stay there."""
+        self._offset_index.trim()
+        self._time_index.trim()
+
+    def close(self, largest: TimestampOffset) -> None:
+        """Add the closing time entry of a segment."""
+        self._time_index.offer(*largest, closing=True)
+
+    # --- From the log -------------------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        self._offset_index.reset()
+        self._time_index.reset()
+
+    def fill(self, log: SegmentLog, batches: Iterable[LocatedBatch | Stop]) -> InTurns[int | None]:
+        """Fill both empty indexes; returns the offset after the last batch, None without one.
+
+        It stops where ``batches`` do. The result equals, byte for byte, what appends would have left; an index that is
+        full stays full, which makes a seek slow but never wrong.
+        """
+        base_offset = self._offset_index.base_offset
+        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        indexed, next_offset = 0, None
+        highest = base_offset + names.RELATIVE_OFFSET_MAX
+        for found in batches:
+            if not isinstance(found, LocatedBatch):
+                yield found
+                continue
+            position, header = found
+            if not (next_offset or base_offset) <= header.base_offset <= header.last_offset <= highest:
+                continue  # an offset that its checksum does not cover is wrong: no entry can name it
+            self.bytes_since_entry = position - indexed
+            if self.add(position, header.size, header.last_offset, header.max_timestamp):
+                indexed = position
+            next_offset = header.next_offset
+        self.bytes_since_entry = log.size - indexed
+        if log.size and not log.is_active:
+            self.close(self.largest)
+        return next_offset
+
+    def beside(self) -> "IndexWriter":
+        """A writer of empty indexes in files of their own."""
+        return IndexWriter(self._offset_index.beside(), self._time_index.beside(), self.interval)
+
+    def take_over(self, made: "IndexWriter") -> None:
+        """Replace both indexes by those of ``made``, a writer from ``beside``, atomically and once they are synced."""
+        self._offset_index.take_over(made._offset_index)  # noqa: SLF001 - it is one of these
+        self._time_index.take_over(made._time_index)  # noqa: SLF001
+        self.largest, self.bytes_since_entry = made.largest, made.bytes_since_entry
+
+    def remove(self) -> None:
+        """Remove both files and every entry."""
+        self._offset_index.remove()
+        self._time_index.remove()

@@ -1,0 +1,308 @@
+"""Look-ups in both indexes of a segment that its log confirms, and the rebuild of indexes that it does not.
+
+Indexes have no checksum: one flipped bit would otherwise skip records silently. So an entry is used only if a batch
+that fits it is found; where none is, both indexes are rebuilt from the log.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+
+from seglog_broker.storage.segment.index_writer import IndexWriter, InTurns
+from seglog_broker.storage.segment.offset_index import OffsetIndex, OffsetPosition
+from seglog_broker.storage.segment.segment_log import SegmentLog, Stop
+from seglog_broker.storage.segment.time_index import TimeEntries, TimeIndex, TimestampOffset
+from seglog_protocol import segment_files as names
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch
+from seglog_protocol.record_batch import HEADER_SIZE, NO_TIMESTAMP
+
+
+class SegmentIndexes:
+    """Both indexes of one segment, beside the log that they are about. ``writer`` is the one that appends use."""
+
+    def __init__(self, log: SegmentLog, offset_index: OffsetIndex, time_index: TimeIndex, interval: int) -> None:
+        """An entry is due behind ``interval`` bytes without one."""
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.writer = IndexWriter(offset_index, time_index, interval)
+        self._log = log
+        self._rebuild: InTurns[int | None] | None = None  # of both, in turns
+        self._offset_index_checked = False  # looked at since this object was made
+        self._time_index_checked = False
+
+    def create(self) -> None:
+        """Make the files of a new, empty segment."""
+        self.writer.create()
+        self.writer.largest = TimestampOffset(NO_TIMESTAMP, self._log.base_offset)
+        self._offset_index_checked = self._time_index_checked = True
+
+    # --- Look-ups -----------------------------------------------------------------------------------------------------
+
+    def start_for(self, offset: int) -> int:
+        """Position from which a scan finds ``offset``: the index floor, used only if a fitting batch begins there."""
+        self.ensure_offset_index()
+        try:
+            entry = self._floor(offset)
+            if entry.position == 0 or self.batch_at(entry) is not None:
+                return entry.position
+        except ValueError:
+            pass  # the file is shorter than it was: rebuilt below
+        self.rebuild()
+        return self._floor(offset).position
+
+    def batch_at(self, entry: OffsetPosition) -> LocatedBatch | None:
+        """The batch at the position of an offset index entry; None when no fitting batch begins there."""
+        if not 0 < entry.position <= self._log.size - HEADER_SIZE:
+            return None
+        header = self._log.header_at(entry.position)
+        return LocatedBatch(entry.position, header) if header and header.base_offset <= entry.offset else None
+
+    def time_below(self, timestamp: int) -> TimeEntries | None:
+        """The last entry of the time index below ``timestamp`` (ms), None when there is none."""
+        self._ensure_time_index()
+        found = self._time_floor(timestamp)
+        if found is not None and not self._proves(found):
+            self.rebuild()
+            found = self._time_floor(timestamp)
+        return found
+
+    def find_max_timestamp(self) -> TimestampOffset:
+        """(largest timestamp, last offset of the earliest batch that has it); no file is read once it is known.
+
+        Raises CorruptRecordError when an index must be rebuilt from a log that is damaged.
+        """
+        if self.writer.largest is None:
+            self._ensure_time_index()
+            if not self.proves_last_time():
+                self.rebuild()
+            self.writer.largest = self.time_index.last
+        return self.writer.largest
+
+    def _floor(self, offset: int) -> OffsetPosition:
+        return self.offset_index.lookup(offset)
+
+    def _time_floor(self, timestamp: int) -> TimeEntries | None:
+        return self.time_index.below(timestamp)
+
+    # --- What the log says of time entries ----------------------------------------------------------------------------
+
+    def proves_last_time(self) -> bool:
+        """Whether the newest time entry is true, and no batch after the last offset entry has a later timestamp.
+
+        Where bytes of the log are damaged the entry is trusted: only one of the two is wrong.
+        """
+        last = self.time_index.around_last()
+        if last is None:
+            return True
+        try:
+            return self._proves(last) and self._is_youngest(last.entry)
+        except CorruptRecordError:
+            return last.is_in_order
+
+    def _is_youngest(self, last: TimestampOffset) -> bool:
+        if self._log.is_active:
+            return True  # what was appended since is younger, or not
+        indexed = self.start_for(names.OFFSET_MAX)
+        behind = self._log.walk(("youngest", last.timestamp, indexed), indexed)
+        return all(header.max_timestamp <= last.timestamp for _, header in behind)
+
+    def _proves(self, entries: TimeEntries) -> bool:
+        """Whether log and neighbours confirm a time entry; the batches between two offset entries are read.
+
+        It must name the earliest batch there that has its timestamp, and none before it may have a later one. Raises
+        CorruptRecordError when that batch does not match its checksum.
+        """
+        entry, base_offset = entries.entry, self._log.base_offset
+        if not entries.is_in_order or not base_offset <= entry.offset:
+            return False
+        with self._log.lease() as leased:
+            start = self.start_for(max(base_offset, entry.offset - 1))
+            file = self._log.for_seeking(leased)
+            for found in self._log.walk(("proof", *entry, start), start):
+                header = found.header
+                is_named = header.last_offset >= entry.offset
+                if is_named and header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp:
+                    return True
+                if is_named or header.max_timestamp >= entry.timestamp:
+                    self._log.whole(file, found)  # to find out which of the two is wrong
+                    return False
+        return False
+
+    # --- Whether they can be trusted at all ---------------------------------------------------------------------------
+
+    def ensure(self) -> None:
+        """Rebuild both indexes if either is missing or implausible; looks once, and only at their ends."""
+        self.ensure_offset_index()
+        self._ensure_time_index()
+
+    def _ensure_time_index(self) -> None:
+        """The half of ``ensure`` for the largest timestamp, so that skipping a segment reads one file."""
+        if not self._time_index_checked:
+            problem = self._why_time_index_unusable()
+            if problem is not None:
+                self.rebuild()
+            self._time_index_checked = True  # not before: a cold read interrupts the look, and damage the making
+
+    def ensure_offset_index(self) -> None:
+        """The half of ``ensure`` that a seek by offset needs: a log without timestamps has no time index."""
+        if not self._offset_index_checked:
+            problem = self._why_offset_index_unusable()
+            if problem is not None:
+                self.rebuild()
+            self._offset_index_checked = True
+
+    def look_usable(self) -> bool:
+        """Whether both are plausible, as far as their ends tell; nothing is rebuilt."""
+        try:
+            return self._why_offset_index_unusable() is None and self.time_index.problem() is None
+        except ValueError:
+            return False
+
+    def _why_offset_index_unusable(self) -> str | None:
+        if not self.offset_index.exists:
+            return "there is no offset index"
+        try:
+            problem = self.offset_index.problem(self._log.size)
+        except ValueError as error:
+            return str(error)
+        if problem is None and not self.offset_index.count and self._is_worth_an_entry():
+            return "it is empty, and the log is long enough for an entry"
+        return problem
+
+    def _is_worth_an_entry(self) -> bool:
+        """Whether any batch lies so far from the start that it is indexed; a few headers tell."""
+        interval = self.writer.interval
+        if self._log.size <= interval:
+            return False
+        return any(position > interval for position, _ in self._log.walk(("index",), 0, strict=False))
+
+    def _why_time_index_unusable(self) -> str | None:
+        if not self.time_index.exists:
+            return "there is no time index"
+        try:
+            problem = self.time_index.problem()
+        except ValueError as error:
+            return str(error)
+        if problem is None and not self._log.is_active and self._log.size and not self.time_index.count:
+            # Either no batch has a timestamp, or the closing entry was lost: only the headers can tell.
+            return "a closed segment's time index is empty"
+        return problem
+
+    # --- Rebuilding ---------------------------------------------------------------------------------------------------
+
+    def rebuild(self, batches: Iterable[LocatedBatch] | None = None) -> int | None:
+        """Rebuild both indexes from ``batches``, by default all headers; checksums are not verified.
+
+        Returns the offset after the last batch, or None when there is none. Raises CorruptRecordError, with the old
+        indexes unchanged, where headers show unknown damage.
+        """
+        if batches is None:
+            return self._rebuild_in_turns()
+        self.writer.reset()
+        self._offset_index_checked = self._time_index_checked = True
+        next_offset = _run(self.writer.fill(self._log, batches))
+        if not self._log.is_active:
+            self.writer.save()
+        return next_offset
+
+    def _rebuild_in_turns(self) -> int | None:
+        """``rebuild`` from all headers. If it stops half way, the next call continues."""
+        if self._rebuild is None:
+            self._rebuild = self._rebuilt()
+        stop: Exception | None = None
+        try:
+            while stop is None or not self._log.pauses.are_wanted:
+                stop = next(self._rebuild)
+        except StopIteration as done:
+            self._rebuild = None
+            made: int | None = done.value
+            return made
+        except BaseException:
+            self._rebuild = None
+            raise
+        raise stop
+
+    def _rebuilt(self) -> InTurns[int | None]:
+        """Build both indexes in new files, which replace the old ones once they are complete and synced.
+
+        A half-built index after a kill would not be noticed: a later start trusts those of closed segments.
+        """
+        made: IndexWriter | None = None
+        is_made = False
+        try:
+            yield from self._refuse_unknown_damage()
+            made = self.writer.beside()
+            next_offset = yield from made.fill(self._log, self._log.pieces())
+            is_made = True
+        finally:
+            self._offset_index_checked = self._time_index_checked = is_made
+            if not is_made:
+                if not self._log.is_active:
+                    self.writer.largest = None
+                if made is not None:
+                    made.remove()
+        self.writer.take_over(made)
+        return next_offset
+
+    def _refuse_unknown_damage(self) -> Generator[Stop, None, None]:
+        """Raise CorruptRecordError where no batch begins, or an offset does not fit between its neighbours.
+
+        Indexes built from the rest would lead look-ups past the batches after such a place.
+        """
+        log = self._log
+        expected, highest = log.base_offset, log.base_offset + names.RELATIVE_OFFSET_MAX
+        odd: LocatedBatch | None = None  # the batch before, if it left a gap
+        for found in log.pieces():
+            if not isinstance(found, LocatedBatch):
+                yield found
+                continue
+            header = found.header
+            misfit: LocatedBatch | None = None
+            if header.last_offset > highest:
+                misfit = found
+            elif header.base_offset < expected:
+                misfit = odd or found
+            if misfit is not None:
+                raise CorruptRecordError(
+                    f"the batch at position {misfit.position} of {log.path} has an offset that does not fit",
+                    path=log.path,
+                    position=misfit.position,
+                    start_offset=-1 if misfit.position else log.base_offset,
+                )
+            odd = found if header.base_offset > expected else None
+            expected = header.next_offset
+
+    def replace(self, suffixes: Sequence[str]) -> None:
+        """Replace the index files of a closed segment by the correct ones beside them, which end in ``.tmp``.
+
+        OSError: an old file is still there, which is no worse than before.
+        """
+        if names.OFFSET_INDEX_SUFFIX in suffixes:
+            self.offset_index.replace(f"{self.offset_index.path}{names.TEMPORARY_SUFFIX}")
+        if names.TIME_INDEX_SUFFIX in suffixes:
+            self.time_index.replace(f"{self.time_index.path}{names.TEMPORARY_SUFFIX}")
+        self.writer.largest = None
+        self.forget_walks()
+        self._offset_index_checked = self._time_index_checked = False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all entries that name ``offset`` or anything above."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.writer.largest = None
+
+    def forget_walks(self) -> None:
+        """Drop all interrupted walks over the log, so that they begin again."""
+        self._log.pauses.forget()
+        if self._rebuild is not None:
+            self._rebuild.close()
+            self._rebuild = None
+
+
+def _run(making: InTurns[int | None]) -> int | None:
+    """Make them without a stop."""
+    try:
+        while True:
+            next(making)
+    except StopIteration as done:
+        next_offset: int | None = done.value
+        return next_offset

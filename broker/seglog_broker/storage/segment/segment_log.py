@@ -1,0 +1,229 @@
+"""The ``.log`` of a segment: its size, its writer, and walks over its batches by their headers.
+
+Reads lease the file for the time of a call, or for as long as a walk lasts. Only the active segment is written to: from
+the first append on it holds a lease on a writable handle, which ``release_idle_writer`` gives back once all its bytes
+are on the disk. Not earlier: only an open descriptor reports that writing back has failed.
+
+A walk skips the bytes that are known to be damaged (``damaged``).
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+
+from seglog_broker.storage.io.filesystem import Buffer, File, FileSystem, write_all
+from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, Lease, TurnWantedError
+from seglog_broker.storage.io.pauses import HEADERS_A_TURN, Pauses
+from seglog_broker.storage.segment.checksum import NO_BYTES, SegmentChecksum, measure
+from seglog_broker.storage.segment.damaged_range import DamagedRange
+from seglog_broker.storage.segment.header_walk import walk_headers
+from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.header_scan import LocatedBatch, Readable
+from seglog_protocol.record_batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc, why_implausible
+
+Stop = TurnWantedError | ColdReadError
+"""Why an operation stopped half way; it continues when it is called again."""
+
+
+class SegmentLog:
+    """One ``.log``. ``size`` is in bytes; of a closed segment it is asked of the file system when first needed.
+
+    ``pauses`` has the walks over this file that stopped to let others have their turn.
+    """
+
+    def __init__(
+        self, fs: FileSystem, handles: HandlePool, path: str, base_offset: int, damaged: list[DamagedRange]
+    ) -> None:
+        """``damaged`` is a list that the caller keeps up to date: where bytes are damaged, by position."""
+        self.path = path
+        self.base_offset = base_offset
+        self.damaged = damaged
+        self.is_active = False  # it can be appended to
+        self.is_dirty = False  # it has bytes or a size that no fdatasync has covered
+        self.pauses = Pauses(handles.only_warm)
+        self._fs = fs
+        self._handles = handles
+        self._writer: Lease[File] | None = None
+        self._size: int | None = None
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes without those of an unfinished append."""
+        if self._size is None:
+            self._size = self._fs.stat(self.path).size
+        return self._size
+
+    @property
+    def modified_ms(self) -> int:
+        """When it was last written to, as its file system says (wall time, ms)."""
+        return self._fs.stat(self.path).mtime_ms
+
+    @property
+    def holds_writer(self) -> bool:
+        """Whether the file is kept open for appends."""
+        return self._writer is not None
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the empty file, to be appended to."""
+        self._writer = self._handles.lease(self.path, create=True)
+        self._writer.resource.truncate(0)
+        self._size = 0
+        self.is_active = self.is_dirty = True
+
+    def activate(self) -> None:
+        """Let it be appended to, from its end on."""
+        self.is_active = True
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Write at the end; return the position of the first byte.
+
+        Raises OSError with bytes behind the end, perhaps: ``cut_back`` must remove them before anything else is
+        written.
+        """
+        self.is_dirty = True
+        if self._writer is None:
+            assert self.is_active, "append to a segment that is not active"
+            self._writer = self._handles.lease(self.path, writable=True)
+        position = self.size
+        self._size = position + write_all(self._writer.resource, buffers, position)
+        return position
+
+    def cut_back(self) -> None:
+        """Remove what a failed append left behind the end. OSError: the file cannot be trusted with another append."""
+        if self._writer is not None:  # else the file could not even be opened
+            self._writer.resource.truncate(self.size)
+
+    def cut(self, position: int) -> int:
+        """Shorten it to ``position`` (bytes), a batch boundary; return how many bytes went."""
+        removed = self.size - position
+        with self._handles.lease(self.path, writable=True) as file:
+            file.truncate(position)
+        self._size, self.is_dirty = position, True
+        self.damaged[:] = [d for d in self.damaged if d.end_position <= position]
+        return removed
+
+    def release_idle_writer(self) -> None:
+        """Give the writer's handle back until the next append, unless bytes still have to be synced."""
+        if self._writer is not None and not (self.is_dirty and self.size):
+            self._writer.release()
+            self._writer = None
+
+    def release(self) -> None:
+        """Give the writer's handle back, if there is one: no more will be appended."""
+        self.is_active = False
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def lease(self) -> Lease[File]:
+        """The file, kept open until the lease is released."""
+        return self._handles.lease(self.path)
+
+    def for_seeking(self, file: File) -> Readable:
+        """The file as a seek may read it now: on a loop it does not wait for the disk."""
+        return self._handles.for_seeking(file)
+
+    def for_walking(self, file: File) -> Readable:
+        """The file as it is read where a wait for the disk does no harm."""
+        return file
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at ``position``; None where the bytes there are none."""
+        with self._handles.lease(self.path) as leased:
+            data = self.for_seeking(leased).pread(HEADER_SIZE, position)
+        if len(data) < HEADER_SIZE or why_implausible(header := parse_header(data)) is not None:
+            return None
+        return header
+
+    def base_behind(self, found: LocatedBatch, next_base: int) -> int | None:
+        """The base offset of the batch behind ``found``, as its header has it; None where that tells nothing.
+
+        ``next_base`` is where the next segment begins, or the log ends, which counts behind the last one.
+        """
+        if found.end >= self.size:
+            return next_base
+        if any(d.position <= found.end < d.end_position for d in self.damaged):
+            return None
+        header = self.header_at(found.end)
+        return None if header is None else header.base_offset
+
+    def read_batch(self, found: LocatedBatch) -> bytes:
+        """The bytes of a batch that was found here."""
+        with self._handles.lease(self.path) as file:
+            return file.pread(found.header.size, found.position)
+
+    def whole(self, file: Readable, found: LocatedBatch) -> bytes:
+        """The bytes of a batch, from the open ``file``. CorruptRecordError when they do not match its checksum."""
+        data = file.pread(found.header.size, found.position)
+        if not verify_crc(data, 0, found.header):
+            raise CorruptRecordError(
+                f"the batch at position {found.position} of {self.path} does not match its checksum",
+                path=self.path,
+                position=found.position,
+                start_offset=-1,
+            )
+        return data
+
+    def measure(self, so_far: SegmentChecksum = NO_BYTES) -> SegmentChecksum:
+        """The checksum of the whole file; bytes that ``so_far`` covers are not read."""
+        with self._handles.lease(self.path) as file:
+            return measure(file, self.size, so_far)
+
+    # --- Walking ------------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, position: int = 0, end: int | None = None, *, strict: bool = False, expected: int = -1
+    ) -> Generator[LocatedBatch, None, None]:
+        """Every batch in [position, end), to the end of the file if left out, by its header.
+
+        Checksums are not verified. ``strict`` is for seeks: it raises CorruptRecordError where the batches end too
+        early, and ColdReadError where it would have to wait for the disk on the loop. ``expected`` is the offset due at
+        ``position``, -1 if not known.
+        """
+        end = self.size if end is None else end
+        with self._handles.lease(self.path) as leased:
+            file = self.for_seeking(leased) if strict else self.for_walking(leased)
+            position, expected = yield from walk_headers(file, position, end, self.damaged, expected)
+        if strict and position < end:
+            raise CorruptRecordError(
+                f"{self.path} holds no record batch at position {position}",
+                path=self.path,
+                position=position,
+                start_offset=expected,
+            )
+
+    def walk(self, question: tuple[object, ...], start: int, *, strict: bool = True) -> Iterator[LocatedBatch]:
+        """Every batch from ``start`` on, for the first that answers a question; see ``Pauses``."""
+        position, expected = self.pauses.resume(question, (start, -1))
+        batches = self.batches(position, strict=strict, expected=expected)
+        for walked, found in enumerate(batches, start=1):
+            yield found
+            if walked % HEADERS_A_TURN == 0:
+                self.pauses.pause(question, (found.end, found.header.next_offset))
+
+    def pieces(self) -> Iterator[LocatedBatch | Stop]:
+        """Every batch by its header, also those that are appended meanwhile, and places to stop at.
+
+        No file is held open there. Raises CorruptRecordError where bytes are no batch.
+        """
+        position, expected = 0, -1
+        stop: Stop | None = TurnWantedError()
+        while stop is not None:
+            stop = None
+            batches = self.batches(position, strict=True, expected=expected)
+            try:
+                for walked, found in enumerate(batches, start=1):
+                    yield found
+                    position, expected = found.end, found.header.next_offset
+                    if walked == HEADERS_A_TURN:
+                        stop = TurnWantedError()
+                        break
+            except ColdReadError as cold:
+                stop = cold
+            batches.close()
+            if stop is not None:
+                yield stop
