@@ -4,7 +4,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +26,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest, Request
 from seglog_protocol.record_batch import parse_header
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+from tests.clients.hand_clock import HandClock
 
 
 def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is() -> None:
@@ -381,24 +381,8 @@ def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess
 # --- A broker that hangs ----------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """Stands in for the module ``time``: its seconds pass when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time_ns(self) -> int:
-        return time.time_ns()
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, frozen, thawed = Clock(), threading.Event(), threading.Event()
+    clock, frozen, thawed = HandClock(), threading.Event(), threading.Event()
     monkeypatch.setattr("seglog.producer.time", clock)
     with fake_broker(topics={"t": 25}) as broker, seglog.connect(broker.address) as client:
         producer = client.producer("t", delivery_timeout=25, batch_bytes=1_000_000)
@@ -435,7 +419,7 @@ def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(monkeypatc
 def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
     waits_for: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
+    clock = HandClock()
     with fake_broker() as broker, seglog.connect(broker.address) as client:
         for module in ("producer", "dialer"):
             monkeypatch.setattr(f"seglog.{module}.time", clock)
