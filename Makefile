@@ -45,10 +45,11 @@ test: $(STAMP) $(SPARK_STAMP)
 # The other half of the tests, and every property again with many more examples.
 soak: soak-core soak-spark soak-alone
 
+# Halves of the files for two cores, and whoever is done first takes half of what the other has left.
 test-core: $(STAMP)
 	@! $(BIN)/python -c 'import pyspark' 2>/dev/null || \
 	  { echo "$(VENV) has pyspark, so tests would not show what needs it. Try: make clean"; exit 1; }
-	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak' -n auto --dist loadfile)
+	$(call lane,core,$(BIN)/pytest -m 'not spark and not slow and not soak' -n auto --dist worksteal)
 
 # On pip's Java, whatever the machine has; nothing is skipped for want of it. Other files have no test of this lane, and
 # collecting them takes longer than most tests; a test in `make soak` sees to that.
