@@ -75,6 +75,13 @@ def test_a_target_is_made_of_its_lanes(target: str) -> None:
     assert expressions(target) == [LANES[lane] for lane in TESTS[target]]
 
 
+def test_what_everyone_runs_checks_the_code_as_well() -> None:
+    checks = [line.partition("bin/")[2] for line in dry("check").splitlines()]
+    assert {check.partition(" ")[0] for check in checks} == {"ruff", "mypy", "lint-imports"}
+    everything = dry("test")
+    assert all(f"bin/{check}\n" in everything for check in checks)
+
+
 def test_continuous_integration_runs_all_lanes() -> None:
     commands = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert [command.removeprefix("exec ") for command in commands][-2:] == [f"make {target}" for target in TESTS]
@@ -96,6 +103,10 @@ def test_every_test_that_is_collected_is_in_one_lane(tmp_path: Path) -> None:
     assert counts.keys() == LANES.keys()
     long = [len({"soak", "slow"} & set(markers)) and ("soak" in markers) + 1 for markers in tests.values()]
     assert long == sorted(long, reverse=True), "the longest come first"
+    (search,) = re.findall(r"\$\((grep [^)]+)\)", dry("test-spark"))
+    searched = subprocess.run(["sh", "-c", search], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    with_spark = {name.partition("::")[0] for name, markers in tests.items() if "spark" in markers}
+    assert with_spark == set(searched.stdout.split())
     again = sum(PROPERTY in markers for markers in tests.values())
     print(f"\n{len(tests)} tests: {dict(counts)}, {again} of them properties")
     assert again > 100

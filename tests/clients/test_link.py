@@ -31,6 +31,7 @@ from seglog_protocol.messages import (
     TopicsRequest,
 )
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+from tests.clients.hand_clock import HandClock
 
 
 def dial(broker: FakeBroker) -> Link:
@@ -213,11 +214,24 @@ def test_connecting_tries_again_until_the_broker_is_there() -> None:
         assert next(refusals, None) is None
 
 
-def test_something_that_only_hangs_up_is_named_for_what_it_may_be_when_the_time_is_over() -> None:
+def test_something_that_only_hangs_up_is_named_for_what_it_may_be_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, hellos = HandClock(), 0
+    monkeypatch.setattr("seglog.dialer.time", clock)
+
+    def hang_up(_request: Request, _payload: memoryview) -> Answer:
+        nonlocal hellos
+        hellos += 1
+        if hellos == 4:
+            clock.pass_by(30)
+        return CLOSE
+
     with fake_broker() as broker:
-        broker.script = lambda request, _: CLOSE
-        with pytest.raises(NotReachableError, match=r"does not speak the seglog protocol.*9192.*tried for 0\.3 s"):
-            Dialer(parse_address(broker.address), "test").dial(0.3)
+        broker.script = hang_up
+        with pytest.raises(NotReachableError, match=r"does not speak the seglog protocol.*9192.*tried for 30 s"):
+            Dialer(parse_address(broker.address), "test").dial(30, sleep=lambda _: None)
+    assert hellos == 4
 
 
 def test_nobody_there_is_said_with_the_address_and_what_to_do() -> None:

@@ -4,18 +4,19 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import seglog
+from seglog.dialing import ATTEMPT_FIRST_SECONDS
 from seglog_protocol.compression import Codec
 from seglog_protocol.errors import (
     BrokerStoppingError,
     ClientClosedError,
     ClientTimeoutError,
+    ConnectionLostError,
     DeliveryFailed,
     InvalidRecordError,
     MessageTooLargeError,
@@ -25,6 +26,7 @@ from seglog_protocol.errors import (
 from seglog_protocol.messages import AppendReply, AppendRequest, AppendResult, HelloRequest, Request
 from seglog_protocol.record_batch import parse_header
 from tests.clients.fake_broker import CLOSE, SILENCE, Answer, FakeBroker, fake_broker
+from tests.clients.hand_clock import HandClock
 
 
 def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is() -> None:
@@ -379,40 +381,74 @@ def run_python(program: str, broker: FakeBroker) -> "subprocess.CompletedProcess
 # --- A broker that hangs ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time() -> None:
-    thawed = threading.Event()
+def test_a_broker_that_takes_no_bytes_keeps_no_record_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, frozen, thawed = HandClock(), threading.Event(), threading.Event()
+    monkeypatch.setattr("seglog.producer.time", clock)
     with fake_broker(topics={"t": 25}) as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", delivery_timeout=5)
-        producer.send(b"so that it is connected").result(10)
+        producer = client.producer("t", delivery_timeout=25, batch_bytes=1_000_000)
 
-        def frozen(_request: Request, _payload: memoryview) -> Answer | None:
-            thawed.wait(60)
+        def freeze(_request: Request, _payload: memoryview) -> Answer | None:
+            frozen.set()
+            thawed.wait()
             return SILENCE
 
-        broker.script = frozen
-        began = time.monotonic()
+        look = producer._nothing_expires
+
+        def look_later() -> bool:
+            clock.pass_by(14)
+            return look()
+
+        broker.script = freeze
+        monkeypatch.setattr(producer, "_nothing_expires", look_later)
         try:
             early = producer.send(b"early", partition=0)
-            time.sleep(4)
-            for partition in range(1, 25):
-                producer.send(bytes(900_000), partition=partition)
+            clock.pass_by(1)
+            assert frozen.wait(60)
+            clock.pass_by(14)
+            late = [producer.send(bytes(900_000), partition=partition) for partition in range(1, 25)]
+            clock.pass_by(0.5)
             assert isinstance(early.exception(), ClientTimeoutError)
-            assert time.monotonic() - began < 8, "it was due after 5 s, and what keeps the socket full after 9 s"
+            assert clock.now == 29.5, "it was due at 25, and what keeps the socket full is at 40"
+            assert not any(delivery.done() for delivery in late)
         finally:
-            producer.abort(0)
             thawed.set()
+            producer.abort(0)
 
 
-@pytest.mark.slow
-def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time() -> None:
+@pytest.mark.parametrize("waits_for", ["connect", "hello"])
+def test_a_connection_that_does_not_come_about_keeps_no_record_beyond_its_time(
+    waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
     with fake_broker() as broker, seglog.connect(broker.address) as client:
-        producer = client.producer("t", delivery_timeout=5)
-        broker.script = lambda *_: SILENCE
-        broker.drop_connections()
-        began = time.monotonic()
-        assert isinstance(producer.send(b"x").exception(), ClientTimeoutError)
-        assert time.monotonic() - began < 8, "it was due after 5 s, and the attempt to connect after 9 s"
+        for module in ("producer", "dialer"):
+            monkeypatch.setattr(f"seglog.{module}.time", clock)
+        producer = client.producer("t", delivery_timeout=5, linger_ms=0)
+        assert producer.send(b"before").result(10).offset == 0
+        attempts: list[float] = []
+
+        def unanswered(*_: Any, timeout: float) -> Any:
+            attempts.append(timeout)
+            clock.pass_by(timeout)
+            raise ClientTimeoutError("no answer")
+
+        def unconnected(_address: Any, timeout: float) -> Any:
+            attempts.append(timeout)
+            clock.pass_by(timeout)
+            raise TimeoutError
+
+        if waits_for == "connect":
+            monkeypatch.setattr("seglog.dialer.socket.create_connection", unconnected)
+        else:
+            monkeypatch.setattr("seglog.dialer.Link.call", unanswered)
+        monkeypatch.setattr(producer._changed, "wait", clock.pass_by)
+        link = producer._link
+        assert link is not None
+        producer._lost(link, ConnectionLostError("lost"))
+        began = clock.now
+        assert isinstance(producer.send(b"x").exception(0), ClientTimeoutError)
+        assert attempts[-2] > ATTEMPT_FIRST_SECONDS
+        assert 5 <= clock.now - began <= 5 + ATTEMPT_FIRST_SECONDS, attempts
         producer.abort(0)
 
 

@@ -2,6 +2,8 @@
 
 As in ``test_crash_points``, but what an unclean stop left is recovered partition by partition as processes do it, and
 taken into service. Each file operation of that is a place for the next crash.
+
+`make test` looks at some of these places, `make soak` at each.
 """
 
 import pytest
@@ -32,23 +34,27 @@ def _opened_behind(fs: ForgetfulFileSystem) -> LogDirectory:
 
 
 @pytest.mark.parametrize(
-    ("policy", "kept"),
+    ("policy", "kept", "every"),
     [
-        pytest.param(PROCESS_KILL, True, id="process kill", marks=pytest.mark.slow),
-        pytest.param(POWER_LOSS, False, id="power loss"),
-        pytest.param(RANDOM(7), False, id="random", marks=pytest.mark.slow),
+        pytest.param(POWER_LOSS, False, 4, id="power loss, every fourth"),
+        pytest.param(PROCESS_KILL, True, 1, id="process kill", marks=pytest.mark.slow),
+        pytest.param(POWER_LOSS, False, 1, id="power loss", marks=pytest.mark.slow),
+        pytest.param(RANDOM(7), False, 1, id="random", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("kind", [Scenario, pytest.param(Shortening, marks=pytest.mark.slow)])
 def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
-    kind: type[Scenario], policy: CrashPolicy, kept: bool
+    kind: type[Scenario], policy: CrashPolicy, kept: bool, every: int
 ) -> None:
     fs = ForgetfulFileSystem()
     scenario = kind(fs)
-    recovered = 0
+    points = recovered = 0
 
     def crash_here(operation: Operation) -> None:
-        nonlocal recovered
+        nonlocal points, recovered
+        points += 1
+        if points % every:
+            return
 
         def opened(found: ForgetfulFileSystem) -> LogDirectory:
             nonlocal recovered
@@ -64,7 +70,7 @@ def test_any_state_after_a_crash_is_also_recovered_while_the_broker_serves(
 
     fs.on_operation = crash_here
     scenario.run()
-    assert recovered > 100
+    assert recovered > 100 // every
 
 
 class _ComeFarEnoughError(Exception):
@@ -88,14 +94,19 @@ def _left_by(kind: type[Scenario], after: int) -> tuple[ForgetfulFileSystem, Pro
 
 
 @pytest.mark.parametrize("policy", [PROCESS_KILL, POWER_LOSS, RANDOM(3)], ids=["process kill", "power loss", "random"])
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("after", [120, 190])
-def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(after: int, policy: CrashPolicy) -> None:
+def test_a_crash_in_the_middle_of_a_recovery_loses_nothing_promised(
+    after: int, every: int, policy: CrashPolicy
+) -> None:
     fs, promises = _left_by(Scenario, after)
     points = 0
 
     def crash_here(operation: Operation) -> None:
         nonlocal points
         points += 1
+        if points % every:
+            return
         try:
             check(fs.found_after(policy), promises, kept=policy is PROCESS_KILL, opened=_opened_behind)
         except BaseException as error:

@@ -67,7 +67,10 @@ def require_spark() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """A session with two cores, for all tests that need one."""
+    """A session with two cores, for all tests that need one.
+
+    Its Java is for a minute of work: the better one of its two compilers would cost more than it gains.
+    """
     require_spark()
     packages = [str(REPOSITORY / folder) for folder in ("protocol", "clients")]
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +80,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         started = session("seglog-tests", master="local[2]", conf=conf, log_level="OFF")
         yield started

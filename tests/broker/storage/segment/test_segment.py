@@ -296,7 +296,7 @@ def test_a_timestamp_leads_to_the_first_record_at_or_after_it(codec: Codec) -> N
     for first, second in zip(stamps[::2], stamps[1::2], strict=True):
         disk.append(encode_batch([(first, None, b"a", ()), (second, None, b"b", ())], codec=codec))
     for segment in (disk.segment, disk.closed()):
-        for wanted in range(80, 520):
+        for wanted in range(80, 520) if codec is Codec.NONE else sorted({t + d for t in stamps for d in (-1, 0, 1)}):
             for lowest in range(9):
                 expected = next(
                     ((t, _BASE + n, 3) for n, t in enumerate(stamps) if t >= wanted and n >= lowest),
