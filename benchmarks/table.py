@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import Bench, Benchmark, Row
+from seglog_broker.runtime.interpreter import is_profile_optimized
 
 WIDTH: Final = 100
 _WIDTHS: Final = (35, 9, 8, 5, 8, 16, 5)  # and what is left for the goal
@@ -61,12 +62,16 @@ def _line(cells: Sequence[str]) -> str:
     return " ".join((*parts, last)).rstrip()
 
 
+_BUILDS: Final = {True: "with PGO", False: "without PGO", None: "(PGO unknown)"}
+
+
 def machine(bench: Bench) -> dict[str, Any]:
     """What a reader must know before believing a figure."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": sys.version.split()[0],
         "implementation": platform.python_implementation(),
+        "profile_optimized": is_profile_optimized(),
         "kernel": platform.release(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -79,8 +84,9 @@ def machine(bench: Bench) -> dict[str, Any]:
 
 def machine_line(facts: dict[str, Any]) -> str:
     """The same on one or two lines."""
+    build = _BUILDS[facts["profile_optimized"]]
     text = (
-        f"{facts['implementation']} {facts['python']}, {facts['cores']} cores ({facts['cpu']}), Linux "
+        f"{facts['implementation']} {facts['python']} {build}, {facts['cores']} cores ({facts['cpu']}), Linux "
         f"{facts['kernel']}\n{facts['file_system']}; {facts['rounds']} rounds{', quick' if facts['quick'] else ''}; "
         f"load {facts['load_average']:.2f}"
     )

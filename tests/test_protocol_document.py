@@ -1,12 +1,11 @@
 """docs/PROTOCOL.md against the code: every message, field, error and limit is in it, and every byte in it is true."""
 
-import dataclasses
 import json
 import re
 import struct
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgpack
 import pytest
@@ -37,6 +36,7 @@ from seglog_protocol.messages import (
 from tests.broker.listeners.fake_broker import serving
 from tests.logs import ManualClock
 from tests.protocol import golden
+from tests.protocol.message_fields import REQUIRED, Field, fields
 from tests.support import REPOSITORY
 
 PAGE: Final = (REPOSITORY / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -87,16 +87,14 @@ def type_in_words(hint: Any) -> str:
     return {str: "text", int: "int", float: "float", bool: "bool"}.get(hint) or str(hint.__name__)
 
 
-def default_in_words(field: "dataclasses.Field[Any]") -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return f"`{json.dumps(field.default_factory())}`"
-    if field.default is dataclasses.MISSING:
+def default_in_words(field: Field) -> str:
+    if field.default is REQUIRED:
         return "required"
     return "absent" if field.default is None else f"`{json.dumps(field.default)}`"
 
 
-def range_in_words(field: "dataclasses.Field[Any]") -> str:
-    limits = field.metadata.get("range")
+def range_in_words(field: Field) -> str:
+    limits = field.range
     if limits is None:
         return ""
     return " to ".join({2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1", -(2**31): "-2^31"}.get(n, f"{n}") for n in limits)
@@ -104,10 +102,9 @@ def range_in_words(field: "dataclasses.Field[Any]") -> str:
 
 def field_rows(kind: type[Message]) -> list[list[str]]:
     """Name, type, range and default of every field, as its table has them."""
-    hints = get_type_hints(kind)
     return [
-        [f"`{field.name}`", type_in_words(hints[field.name]), range_in_words(field), default_in_words(field)]
-        for field in dataclasses.fields(kind)
+        [f"`{field.name}`", type_in_words(field.type), range_in_words(field), default_in_words(field)]
+        for field in fields(kind)
     ]
 
 
@@ -120,7 +117,7 @@ def test_every_field_of_every_message_is_documented_and_no_other(kind: type[Mess
 
 def test_no_message_is_documented_that_does_not_exist() -> None:
     names = {kind.__name__ for kind in message_classes()}
-    with_fields = {kind.__name__ for kind in message_classes() if dataclasses.fields(kind)}
+    with_fields = {kind.__name__ for kind in message_classes() if fields(kind)}
     assert {heading for heading, rows in ALL_TABLES.items() if rows[0][0] == "field"} == with_fields
     assert set(re.findall(r"\b[A-Z][a-z]+(?:Request|Reply|Result|Partition|Description)\b", PAGE)) <= names
 

@@ -16,6 +16,7 @@ from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.native import addresses_of, open_listeners, serve_native
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime.descriptors import StopReserve
+from seglog_broker.runtime.interpreter import describe_interpreter
 from seglog_broker.runtime.metrics import watch_stalls
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
@@ -110,7 +111,7 @@ async def serve(
     began = trio.current_time()
     manager = ServiceManager() if manager is None else manager
     manager.status(f"Loading {config.log_dir}")
-    log.info("broker_starting", version=VERSION, log_dir=config.log_dir)
+    log.info("broker_starting", version=VERSION, python=describe_interpreter(), log_dir=config.log_dir)
     try:
         broker = Broker.open(config, fs, clock, offload, LoadProgress(config.log_dir, manager, stop_wanted))
     except LoadingStoppedError as stopped:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from seglog_protocol.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, error_from_wire
-from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_frame_prefix
-from seglog_protocol.messages import NATIVE_PORT, Request, request_header
+from seglog_protocol.frames import FRAME_BYTES_MAX, Buffer, FrameReader, encode_packed_prefix
+from seglog_protocol.messages import NATIVE_PORT, Request, pack_request, reply_id_of
 
 JOIN_BYTES_MAX: Final = 4096
 """Payloads up to this size are copied after the header: cheaper than a second buffer in ``sendmsg``."""
@@ -21,11 +21,15 @@ STALLED_SECONDS: Final = 0.5
 """When the peer takes no bytes for so long, the writer calls ``on_stalled``."""
 
 
+Header = Mapping[str, Any] | Buffer
+"""The header of a reply as ``decode_reply`` takes it: packed, or as a map."""
+
+
 class Reply(NamedTuple):
     """A reply to a pending request. ``payload`` is not shared and may be kept."""
 
     request_id: int
-    header: dict[str, Any]
+    header: Header
     payload: memoryview
 
 
@@ -86,7 +90,7 @@ class Connection:
         request_id = self._next_id
         payload_size = sum(map(len, payload))
         try:
-            prefix = encode_frame_prefix(request_header(request_id, request), payload_size)
+            prefix = encode_packed_prefix(pack_request(request_id, request), payload_size)
         except OverflowError as error:
             raise LocalProtocolError(
                 f"a number in the {request.api} request is out of range: the smallest is -2**63, the largest 2**64 - 1"
@@ -142,7 +146,9 @@ class Connection:
                 frame = self._frames.next_frame()
                 if frame is None:
                     return None
-                request_id = self._id_of(frame.header)
+                request_id = reply_id_of(frame.packed)
+                if request_id is None:
+                    request_id = self._id_of(frame.header)
             except RemoteProtocolError as error:
                 if self._is_known:
                     raise
@@ -150,7 +156,7 @@ class Connection:
             self._is_known = True
             if request_id in self._expected:
                 self._expected.discard(request_id)
-                return Reply(request_id, frame.header, frame.payload)
+                return Reply(request_id, frame.packed, frame.payload)
 
     def _id_of(self, header: Mapping[str, Any]) -> int:
         request_id = header.get("id")

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from seglog.batching import IN_FLIGHT_MAX, Accumulator, BatchLimits, ProducerBatch, ProducerEpoch, record_bytes_max
-from seglog.connection import Reply
+from seglog.connection import Header, Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.error_copies import copied
 from seglog.formatting import count_of, seconds_of
@@ -308,7 +308,7 @@ class ProducerCore:
                 self.accumulator.written(batch)
             self._settle(sent)
 
-    def answered(self, sent: Sent, header: Mapping[str, Any], now: float) -> None:
+    def answered(self, sent: Sent, header: Header, now: float) -> None:
         """Process a reply; ignored if its request was lost with a connection."""
         if sent not in self.in_flight:
             return

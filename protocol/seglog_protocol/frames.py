@@ -55,10 +55,18 @@ SPARE_BUFFERS_MAX: Final = 4
 
 
 class Frame(NamedTuple):
-    """One whole frame. ``payload`` is a writable view into a buffer that only this frame uses."""
+    """One whole frame. ``payload`` is a writable view into a buffer that only this frame uses.
 
-    header: dict[str, Any]
+    ``packed`` is the header as it came; no more is known of it than its length.
+    """
+
+    packed: memoryview
     payload: memoryview
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header as a map, decoded each time. Raises RemoteProtocolError when it is no map with text keys."""
+        return decode_map(self.packed, "header")
 
 
 class BufferPool:
@@ -121,8 +129,8 @@ class FrameReader:
     Either ``receive_data(bytes)``, or without a copy: ``n = socket.recv_into(reader.get_buffer())`` and then
     ``reader.received(n)``. After each, call ``next_frame`` until it returns None, which is "not yet".
 
-    Any bytes give frames or RemoteProtocolError. After an error the reader is unusable, because the start of the next
-    frame is unknown.
+    Any bytes give frames or RemoteProtocolError; headers are decoded by whoever takes the frames. After an error the
+    reader is unusable, because the start of the next frame is unknown.
     """
 
     def __init__(
@@ -297,7 +305,7 @@ class FrameReader:
         end = LENGTH_SIZE + header_length
         if self._asks and header_length > CONTAINERS_MAX:
             _check_containers(view[LENGTH_SIZE:end])
-        return Frame(decode_map(view[LENGTH_SIZE:end], "header"), view[end:])
+        return Frame(view[LENGTH_SIZE:end], view[end:])
 
 
 def _new_buffer(size: int) -> mmap.mmap:
@@ -343,7 +351,7 @@ def decode_value(data: Buffer, what: str) -> Any:
     """The one msgpack value that fills ``data`` exactly; keys of maps are text or bytes. Raises RemoteProtocolError."""
     try:
         # msgpack bounds every container by the size of its input and the nesting by 1,024 levels.
-        with _without_collection(len(data)):
+        with without_collection(len(data)):
             value = msgpack.unpackb(data, raw=False, strict_map_key=True)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise RemoteProtocolError(f"the {what} is not valid msgpack: {error or type(error).__name__}") from error
@@ -362,7 +370,7 @@ def _paused_collection() -> Iterator[None]:
 _NOT_PAUSED: Final = contextlib.nullcontext()
 
 
-def _without_collection(size: int) -> contextlib.AbstractContextManager[None]:
+def without_collection(size: int) -> contextlib.AbstractContextManager[None]:
     """Pauses garbage collection while ``size`` bytes are decoded, if they are many.
 
     Decoding makes no garbage, but many small lists trigger several full collections, which would take most of the time.

@@ -26,7 +26,7 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("program", "absent"),
     [
-        ("import seglog", {"seglog_protocol", "msgpack", "socket", "json"}),
+        ("import seglog", {"seglog_protocol", "msgpack", "msgspec", "socket", "json"}),
         (
             "from seglog.cli import main; main(['topic', 'list', '--help']); import seglog.cli.topics, seglog.cli.ping",
             {
@@ -48,7 +48,7 @@ def test_the_version_is_that_of_the_package() -> None:
         ),
         (
             "from seglog.cli import main; main(['--help'])",
-            {"argparse", "json", "msgpack", "socket", "seglog.client", "seglog.cli.grammar.topic"},
+            {"argparse", "json", "msgpack", "msgspec", "socket", "seglog.client", "seglog.cli.grammar.topic"},
         ),
         (
             "import seglog.cli.produce, seglog.cli.consume",

@@ -78,7 +78,7 @@ def imported(installed: Installed, *arguments: str) -> set[str]:
 def test_it_is_small(installed: Installed) -> None:
     sizes = installed.sizes()
     zstd = set() if sys.version_info >= (3, 14) else {"backports-zstd"}
-    assert sizes.keys() == {"seglog", "click", "msgpack", "crc32c", "cramjam", "lz4", "tqdm"} | zstd
+    assert sizes.keys() == {"seglog", "click", "msgpack", "msgspec", "crc32c", "cramjam", "lz4", "tqdm"} | zstd
     assert min(sizes.values()) > 50_000  # each of them is counted
     assert sum(sizes.values()) <= BYTES_MAX, sizes
 
@@ -99,7 +99,7 @@ def test_what_an_extra_is_for_is_what_it_installs() -> None:
 
 def test_little_is_imported(installed: Installed, running: Daemon) -> None:
     assert imported(installed) == set()
-    assert imported(installed, "--server", running.address, "topic", "list") == {"click", "msgpack"}
+    assert imported(installed, "--server", running.address, "topic", "list") == {"click", "msgpack", "msgspec"}
     program = "import seglog, sys; print(*sys.modules)"
     modules = run(installed, "python", "-c", program).stdout.split()
     assert [name for name in modules if name.startswith("seglog")] == ["seglog"]

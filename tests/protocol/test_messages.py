@@ -1,9 +1,8 @@
 """Messages: every one there and back, what is refused, what is ignored, and any map at all."""
 
-import dataclasses
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 import pytest
 from hypothesis import given, settings
@@ -58,6 +57,7 @@ from seglog_protocol.messages import (
     request_header,
     request_id_of,
 )
+from tests.protocol.message_fields import REQUIRED, fields
 from tests.support import examples
 
 ALL: Final[list[type[Message]]] = [
@@ -96,13 +96,12 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
 
 def messages_of(kind: type[Message]) -> st.SearchStrategy[Any]:
     """Any message of a kind, every field of it within its range, also further in."""
-    hints, fields = get_type_hints(kind), dict[str, st.SearchStrategy[Any]]()
-    for field in dataclasses.fields(kind):
-        limits = field.metadata.get("range")
-        fields[field.name] = of_type(hints[field.name]) if limits is None else st.integers(*limits)
-        if limits is not None and field.default is None:
-            fields[field.name] |= st.none()
-    return st.builds(kind, **fields)
+    strategies = dict[str, st.SearchStrategy[Any]]()
+    for field in fields(kind):
+        strategies[field.name] = of_type(field.type) if field.range is None else st.integers(*field.range)
+        if field.range is not None and field.default is None:
+            strategies[field.name] |= st.none()
+    return st.builds(kind, **strategies)
 
 
 def through_bytes(header: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def comparable(message: Any) -> Any:
     if isinstance(message, SeglogError):
         return type(message), error_to_wire(message)
     if isinstance(message, Message):
-        return type(message), {f.name: comparable(getattr(message, f.name)) for f in dataclasses.fields(message)}
+        return type(message), {f.name: comparable(getattr(message, f.name)) for f in fields(type(message))}
     if isinstance(message, list):
         return [comparable(item) for item in message]
     if isinstance(message, dict):
@@ -163,9 +162,9 @@ def test_every_reply_comes_back_with_its_id(kind: type[Message], data: st.DataOb
 
 def test_no_field_of_any_message_hides_a_key_of_the_envelope() -> None:
     for request in REQUESTS.values():
-        assert not {"id", "api", "v"} & {field.name for field in dataclasses.fields(request)}
+        assert not {"id", "api", "v"} & {field.name for field in fields(request)}
     for reply in REPLIES:
-        assert not {"id", "error"} & {field.name for field in dataclasses.fields(reply)}
+        assert not {"id", "error"} & {field.name for field in fields(reply)}
 
 
 def test_every_request_has_a_reply_and_a_version() -> None:
@@ -225,8 +224,8 @@ def test_unknown_fields_of_a_reply_are_ignored_at_every_depth() -> None:
 
 def required_fields() -> Iterator[tuple[type[Message], str]]:
     for kind in ALL:
-        for field in dataclasses.fields(kind):
-            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        for field in fields(kind):
+            if field.default is REQUIRED:
                 yield kind, field.name
 
 
@@ -243,7 +242,7 @@ def test_a_missing_field_is_named(kind: type[Message], name: str, data: st.DataO
 
 def every_field() -> Iterator[tuple[type[Message], str, Any]]:
     for kind in ALL:
-        for field in dataclasses.fields(kind):
+        for field in fields(kind):
             yield kind, field.name, field.type
 
 
@@ -298,9 +297,9 @@ def test_a_configuration_value_may_be_of_any_plain_type(value: Any) -> None:
 
 def ranges() -> Iterator[tuple[type[Message], str, int, int]]:
     for kind in ALL:
-        for field in dataclasses.fields(kind):
-            if limits := field.metadata.get("range"):
-                yield kind, field.name, *limits
+        for field in fields(kind):
+            if field.range is not None:
+                yield kind, field.name, *field.range
 
 
 @pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
@@ -524,62 +523,7 @@ def test_messages_compare_by_value_and_show_their_fields() -> None:
     assert alike[0] != alike[1]
 
 
-# --- The short ways of appends ----------------------------------------------------------------------------------------
-
-ANYTHING: Final[st.SearchStrategy[Any]] = (
-    st.none() | st.booleans() | INT64 | st.text(max_size=3) | st.just([]) | st.just({})
-)
-APPEND_WIRES: Final = st.fixed_dictionaries(
-    {
-        "id": st.just(1),
-        "api": st.just("append"),
-        "v": st.just(1),
-        "partitions": st.lists(
-            st.fixed_dictionaries(
-                {"topic": st.just("t") | ANYTHING, "partition": st.just(0) | ANYTHING, "size": st.just(9) | ANYTHING},
-                optional={"more": ANYTHING},
-            )
-            | ANYTHING,
-            max_size=2,
-        )
-        | ANYTHING,
-    },
-    optional={"ack": st.sampled_from(["disk", "os", "none", "all", ["os"], None]), "create": ANYTHING, "x": ANYTHING},
-)
-
-
-def outcome(decode: Any, wire: dict[str, Any]) -> Any:
-    try:
-        return decode(wire)
-    except InvalidRequestError as error:
-        return (error.message, error.facts)
-
-
-@given(APPEND_WIRES)
-@settings(max_examples=examples(500))
-def test_the_short_way_of_an_append_request_ends_where_the_long_one_does(wire: dict[str, Any]) -> None:
-    long_way = Message.from_wire.__func__  # type: ignore[attr-defined]
-    beside = messages._ENVELOPE
-    assert outcome(decode_request, wire) == outcome(lambda w: long_way(AppendRequest, w, beside=beside), wire)
-
-
-@given(
-    st.lists(
-        st.builds(
-            AppendResult,
-            st.text(),
-            INT64,
-            *[st.none() | INT64] * 2,
-            st.none() | st.text(),
-            st.none() | st.booleans(),
-            st.none() | ERRORS,
-        )
-    )
-)
-def test_the_short_way_of_an_append_reply_says_what_the_long_one_does(results: list[AppendResult]) -> None:
-    reply = AppendReply(results)
-    assert reply.to_wire() == Message.to_wire(reply)
-    assert [result.to_wire() for result in results] == [Message.to_wire(result) for result in results]
+# --- Packed in parts --------------------------------------------------------------------------------------------------
 
 
 @given(messages_of(FetchReply), st.integers(0, INT64_MAX))

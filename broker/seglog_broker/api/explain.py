@@ -30,7 +30,6 @@ from seglog_broker.storage.log.retention import KEEP_FOR_EVER, Age, AgeSource, D
 from seglog_broker.storage.segment.seek_trace import SeekTrace
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol.errors import CorruptRecordError, InvalidRequestError, SeglogError, UnknownTopicError
-from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     INT64_MAX,
     ConfigEntry,
@@ -42,6 +41,7 @@ from seglog_protocol.messages import (
     ExplainSegmentsRequest,
     PartitionCompaction,
     SegmentCompaction,
+    pack_page,
 )
 from seglog_protocol.record_batch import NO_TIMESTAMP
 
@@ -319,7 +319,7 @@ class _SegmentReport:
         if room and following:
             last = following[min(room, len(following)) - 1]
             explained += await self.explain_kept(last, first_timestamps, lambda base_offset: base_offset > after)
-        return reply, encode_value([segment.to_wire() for segment in explained])
+        return reply, pack_page(explained)
 
     def _reply(self, *, more: bool) -> ExplainSegmentsReply:
         log, gone = self._log, [segment for _, segment in self._gone()]

@@ -28,7 +28,6 @@ from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_broker.storage.log.partition_files import empty_directory
 from seglog_protocol.errors import DiskFullError, InvalidConfigError, PolicyViolationError, SeglogError
-from seglog_protocol.frames import encode_value
 from seglog_protocol.messages import (
     AlterTopicReply,
     AlterTopicRequest,
@@ -41,6 +40,7 @@ from seglog_protocol.messages import (
     TopicDescription,
     TopicsReply,
     TopicsRequest,
+    pack_page,
 )
 
 log = structlog.get_logger()
@@ -109,8 +109,8 @@ class TopicService:
                 await self._reads.turn()
             await self._reads.learn_sizes([partition.log for partition in self._table.partitions_of(topic)])
             if known.get(name) is topic:
-                described.append(self._describe(topic, whole=request.config).to_wire())
-        return TopicsReply(more=len(names) > len(page), unknown=unknown), encode_value(described)
+                described.append(self._describe(topic, whole=request.config))
+        return TopicsReply(more=len(names) > len(page), unknown=unknown), pack_page(described)
 
     def _describe(self, topic: Topic, *, whole: bool) -> TopicDescription:
         config = self._table.config_of(topic)

@@ -51,9 +51,9 @@ from seglog_protocol.messages import (
     HelloReply,
     HelloRequest,
     Message,
+    OpenedRequest,
     Request,
-    decode_request,
-    request_id_of,
+    open_request,
 )
 
 HELLO_SECONDS: Final = 10
@@ -79,8 +79,9 @@ FRAMES_A_TURN: Final = 32
 """Small pipelined appends and fetches served before other tasks run. Any other request ends the turn, and so does one
 that fails or is much larger than a small batch: these are seldom pipelined, and may cost far more."""
 
-PARTITIONS_AT_ONCE: Final = 1_000
-"""A request that names more is decoded in a turn of its own: 10,000 take some hundredths of a second."""
+HEADER_BYTES_AT_ONCE: Final = 32 * 1024
+"""A larger header, of a thousand partitions or so, is decoded in a turn of its own: 10,000 of them take milliseconds,
+and some hundredths of a second where one of them is wrong and has to be named."""
 
 log = structlog.get_logger()
 
@@ -217,16 +218,16 @@ class Connection:
 
     def _answer_hello(self, frame: Frame) -> bool | None:
         """Answer what should be a hello. True: it is valid; False: end the connection; None: the peer may try again."""
-        request_id = request_id_of(frame.header)
+        opened = open_request(frame.packed)
         reply: HelloReply | SeglogError
         good: bool | None = True
         try:
-            reply = self._hello(_first_request(frame))
+            reply = self._hello(_first_request(opened, frame))
             self._broker.metrics.requests[HelloRequest.api] += 1
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             reply = as_seglog_error(error, HelloRequest.api)
             good = False if getattr(error, "field", "") in {"api", "protocol"} else None
-        self._queue_reply(request_id, reply)
+        self._queue_reply(opened.request_id, reply)
         if good:
             self._reader.frame_bytes_max = self._memory.request_bytes_max
         return good
@@ -250,14 +251,15 @@ class Connection:
                     self._served = 0
                     continue
                 self._served += 1
-                if _is_long(frame):
+                if len(frame.packed) > HEADER_BYTES_AT_ONCE:
                     await self._sender.flush()
                     await self._broker.turn()
-                if frame.header.get("api") == AppendRequest.api:
-                    goes_on = self._append(frame, nursery)
+                opened = open_request(frame.packed)
+                if opened.api == AppendRequest.api:
+                    goes_on = self._append(opened, frame, nursery)
                     if goes_on is None:
                         await self._sender.flush()
-                        goes_on = await self._append_slowly(frame, nursery)
+                        goes_on = await self._append_slowly(opened, frame, nursery)
                     self._memory.pool.give_back(frame)
                     self._free_memory()
                     if not goes_on:
@@ -266,7 +268,7 @@ class Connection:
                         await self._sender.flush()
                         await self._acks.wait_shortened()
                 else:
-                    await self._serve(frame, nursery)
+                    await self._serve(opened, frame, nursery)
                     self._free_memory()
                 if self._served >= FRAMES_A_TURN:
                     self._served = 0
@@ -301,20 +303,20 @@ class Connection:
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 
-    async def _append_slowly(self, frame: Frame, nursery: trio.Nursery) -> bool:
+    async def _append_slowly(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> bool:
         """Apply an append that has to wait; nothing else is read meanwhile, so that appends keep their order.
 
         Either topics have to be created for it first, or writing it takes several turns or a worker process.
         """
         goes_on: bool | None = None
         if self._unwritten is None:
-            request = decode_request(frame.header)
+            request = opened.accepted()
             assert isinstance(request, AppendRequest)
             try:
                 refused = await self._broker.create_missing(request)
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-            goes_on = self._append(frame, nursery, refused)
+            goes_on = self._append(opened, frame, nursery, refused)
         if self._unwritten is not None:
             pending, self._unwritten = self._unwritten, None
             outcome: Pending | AppendReply | SeglogError
@@ -323,18 +325,22 @@ class Connection:
                 outcome = pending if pending.reply is None else pending.reply
             except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
                 outcome = as_seglog_error(error, AppendRequest.api)
-            goes_on = self._answer_append(frame, outcome, nursery)
+            goes_on = self._answer_append(opened, outcome, frame, nursery)
         return bool(goes_on)
 
     def _append(
-        self, frame: Frame, nursery: trio.Nursery, refused: Mapping[str, SeglogError] | None = None
+        self,
+        opened: OpenedRequest,
+        frame: Frame,
+        nursery: trio.Nursery,
+        refused: Mapping[str, SeglogError] | None = None,
     ) -> bool | None:
         """Apply an append and answer or queue it; ``refused`` holds the errors of topics that cannot be created.
 
         None: it has to wait, call ``_append_slowly``. False: an append with ack ``none`` failed, end the connection.
         """
         try:
-            request = decode_request(frame.header)
+            request = opened.accepted()
             assert isinstance(request, AppendRequest)
             if refused is None and self._broker.missing_topics(request):
                 return None
@@ -348,12 +354,18 @@ class Connection:
             outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             outcome = as_seglog_error(error, AppendRequest.api)
-        return self._answer_append(frame, outcome, nursery)
+        return self._answer_append(opened, outcome, frame, nursery)
 
-    def _answer_append(self, frame: Frame, outcome: Pending | AppendReply | SeglogError, nursery: trio.Nursery) -> bool:
+    def _answer_append(
+        self,
+        opened: OpenedRequest,
+        outcome: Pending | AppendReply | SeglogError,
+        frame: Frame,
+        nursery: trio.Nursery,
+    ) -> bool:
         """Answer an append now, or queue it. False: an append with ack ``none`` failed, end the connection."""
-        request_id = request_id_of(frame.header)
-        if frame.header.get("ack") == "none":
+        request_id = opened.request_id
+        if opened.ack == "none":
             return not self._failed_unanswered(outcome)
         if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)) and not is_long(outcome):
             self._queue_reply(request_id, outcome)
@@ -379,11 +391,11 @@ class Connection:
                 self._last_frame = encode_last_error(another)
         return bool(errors)
 
-    async def _serve(self, frame: Frame, nursery: trio.Nursery) -> None:
+    async def _serve(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> None:
         """Serve anything but an append."""
-        request_id = request_id_of(frame.header)
+        request_id = opened.request_id
         try:
-            request = _request_without_payload(frame)
+            request = _without_payload(opened, frame)
             self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
                 answer = self._broker.fetch_now(request)
@@ -405,7 +417,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
             answer = None
             self._served = FRAMES_A_TURN
-            self._queue_reply(request_id, as_seglog_error(error, str(frame.header.get("api"))))
+            self._queue_reply(request_id, as_seglog_error(error, str(opened.api)))
         if answer is not None:
             await self._send_answer(request_id, answer)
 
@@ -565,23 +577,16 @@ class Connection:
         await close_gracefully(self._sock)
 
 
-def _is_long(frame: Frame) -> bool:
-    """Whether the request names so many partitions that decoding it holds up the loop."""
-    partitions = frame.header.get("partitions")
-    return isinstance(partitions, list) and len(partitions) > PARTITIONS_AT_ONCE
-
-
-def _first_request(frame: Frame) -> HelloRequest:
-    api = frame.header.get("api")
-    if api != HelloRequest.api:
-        raise InvalidRequestError(f"the first request of a connection must be hello, not {api!r}", field="api")
-    request = _request_without_payload(frame)
+def _first_request(opened: OpenedRequest, frame: Frame) -> HelloRequest:
+    if opened.api != HelloRequest.api:
+        raise InvalidRequestError(f"the first request of a connection must be hello, not {opened.api!r}", field="api")
+    request = _without_payload(opened, frame)
     assert isinstance(request, HelloRequest)
     return request
 
 
-def _request_without_payload(frame: Frame) -> Request:
-    request = decode_request(frame.header)
+def _without_payload(opened: OpenedRequest, frame: Frame) -> Request:
+    request = opened.accepted()
     if len(frame.payload):
         raise InvalidRequestError(f"a request to {request.api} carries no payload", field="")
     return request

@@ -19,6 +19,7 @@ from seglog_protocol.messages import (
     TruncateReply,
     pack_fields,
     pack_long_fields,
+    pack_reply,
     pack_reply_header,
     reply_header,
 )
@@ -32,9 +33,9 @@ NO_ID: Final = None
 def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> bytes:
     """The frame of a reply. A reply that cannot be encoded becomes an error reply."""
     try:
-        return encode_frame(reply_header(request_id, reply), (payload,) if payload else ())
+        return encode_packed_prefix(pack_reply(request_id, reply), len(payload)) + payload
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
-        return encode_frame(reply_header(request_id, as_seglog_error(error, type(reply).__name__)))
+        return encode_packed_prefix(pack_reply(request_id, as_seglog_error(error, type(reply).__name__)), 0)
 
 
 RESULTS_A_TURN: Final = 256

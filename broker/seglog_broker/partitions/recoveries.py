@@ -174,7 +174,8 @@ class Recoveries:
         if recovery.lacked_room is not None:
             return DiskFullError(
                 f"partition {partition} of topic {topic} is read-only until there is room on the disk, which its "
-                f"recovery needs ({recovery.lacked_room.rstrip('.')}). It continues by itself once files are deleted"
+                f"recovery needs ({recovery.lacked_room.rstrip('.')}). The recovery continues by itself once files are "
+                "deleted"
             )
         read, size = min(recovery.read_bytes, recovery.job.size), recovery.job.size
         return PartitionRecoveringError(

@@ -5,9 +5,10 @@ So positions, ends, gaps, checksums and errors are the same as with a broker.
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
+
+from msgspec import structs
 
 from seglog.connection import Reply
 from seglog.consuming import ConsumerBase, ConsumerOptions
@@ -64,7 +65,7 @@ class DirectoryConsumer(ConsumerBase):
                 time.sleep(self._pause_seconds(now))
                 continue
             # One at a time: reading ahead gains nothing here.
-            alone = replace(request, partitions=request.partitions[:1])
+            alone = structs.replace(request, partitions=request.partitions[:1])
             result, data = self._fetch(alone.partitions[0])
             self._fetcher.take(FetchReply([result]), data, alone, self._fetcher.generations(), now)
 

@@ -1,11 +1,11 @@
 """The broker on the forgetful disk: when acks are sent, when fetches wait, and the errors for bad input."""
 
-import dataclasses
 import errno
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -353,7 +353,7 @@ async def test_a_fetch_with_the_id_of_a_deleted_topic_gets_nothing_of_the_new_on
     former = await ids(broker, None)
     await make_again(broker, 3)
     began = trio.current_time()
-    meant = dataclasses.replace(fetch_request(offset, max_wait_ms=max_wait_ms), topic_ids=former)
+    meant = msgspec.structs.replace(fetch_request(offset, max_wait_ms=max_wait_ms), topic_ids=former)
     with await broker.fetch(meant) as answer:
         assert answer.size == 0
         error = answer.reply.partitions[0].error
@@ -384,7 +384,7 @@ async def test_a_shared_reply_for_the_new_topic_is_not_given_to_a_fetch_with_the
     await make_again(broker, 1)
     here = fetch_request()
     for wanted, count in ((await ids(broker, None), 1), (None, 1), (former, 0), (await ids(broker, 0), 1), (former, 0)):
-        with await broker.fetch(dataclasses.replace(here, topic_ids=wanted)) as answer:
+        with await broker.fetch(msgspec.structs.replace(here, topic_ids=wanted)) as answer:
             assert len(_records(answer)) == count
             assert (answer.reply.partitions[0].error is None) is (count == 1)
 
@@ -393,14 +393,14 @@ async def test_a_topic_that_was_altered_is_the_same(broker: Broker) -> None:
     before = await ids(broker, None)
     await append(broker, batch(b"v"))
     await broker.alter_topic(AlterTopicRequest("t", partitions=3))
-    assert await values(broker, dataclasses.replace(fetch_request(), topic_ids=before)) == [b"v"]
+    assert await values(broker, msgspec.structs.replace(fetch_request(), topic_ids=before)) == [b"v"]
 
 
 async def test_a_fetch_that_waits_while_its_topic_is_made_again_is_never_given_the_new_ones_records(
     broker: Broker, autojump_clock: object
 ) -> None:
     """When it is woken, it finds no topic of that name, or one with another id, however soon that was created."""
-    meant = dataclasses.replace(fetch_request(max_wait_ms=30_000), topic_ids=await ids(broker, None))
+    meant = msgspec.structs.replace(fetch_request(max_wait_ms=30_000), topic_ids=await ids(broker, None))
     found: list[errors.SeglogError | None] = []
 
     async def consume() -> None:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, cast
+from types import SimpleNamespace
+from typing import Final, cast
 
 import pytest
 import trio
@@ -15,7 +16,7 @@ from seglog_broker.listeners.replies import RESULTS_A_TURN
 from seglog_broker.listeners.sender import Sender
 from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.frames import FrameReader
-from seglog_protocol.messages import Ack, AppendReply, AppendResult
+from seglog_protocol.messages import Ack, AppendReply, AppendResult, headers
 
 
 class Recorder:
@@ -155,13 +156,13 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
     disk.has_leader = has_leader
     acks = AckQueue(cast("Sender", sender), Counter())
     encoded = most = 0
-    to_wire = AppendResult.to_wire
+    encoder = headers._encoder
 
-    def counted(self: AppendResult) -> dict[str, Any]:
+    def counted(result: AppendResult, buffer: bytearray, offset: int) -> None:
         nonlocal encoded, most
         encoded += 1
         most = max(most, encoded)
-        return to_wire(self)
+        encoder.encode_into(result, buffer, offset)
 
     async def work() -> None:
         nonlocal encoded
@@ -169,7 +170,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
             encoded = 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(AppendResult, "to_wire", counted)
+    monkeypatch.setattr(headers, "_encoder", SimpleNamespace(encode_into=counted))
     refused = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no such topic", topic="t"))] * 600)
     too_long = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no" * 1_000, topic="t"))] * 600)
     acks.add(0, Waiting(disk, 0), 100)
@@ -183,6 +184,7 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
         await wait_all_tasks_blocked()
         acks.finish()
     assert sender.sent == list(range(9))
+    assert most >= 2 * RESULTS_A_TURN, "counted at all"
     assert most <= 4 * RESULTS_A_TURN, "the end of one and the beginning of the next, and that twice"
 
 

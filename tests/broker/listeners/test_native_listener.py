@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -23,7 +23,7 @@ from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.errors import InvalidTopicError
-from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, encode_frame, encode_value
+from seglog_protocol.frames import FRAME_BYTES_MAX, PREFIX, Buffer, decode_map, encode_frame, encode_value
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
     AppendPartition,
@@ -32,9 +32,9 @@ from seglog_protocol.messages import (
     HelloRequest,
     OffsetsPartition,
     OffsetsRequest,
-    Request,
+    OpenedRequest,
     TopicsRequest,
-    decode_request,
+    open_request,
     request_header,
 )
 from tests.broker.listeners.fake_broker import (
@@ -399,15 +399,16 @@ async def test_long_requests_of_many_connections_are_decoded_one_a_turn(monkeypa
         await trio.lowlevel.checkpoint()
         allowed += 1
 
-    def decode(header: Mapping[str, Any]) -> Request:
+    def opened(packed: Buffer) -> OpenedRequest:
         nonlocal decoded
-        decoded += header["api"] == "offsets"
-        assert decoded <= allowed or header["api"] == "hello"
-        return decode_request(header)
+        api = decode_map(packed, "header")["api"]
+        decoded += api == "offsets"
+        assert decoded <= allowed or api == "hello"
+        return open_request(packed)
 
     broker.turn = turn  # type: ignore[method-assign]
-    monkeypatch.setattr(connection, "decode_request", decode)
-    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (connection.PARTITIONS_AT_ONCE + 1))
+    monkeypatch.setattr(connection, "open_request", opened)
+    long = OffsetsRequest([OffsetsPartition("commits", 0)] * (connection.HEADER_BYTES_AT_ONCE // 25))
     async with serving(broker) as served:
         peers = [await served.greeted() for _ in range(5)]
         for peer in peers:

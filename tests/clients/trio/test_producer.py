@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -457,7 +457,7 @@ async def test_partitions_that_are_added_are_used_within_seconds(ack: Any, autoj
     """At ack "none", where no answer tells, as soon as the broker is asked."""
     async with memory_broker() as broker, broker.connect() as client, client.producer("t", ack=ack) as producer:
         broker.script = on_append(
-            lambda request, payload: replace(broker.append(request, payload), partition_counts={"t": 3})
+            lambda request, payload: msgspec.structs.replace(broker.append(request, payload), partition_counts={"t": 3})
         )
         await producer.send(b"v")
         await producer.flush()

@@ -1,0 +1,307 @@
+"""Messages to the headers of frames and back.
+
+The usual header goes straight from its bytes into the struct of its api and back. Whatever that refuses is decoded
+once more, as any msgpack map, and held against the struct field by field: the outcome is that of ``decode_request`` and
+``decode_reply`` of the map, whichever way it took.
+"""
+
+import operator
+from collections.abc import Generator, Mapping, Sequence
+from functools import cache, reduce
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from seglog_protocol.errors import (
+    InvalidRequestError,
+    RemoteProtocolError,
+    SeglogError,
+    UnsupportedApiError,
+    UnsupportedVersionError,
+    error_from_wire,
+    error_to_wire,
+)
+from seglog_protocol.frames import (
+    COLLECTION_PAUSED_BYTES,
+    Buffer,
+    decode_map,
+    decode_value,
+    encode_value,
+    without_collection,
+)
+from seglog_protocol.messages.apis import REQUESTS
+from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
+from seglog_protocol.messages.explain import ExplainedSegment
+from seglog_protocol.messages.hooks import REFUSED, encode_other
+from seglog_protocol.messages.refusals import cut, refusal_of_value, shown
+from seglog_protocol.messages.topics import TopicDescription
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+_ENVELOPE: Final = frozenset({"id", "api", "v"})
+_PACKED_ID: Final = encode_value("id")
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=encode_other)
+_encode: Final = _encoder.encode
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
+
+
+def request_header(request_id: int, request: Request) -> dict[str, Any]:
+    """The header of a request's frame, as a map."""
+    return {"id": request_id, "api": request.api, "v": request.version_needed()} | request.to_wire()
+
+
+def pack_request(request_id: int, request: Request) -> bytes:
+    """The packed ``request_header``. Raises OverflowError for a number that msgpack has no room for."""
+    fields = _encode(request)
+    begin, at = _with_more(fields, len(_ENVELOPE))
+    named = _packed_name(request.api, request.version_needed())
+    return b"".join((begin, _PACKED_ID, _encode(request_id), named, fields[at:]))
+
+
+@cache
+def _packed_name(api: str, version: int) -> bytes:
+    return b"".join(map(encode_value, ("api", api, "v", version)))
+
+
+def request_id_of(header: Mapping[str, Any]) -> int:
+    """The request's id. Raises RemoteProtocolError without a valid one, since a reply could not be matched."""
+    request_id = header.get("id")
+    if not isinstance(request_id, int) or isinstance(request_id, bool) or not 0 <= request_id <= INT64_MAX:
+        raise RemoteProtocolError("a request needs an id: a whole number, 0 or more")
+    return request_id
+
+
+class OpenedRequest(msgspec.Struct, frozen=True):
+    """A request as it came, or the error to answer it with; ``api`` and ``ack`` are what it names in either case."""
+
+    request_id: int
+    request: Request | SeglogError
+    api: Any
+    ack: Any
+
+    def accepted(self) -> Request:
+        """The request. Raises the error."""
+        if isinstance(self.request, SeglogError):
+            raise self.request
+        return self.request
+
+
+def open_request(packed: Buffer) -> OpenedRequest:
+    """The request in a packed header; its class is one of its own below that of the api.
+
+    Raises RemoteProtocolError when ``packed`` is no header of a request: no map with text keys, or without a valid id.
+    """
+    found = _decoded(packed, Request)
+    if found is not None and (found.v == found.version or found.version_needed() <= found.v):
+        return OpenedRequest(found.id, found, found.api, getattr(found, "ack", None))
+    header = decode_map(packed, "header")
+    request_id = request_id_of(header)
+    request: Request | SeglogError
+    try:
+        request = decode_request(header)
+    except SeglogError as error:
+        request = error
+    return OpenedRequest(request_id, request, header.get("api"), getattr(request, "ack", header.get("ack")))
+
+
+def _any_request() -> Any:
+    """The requests of all apis as one type, told apart by ``api``; they have ``id`` and ``v`` as well."""
+    opened = (
+        msgspec.defstruct(
+            request.__name__,
+            [("id", Int63), ("v", Annotated[int, msgspec.Meta(ge=1, le=request.version)])],
+            bases=(request,),
+            kw_only=True,
+            tag_field="api",
+            tag=api,
+        )
+        for api, request in REQUESTS.items()
+    )
+    return reduce(operator.or_, opened)
+
+
+def decode_request(header: Mapping[str, Any]) -> Request:
+    """The request in a header that is decoded to a map.
+
+    Raises UnsupportedApiError, UnsupportedVersionError or InvalidRequestError. All can be sent as replies: the frame
+    was whole, so the connection stays usable.
+    """
+    api, version = header.get("api"), header.get("v")
+    cls = REQUESTS.get(api) if isinstance(api, str) else None
+    if cls is None:
+        raise UnsupportedApiError(f"no api {shown(api)}; there are {', '.join(REQUESTS)}", api=cut(api))
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= cls.version:
+        raise UnsupportedVersionError(
+            f"{api} is spoken in versions 1 to {cls.version}, not {shown(version)}",
+            api=api,
+            minimum=1,
+            maximum=cls.version,
+        )
+    request = cls.from_wire({name: value for name, value in header.items() if name not in _ENVELOPE})
+    if version < cls.version and request.version_needed() > version:
+        raise InvalidRequestError(
+            f"a field of {api} in version {request.version_needed()} is unknown in version {version}, which was asked"
+        )
+    return request
+
+
+# --- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def reply_header(request_id: int, reply: Message | SeglogError) -> dict[str, Any]:
+    """The header of a reply's frame, as a map."""
+    if isinstance(reply, SeglogError):
+        return {"id": request_id, "error": error_to_wire(reply)}
+    fields = reply.to_wire()
+    assert "id" not in fields, "a reply's field must not hide the id it is matched by"
+    return {"id": request_id} | fields
+
+
+def pack_reply(request_id: int, reply: Message | SeglogError) -> bytes:
+    """The packed ``reply_header``."""
+    if isinstance(reply, SeglogError):
+        return encode_value(reply_header(request_id, reply))
+    return pack_reply_header(request_id, _encode(reply))
+
+
+def pack_fields(message: Message) -> bytes:
+    """The packed fields of a message, without an id, for replies that go to many requests."""
+    packed = _encode(message)
+    if packed[0] < 0x90:
+        return packed
+    begin, at = _with_more(packed, 0)
+    return begin + packed[at:]
+
+
+def pack_long_fields(reply: Message, a_turn: int) -> Generator[None, None, bytes]:
+    """``pack_fields`` of a reply with a list of ``partitions``; yields after every ``a_turn`` of them."""
+    partitions: list[Message] = getattr(reply, "partitions")  # noqa: B009 - of any such reply
+    packed = bytearray()
+    for number, result in enumerate(partitions, 1):
+        _encoder.encode_into(result, packed, -1)
+        if number % a_turn == 0:
+            yield
+    empty = _encode(msgspec.structs.replace(reply, partitions=[]))
+    assert empty[1 : 1 + len(_NO_PARTITIONS)] == _NO_PARTITIONS, "the list of partitions is the first field"
+    begin = empty[: len(_NO_PARTITIONS)]
+    return b"".join((begin, _packed_count(len(partitions)), packed, empty[1 + len(_NO_PARTITIONS) :]))
+
+
+_NO_PARTITIONS: Final = encode_value("partitions") + encode_value([])
+
+
+def _packed_count(count: int) -> bytes:
+    """How a msgpack list of so many items begins."""
+    if count < 16:
+        return bytes((0x90 + count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
+
+
+def pack_reply_header(request_id: int, fields: bytes) -> bytes:
+    """The packed ``reply_header``, from fields packed by ``pack_fields``."""
+    begin, at = _with_more(fields, 1)
+    return b"".join((begin, _PACKED_ID, _encode(request_id), fields[at:]))
+
+
+def _with_more(fields: bytes, added: int) -> tuple[bytes, int]:
+    """How a packed map begins that has ``added`` more entries, and where the entries of ``fields`` begin."""
+    first = fields[0]
+    # Of a struct with more than 15 fields msgspec packs that number in three bytes, also where so many are not sent.
+    count, at = (first - 0x80, 1) if first < 0x90 else (int.from_bytes(fields[1:3], "big"), 3)
+    count += added
+    return _FEW_ENTRIES[count] if count < 16 else b"\xde" + count.to_bytes(2, "big"), at
+
+
+_FEW_ENTRIES: Final = tuple(bytes((0x80 + count,)) for count in range(16))
+
+
+class _ReplyHead(msgspec.Struct, gc=False):
+    id: int | None = None
+
+
+_reply_head: Final = msgspec.msgpack.Decoder(_ReplyHead)
+
+
+def reply_id_of(packed: Buffer) -> int | None:
+    """The id in the packed header of a reply, the rest of which is not looked into; None when there is none."""
+    try:
+        return _reply_head.decode(packed).id
+    except REFUSED:
+        return None
+
+
+def decode_reply(header: Mapping[str, Any] | Buffer, cls: type[MessageT]) -> MessageT:
+    """The reply of type ``cls`` in a frame's header, packed or as a map. Raises the error that it holds instead.
+
+    Raises RemoteProtocolError when it holds neither.
+    """
+    if not isinstance(header, Mapping):
+        # An error, at any depth, has a key that would be skipped here as an unknown one.
+        found: MessageT | None = None if _ERROR in bytes(header) else _decoded(header, cls)
+        if found is not None:
+            return found
+        header = decode_map(header, "header")
+    error = header.get("error")
+    if error is not None:
+        raise error_from_wire(error if isinstance(error, Mapping) else {})
+    try:
+        return cls.from_wire(header)
+    except InvalidRequestError as bad:
+        raise RemoteProtocolError(f"the broker's answer is not understood: {bad.message}") from bad
+
+
+_ERROR: Final = b"error"
+
+
+# --- Straight from bytes ----------------------------------------------------------------------------------------------
+
+
+def _decoded(packed: Buffer, kind: Any) -> Any:
+    """The value of type ``kind``; None for bytes that msgspec refuses, which may be one all the same."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(_any_request() if kind is Request else kind)
+    try:
+        if len(packed) <= COLLECTION_PAUSED_BYTES:
+            return decoder.decode(packed)
+        with without_collection(len(packed)):
+            return decoder.decode(packed)
+    except REFUSED:
+        return None
+
+
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}  # made at first use: an asker needs few of them
+
+
+# --- Pages in payloads ------------------------------------------------------------------------------------------------
+
+
+def pack_page(page: Sequence[Message]) -> bytes:
+    """A page of topics or segments, as the payload of a reply."""
+    return _packed_count(len(page)) + b"".join(map(pack_fields, page))
+
+
+def decode_descriptions(payload: Buffer) -> list[TopicDescription]:
+    """The page of topics in the payload of a TopicsReply. Raises RemoteProtocolError for an invalid payload."""
+    return _decode_page(payload, TopicDescription, "topics")
+
+
+def decode_segments(payload: Buffer) -> list[ExplainedSegment]:
+    """The page of segments in the payload of an ExplainSegmentsReply. Raises RemoteProtocolError if it is invalid."""
+    return _decode_page(payload, ExplainedSegment, "segments")
+
+
+def _decode_page(payload: Buffer, cls: type[MessageT], of: str) -> list[MessageT]:
+    kind = list[cls]  # type: ignore[valid-type]
+    found: list[MessageT] | None = _decoded(payload, kind)
+    if found is not None:
+        return found
+    page = decode_value(payload, f"list of {of}")
+    try:
+        return msgspec.convert(page, kind)
+    except REFUSED as error:
+        bad = refusal_of_value(page, of, kind)
+        raise RemoteProtocolError(f"the broker's list of {of} is not understood: {bad.message}") from error

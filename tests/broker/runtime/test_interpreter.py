@@ -1,0 +1,30 @@
+"""How Python was built, as ``sysconfig`` says it for builds that are common."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from seglog_broker.runtime import interpreter
+from seglog_broker.runtime.interpreter import describe_interpreter, is_profile_optimized
+
+DOCKER: Any = {"CONFIG_ARGS": "'--enable-optimizations' '--with-lto'", "PGO_PROF_USE_FLAG": "-fprofile-use"}
+PYENV: Any = {"CONFIG_ARGS": "'--prefix=/root/.pyenv/versions/3.11.7'", "PGO_PROF_USE_FLAG": "-fprofile-use"}
+DEBIAN: Any = {"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr'", "PGO_PROF_USE_FLAG": ""}
+WINDOWS: Any = {}
+
+
+@pytest.mark.parametrize(("variables", "answer"), [(DOCKER, True), (PYENV, False), (DEBIAN, None), (WINDOWS, None)])
+def test_common_builds_are_told_apart(variables: Any, answer: bool | None) -> None:
+    assert is_profile_optimized(variables) is answer
+    assert is_profile_optimized() in {True, False, None}
+
+
+@pytest.mark.parametrize(("answer", "is_noted"), [(False, True), (True, False), (None, False)])
+def test_only_a_build_known_to_be_without_it_is_noted(
+    answer: bool | None, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "is_profile_optimized", lambda: answer)
+    text = describe_interpreter()
+    assert text.startswith(sys.version.split()[0])
+    assert ("PGO" in text) == is_noted

@@ -1,0 +1,421 @@
+"""Packed headers: the same bytes as msgpack makes of the same map, and the same outcome as of the map they hold."""
+
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopicError, error_to_wire
+from seglog_protocol.frames import decode_map
+from seglog_protocol.messages import (
+    INT64_MAX,
+    REQUESTS,
+    AppendPartition,
+    AppendReply,
+    AppendRequest,
+    AppendResult,
+    ExplainedSegment,
+    ExplainReply,
+    FetchPartition,
+    FetchRequest,
+    HelloRequest,
+    Message,
+    OpenedRequest,
+    Request,
+    TopicDescription,
+    TopicsReply,
+    decode_descriptions,
+    decode_reply,
+    decode_request,
+    open_request,
+    pack_fields,
+    pack_page,
+    pack_reply,
+    pack_request,
+    reply_header,
+    reply_id_of,
+    request_header,
+    request_id_of,
+)
+from tests.protocol.message_fields import fields
+from tests.protocol.test_messages import HEADERS, REPLIES, comparable, of_type
+from tests.support import examples
+
+IDS: Final = st.integers(0, INT64_MAX)
+
+
+def as_map(value: Any) -> Any:
+    """What a message is as plain maps, put together field by field."""
+    if isinstance(value, SeglogError):
+        return error_to_wire(value)
+    if isinstance(value, Message):
+        named = {field.name: as_map(getattr(value, field.name)) for field in fields(type(value))}
+        return {name: held for name, held in named.items() if held is not None}
+    if isinstance(value, list):
+        return [as_map(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_map(item) for key, item in value.items()}
+    return value
+
+
+def request_map(request_id: int, request: Request) -> dict[str, Any]:
+    """The header of a request, in the order it travels in."""
+    own: dict[str, Any] = as_map(request)
+    return {"id": request_id, "api": request.api, "v": request.version_needed()} | own
+
+
+def packed(value: Any) -> bytes:
+    """A value as msgpack itself packs it."""
+    data: bytes = msgpack.packb(value)
+    return data
+
+
+def widely(value: Any) -> bytes:
+    """A value packed in the widest way there is: any width may come."""
+    if type(value) is int:
+        return b"\xd3" + struct.pack(">q", value) if value <= INT64_MAX else b"\xcf" + struct.pack(">Q", value)
+    if type(value) is str:
+        data = value.encode()
+        return b"\xdb" + struct.pack(">I", len(data)) + data
+    if type(value) is list:
+        return b"\xdd" + struct.pack(">I", len(value)) + b"".join(map(widely, value))
+    if type(value) is dict:
+        entries = b"".join(widely(key) + widely(item) for key, item in value.items())
+        return b"\xdf" + struct.pack(">I", len(value)) + entries
+    return packed(value)
+
+
+# --- The same bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(REQUESTS.values()))
+@given(data=st.data(), request_id=IDS)
+def test_a_request_is_packed_as_msgpack_packs_it(kind: type[Request], data: st.DataObject, request_id: int) -> None:
+    request = data.draw(of_type(kind))
+    expected = packed(request_map(request_id, request))
+    assert pack_request(request_id, request) == expected
+    assert packed(request_header(request_id, request)) == expected
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=IDS)
+def test_a_reply_is_packed_as_msgpack_packs_it(kind: type[Message], data: st.DataObject, request_id: int) -> None:
+    reply = data.draw(of_type(kind))
+    expected = packed({"id": request_id} | as_map(reply))
+    assert pack_reply(request_id, reply) == expected
+    assert packed(reply_header(request_id, reply)) == expected
+
+
+@pytest.mark.parametrize("kind", [TopicDescription, ExplainedSegment])
+@given(data=st.data())
+def test_a_page_is_packed_as_msgpack_packs_it(kind: type[Message], data: st.DataObject) -> None:
+    page = data.draw(st.lists(of_type(kind), max_size=20))
+    assert pack_page(page) == packed(as_map(page))
+
+
+@given(data=st.data(), fill=st.booleans())
+def test_the_longest_replies_are_packed_as_msgpack_packs_them(data: st.DataObject, *, fill: bool) -> None:
+    """Of more than 15 fields, fewer or more than 15 travel."""
+    reply = data.draw(of_type(ExplainReply))
+    left = {field.name: 0 if fill else None for field in fields(ExplainReply) if field.default is None}
+    reply = msgspec.structs.replace(reply, **left)
+    assert (len(as_map(reply)) > 15) == fill
+    assert pack_reply(1, reply) == packed({"id": 1} | as_map(reply))
+    assert pack_fields(reply) == packed(as_map(reply))
+
+
+def test_a_field_that_holds_its_default_travels_all_the_same() -> None:
+    header = decode_map(pack_request(1, FetchRequest([FetchPartition("t", 0)])), "header")
+    assert header == {
+        "id": 1,
+        "api": "fetch",
+        "v": 1,
+        "max_bytes": 50 * 1024 * 1024,
+        "min_bytes": 1,
+        "max_wait_ms": 30_000,
+        "partitions": [{"topic": "t", "partition": 0, "max_bytes": 1024 * 1024}],
+    }
+    assert decode_map(pack_reply(1, TopicsReply()), "header") == {"id": 1, "more": False, "unknown": []}
+
+
+def test_a_list_that_a_field_begins_with_is_its_own() -> None:
+    first, second = TopicsReply(), TopicsReply()
+    first.unknown.append(UnknownTopicError("no topic t"))
+    assert (len(first.unknown), second.unknown, TopicsReply().unknown) == (1, [], [])
+
+
+class Name(str):
+    """Text of a caller's own type."""
+
+    __slots__ = ()
+
+
+class Number(int):
+    """A whole number of a caller's own type."""
+
+
+class Names(list[Any]):
+    """A list of a caller's own type."""
+
+
+def test_values_of_types_made_of_plain_ones_travel_as_these() -> None:
+    request = AppendRequest(Names([AppendPartition(Name("t"), Number(3), 5)]), "os")
+    plain = AppendRequest([AppendPartition("t", 3, 5)], "os")
+    assert pack_request(1, request) == pack_request(1, plain)
+    assert type(request.to_wire()["partitions"][0]["topic"]) is str
+    refused = UnknownTopicError("no", topic=Name("t"), seen=Names([b"raw", bytearray(b"raw"), Number(1)]))
+    assert decode_map(pack_reply(1, AppendReply([AppendResult("t", 0, error=refused)])), "header") == {
+        "id": 1,
+        "partitions": [{"topic": "t", "partition": 0, "error": error_to_wire(refused) | {"seen": [b"raw", b"raw", 1]}}],
+    }
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_a_number_too_large_for_msgpack_is_an_overflow(number: int) -> None:
+    with pytest.raises(OverflowError):
+        pack_request(1, AppendRequest([AppendPartition("t", number, 0)]))
+
+
+# --- The same outcome -------------------------------------------------------------------------------------------------
+
+
+def outcome(decode: Callable[[], Any]) -> Any:
+    """What came of it: a message field by field, or an error with all that it says."""
+    try:
+        return comparable_request(decode())
+    except SeglogError as error:
+        return comparable(error)
+
+
+def comparable_request(found: Any) -> Any:
+    """A request by its own fields, because one that came in a frame has those of the envelope, too."""
+    if isinstance(found, OpenedRequest):
+        return found.request_id, comparable_request(found.request), comparable((found.api, found.ack))
+    if isinstance(found, Request):
+        kind = REQUESTS[found.api]
+        assert isinstance(found, kind)
+        return kind, {field.name: comparable(getattr(found, field.name)) for field in fields(kind)}
+    return comparable(found)
+
+
+def named_ack(header: dict[str, Any], request: Any) -> Any:
+    """The ack of an append as it is, of any other request and of an error as it stands there."""
+    return request.ack if isinstance(request, AppendRequest) else header.get("ack")
+
+
+def by_the_map(data: bytes) -> Any:
+    """What ``open_request`` is to find: the header as a map, then its id, then the request."""
+
+    def found() -> Any:
+        header = decode_map(data, "header")
+        request_id = request_id_of(header)
+        try:
+            request: Any = decode_request(header)
+        except SeglogError as error:
+            request = error
+        return OpenedRequest(request_id, request, header.get("api"), named_ack(header, request))
+
+    return outcome(found)
+
+
+@pytest.mark.parametrize("kind", list(REQUESTS.values()))
+@given(data=st.data(), request_id=IDS)
+def test_a_request_of_any_order_and_width_is_opened_as_it_was(
+    kind: type[Request], data: st.DataObject, request_id: int
+) -> None:
+    request = data.draw(of_type(kind))
+    header = request_map(request_id, request)
+    shuffled = dict(data.draw(st.permutations(list(header.items()))))
+    for found in (packed(header), packed(shuffled), widely(shuffled)):
+        opened = open_request(found)
+        assert (opened.request_id, opened.api) == (request_id, kind.api)
+        assert comparable_request(opened.request) == comparable_request(request)
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@given(data=st.data(), request_id=IDS)
+def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
+    kind: type[Message], data: st.DataObject, request_id: int
+) -> None:
+    reply = data.draw(of_type(kind))
+    header = {"id": request_id} | as_map(reply)
+    shuffled = dict(data.draw(st.permutations(list(header.items()))))
+    expected = comparable(decode_reply(header, kind))
+    for found in (packed(header), packed(shuffled), memoryview(bytearray(widely(shuffled)))):
+        assert comparable(decode_reply(found, kind)) == expected
+        assert reply_id_of(found) == request_id
+
+
+@given(header=HEADERS, api=st.sampled_from(list(REQUESTS)), envelope=st.booleans())
+@settings(max_examples=examples(500))
+def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: str, *, envelope: bool) -> None:
+    data = packed(header | ({"id": 1, "api": api, "v": 1} if envelope else {}))
+    assert outcome(lambda: open_request(data)) == by_the_map(data)
+
+
+@given(header=HEADERS, kind=st.sampled_from(REPLIES))
+@settings(max_examples=examples(500))
+def test_any_map_is_a_reply_or_the_error_that_it_is_as_a_map(header: dict[str, Any], kind: type[Message]) -> None:
+    data = packed(header)
+    assert outcome(lambda: decode_reply(data, kind)) == outcome(lambda: decode_reply(decode_map(data, "header"), kind))
+
+
+TELLING: Final = bytes.fromhex("00017f80819091a1c0c1c3c4cacbcfd3d4d9dcdddedfe0ff")
+"""Bytes that begin something in msgpack."""
+
+
+@st.composite
+def damaged(draw: st.DrawFn, headers: st.SearchStrategy[dict[str, Any]]) -> bytes:
+    """A packed header with bytes changed, put in and taken out, or an entry more than once."""
+    header = draw(headers)
+    entries = [packed(name) + packed(value) for name, value in header.items()]
+    if entries:
+        entries += draw(st.just([]) | st.lists(st.sampled_from(entries), max_size=2))
+    data = bytearray(b"\xde" + len(entries).to_bytes(2, "big") + b"".join(entries))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data) - 1))
+        byte = draw(st.sampled_from(TELLING) | st.integers(0, 255))
+        match draw(st.integers(0, 3)):
+            case 0:
+                data[at] = byte
+            case 1:
+                data.insert(at, byte)
+            case 2:
+                data[at] = (data[at] + draw(st.sampled_from([-1, 1]))) % 256  # a length, or a name by one letter
+            case _:
+                del data[at : at + draw(st.integers(1, 3))]
+                data = data or bytearray(b"\x80")
+    return bytes(data)
+
+
+REQUEST_MAPS: Final = st.sampled_from(list(REQUESTS.values())).flatmap(
+    lambda kind: st.builds(request_map, IDS, of_type(kind))
+)
+
+
+@given(data=damaged(REQUEST_MAPS))
+@settings(max_examples=examples(2000))
+def test_a_damaged_request_is_opened_as_its_map_is_decoded(data: bytes) -> None:
+    """Any bytes give a request, an error to answer it with, or the error that ends the connection."""
+    found = outcome(lambda: open_request(data))
+    assert found == by_the_map(data)
+
+
+REPLY_MAPS: Final = st.sampled_from(REPLIES).flatmap(
+    lambda kind: st.tuples(st.just(kind), damaged(st.builds(lambda reply: {"id": 1} | as_map(reply), of_type(kind))))
+)
+
+
+@given(made=REPLY_MAPS)
+@settings(max_examples=examples(2000))
+def test_a_damaged_reply_is_a_reply_or_an_error(made: tuple[type[Message], bytes]) -> None:
+    kind, data = made
+    reply_id_of(data)
+    try:
+        reply = decode_reply(data, kind)
+    except SeglogError:
+        return
+    assert type(reply) is kind
+    try:
+        header = decode_map(data, "header")
+    except RemoteProtocolError:
+        return  # what nobody asks for need not be text or have text for its keys
+    assert comparable(reply) == comparable(decode_reply(header, kind))
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_an_error_and_a_page_or_an_error(data: bytes) -> None:
+    assert outcome(lambda: open_request(data)) == by_the_map(data)
+    outcome(lambda: decode_descriptions(data))
+
+
+def test_of_entries_with_one_name_the_last_counts_and_no_other_is_held_against_it() -> None:
+    entries = [
+        *[("api", "flush"), ("id", "none"), ("v", 9), ("partitions", 5)],
+        *[("id", 3), ("api", "append"), ("v", 1), ("partitions", [])],
+    ]
+    data = b"\x88" + b"".join(packed(name) + packed(value) for name, value in entries)
+    opened = open_request(data)
+    assert (opened.request_id, opened.api) == (3, "append")
+    assert comparable_request(opened.request) == comparable_request(AppendRequest([]))
+
+
+# --- What it costs ----------------------------------------------------------------------------------------------------
+
+ENVELOPE: Final = b"\xa2id\x01\xa3api\xa6append\xa1v\x01"
+HOSTILE: Final = {
+    "a list of four billion": b"\xaapartitions\xdd\xff\xff\xff\xff",
+    "a list of a billion in a list": b"\xaapartitions\x91\xdd\x3f\xff\xff\xff",
+    "a map of four billion": b"\xa9topic_ids\xdf\xff\xff\xff\xff",
+    "a text of four billion": b"\xa3ack\xdb\xff\xff\xff\xff",
+    "bytes of four billion": b"\xa3ack\xc6\xff\xff\xff\xff",
+    "an extension of four billion": b"\xa3ack\xc9\xff\xff\xff\xff\x05",
+    "an unknown list of four billion": b"\xa5newer\xdd\xff\xff\xff\xff",
+    "an unknown text of four billion": b"\xa5newer\xdb\xff\xff\xff\xff",
+    "lists in lists": b"\xaapartitions" + b"\x91" * 100_000,
+    "lists in lists that are unknown": b"\xa5newer" + b"\x91" * 100_000,
+    "maps in maps": b"\xaapartitions\x91" + b"\x81\xa5topic" * 100_000,
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_first: bool) -> None:
+    field = HOSTILE[what]
+    data = b"\x84" + (field + ENVELOPE if is_first else ENVELOPE + field)
+    open_request(packed({"id": 1, "api": "hello", "v": 1, "protocol": "seglog"}))  # what is made at first use
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="the header is not valid msgpack"):
+            open_request(data)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + 200_000
+    finally:
+        tracemalloc.stop()
+    assert reply_id_of(data) in {None, 1}
+    with pytest.raises(RemoteProtocolError):
+        decode_reply(data, AppendReply)
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("name", ["partitions", "ack", "topic_ids", "newer", "v", "api"])
+def test_values_nested_to_the_limit_of_msgpack_are_answered_like_any_other(name: str) -> None:
+    data = packed({"id": 1, "api": "append", "v": 1, "partitions": []} | {name: nested(1000)})
+    opened = open_request(data)
+    refused = opened.request
+    assert opened.request_id == 1
+    assert isinstance(refused, SeglogError)
+    assert refused.code in {"INVALID_REQUEST", "UNSUPPORTED_API", "UNSUPPORTED_VERSION"}
+    assert len(refused.message) < 400
+
+
+@pytest.mark.parametrize("request_id", [None, -1, 2**63, True, 1.0, "1", [1]])
+def test_a_packed_request_without_a_proper_id_cannot_be_answered(request_id: Any) -> None:
+    with pytest.raises(RemoteProtocolError, match="id"):
+        open_request(packed({"id": request_id, "api": "hello", "v": 1, "protocol": "seglog"}))
+    assert open_request(packed({"id": 0, "api": "hello", "v": 1, "protocol": "seglog"})).request_id == 0
+
+
+def test_a_newer_field_in_an_older_version_is_refused() -> None:
+    header = {"id": 1, "api": "fetch", "v": 1, "partitions": [{"topic": "t", "partition": 0, "verify": True}]}
+    refused = open_request(packed(header)).request
+    assert isinstance(refused, SeglogError)
+    assert refused.message == "a field of fetch in version 3 is unknown in version 1, which was asked"
+    assert isinstance(open_request(packed(header | {"v": 3})).request, FetchRequest)
+
+
+def test_what_was_opened_is_the_request_and_can_be_told_from_others() -> None:
+    hello = open_request(pack_request(1, HelloRequest("seglog", "me"))).accepted()
+    assert isinstance(hello, HelloRequest)
+    assert (hello.protocol, hello.client, hello.api, hello.version) == ("seglog", "me", "hello", 1)
