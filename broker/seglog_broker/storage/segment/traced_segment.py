@@ -1,7 +1,7 @@
-"""A segment that records what a seek in it does: the code of ``Segment``, over the state of the segment it is made for.
+"""A segment that records the steps of a seek: it runs the code of ``Segment`` on the state of the traced segment.
 
-What is recorded is what happened, because no step is made a second time for it. ``Segment`` itself records nothing: its
-steps are methods, and the traced ones note what they are given and what they return.
+The record is exact, because no step is repeated for it. ``Segment`` itself records nothing: its steps are methods, and
+those of this subclass record their arguments and results.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -19,12 +19,12 @@ from seglog_protocol.record_batch import BatchHeader
 
 
 class TracedSegment(Segment):
-    """For one seek. It has all fields in common with the segment it is made for: what one changes, the other has."""
+    """For one seek. It shares all fields with the traced segment, so that both have each change."""
 
     __slots__ = ("_trace",)
 
     def __init__(self, segment: Segment, trace: SeekTrace) -> None:
-        self.__dict__ = segment.__dict__  # the same object, not a copy: what a seek remembers is remembered
+        self.__dict__ = segment.__dict__  # the same object, not a copy, so that caches of a seek are kept
         self._trace = trace
 
     # --- The seek -----------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class _Floor(Protocol):
 
 
 class _CountedFloor:
-    """A floor search that counts the entries it looks at, and notes whether any of them is in the file."""
+    """A floor search that counts the entries it reads, and records whether any of them is in the file."""
 
     def __init__(self, floor: "_Floor", unpack: files.Unpack, noted: IndexLookup) -> None:
         self.has_found = False
