@@ -246,7 +246,7 @@ def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened:
     directory = (opened or _open)(found)
     assert directory.report.offline == {}
     # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
-    assert [p for p in directory.report.problems if kept or ".log is gone, its index files are there" not in p] == []
+    assert [p for p in directory.report.problems if kept or ".log is missing, its index files exist" not in p] == []
     known = set(directory.registry.topics)
     assert promises.topics <= known
     assert not promises.deleted & known

@@ -251,7 +251,7 @@ class Simulation:
         directory = open_log_directory(found, ManualClock(), _config(), "/data")
         report = directory.report
         # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
-        problems = [problem for problem in report.problems if ".log is gone, its index files are there" not in problem]
+        problems = [problem for problem in report.problems if ".log is missing, its index files exist" not in problem]
         assert (problems, report.offline) == ([], {})
         if self._topic_exists:
             assert set(directory.registry.topics) == {"t"}

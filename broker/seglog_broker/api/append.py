@@ -207,7 +207,7 @@ class AppendService:
         asked = sum(item.size for item in request.partitions)
         if asked != len(payload):
             raise InvalidRequestError(
-                f"the batches are announced with {asked} bytes, the payload has {len(payload)}", field="partitions"
+                f"the batches have {asked} bytes by the request, the payload has {len(payload)}", field="partitions"
             )
         self._table.suggestions.renew()
         pending = PendingAppend(
