@@ -16,7 +16,7 @@ PARTITIONS: Final = 1_000
 LARGE_BYTES: Final = 2_500_000_000
 _SETTLE_SECONDS: Final = 0.2
 _READY_GOAL: Final = Goal("≤", 0.3, "value")
-_DEPENDENCIES: Final = "import sys, trio, msgpack, structlog; print(flush=True); sys.stdin.read()"
+_DEPENDENCIES: Final = "import sys, trio, msgpack, msgspec, structlog; print(flush=True); sys.stdin.read()"
 
 
 class _Start(NamedTuple):

@@ -28,7 +28,7 @@ from tests.support import soak_scaled, soak_seed
 
 BUSY_SECONDS_MAX: Final = 0.1
 BUSY_REFERENCES_MAX: Final = 5
-"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, 15 to 20 ms on a quiet machine."""
+"""In decodings of the largest ordinary request: 10,000 partitions in a fetch, some 10 ms on a quiet machine."""
 MUTATING_PEERS: Final = 2
 SETTINGS: Final = ("--set", "auto.create.topics.enable=false", "--set", "num.partitions=4")
 
