@@ -68,7 +68,7 @@ class LogOnDisk:
         return self.log
 
     def reopen(self, *, log_start: int = 0, first_dirty_offset: int | None = None) -> PartitionLog:
-        """Stop in good order and start again."""
+        """Stop cleanly and start again."""
         self.log.close()
         return self._open(clean=True, log_start=log_start, first_dirty_offset=first_dirty_offset)
 

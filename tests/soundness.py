@@ -17,7 +17,7 @@ def assert_directory_sound(fs: FileSystem, path: str, config: BrokerConfig | Non
     config = config or load_config(None, "", {}, [f"log.dir={path}"])[0]
     told = check_directory(fs, path, config, CheckOptions())
     faults = [one for one in told if isinstance(one, Finding) and one.severity != Severity.NOTE]
-    assert faults == [], f"{path} was stopped in order, and a check finds {faults}"
+    assert faults == [], f"{path} was stopped cleanly, and a check finds {faults}"
 
 
 def assert_left_sound(directory: Path, arguments: Sequence[str] = ()) -> None:
@@ -36,4 +36,4 @@ def assert_log_sound(fs: FileSystem, directory: str, config: TopicConfig, *, log
         index_bytes_max=config.segment_index_bytes,
     )
     faults = check_partition(fs, directory, context).faults
-    assert faults == [], f"{directory} was closed in order, and a check finds {faults}"
+    assert faults == [], f"{directory} was closed cleanly, and a check finds {faults}"

@@ -284,14 +284,14 @@ class Fetcher:
     ) -> None:
         """Queue the content of a reply. Raises RemoteProtocolError when it does not match ``request``."""
         if len(reply.partitions) != len(request.partitions) or sum(r.size for r in reply.partitions) != len(payload):
-            raise RemoteProtocolError("the broker's answer to a fetch does not fit what was asked")
+            raise RemoteProtocolError("the broker's reply to a fetch does not match the request")
         position = 0
         for index, (result, wanted) in enumerate(zip(reply.partitions, request.partitions, strict=True)):
             data = payload[position : position + result.size]
             position += result.size
             state = self.states.get(wanted.partition)
             if state is None or result.partition != wanted.partition:
-                raise RemoteProtocolError("the broker's answer to a fetch names another partition than was asked")
+                raise RemoteProtocolError("the broker's reply to a fetch has another partition than the request")
             if asked.get(state.partition) == state.generation:
                 self._take_result(state, result, data, now, is_first=index == 0)
         if request.partition_counts is not None and reply.partition_counts is not None:

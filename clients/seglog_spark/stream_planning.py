@@ -81,7 +81,7 @@ class StreamPlan:
         fail = self.options.fail_on_data_loss
         gone = start.keys() - latest.keys()
         if gone and fail:
-            raise DataLossError(f"{shown(gone)} was read before and is not there any more. {GOING_ON}")
+            raise DataLossError(f"{shown(gone)} was read before and no longer exists. {GOING_ON}")
         shorter = {p for p in start.keys() & latest.keys() if latest[p] < start[p]}
         if shorter and self._target is not None:
             now = self.latest()  # a target of this run is not above what an earlier run has read

@@ -48,9 +48,9 @@ class BatchScan:
         self._window_start = 0
 
     def batch_at(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:
-        """The valid batch that begins at ``position`` with all its offsets in that range, or None when none does.
+        """The valid batch that begins at ``position`` with all its offsets in that range, or None.
 
-        The offset is checked first: where the bytes are not a header, their length would often need a checksum over the
+        The offset is checked first: if the bytes are not a header, their length would often require a checksum over the
         rest of the file.
         """
         head = self._bytes(position, HEADER_SIZE)
@@ -69,8 +69,8 @@ class BatchScan:
     def next_batch(self, position: int, offset_min: int = 0, offset_max: int = OFFSET_MAX) -> LocatedBatch | None:
         """The first valid batch at or after ``position`` with all its offsets in [offset_min, offset_max].
 
-        Where the header at ``position`` still gives a length that leads to a valid batch, that one is taken, so that a
-        batch stored inside a damaged batch's value is not mistaken for one of the log.
+        If the length in the header at ``position`` leads to a valid batch, that one is returned, so that a batch inside
+        a value of the damaged batch is not mistaken for one of the log.
         """
         head = self._bytes(position, HEADER_SIZE)
         if head is not None:
@@ -121,7 +121,7 @@ class BatchScan:
         return None
 
     def _bytes(self, position: int, size: int) -> memoryview | None:
-        """``size`` bytes at ``position``, or None when the file ends before them."""
+        """``size`` bytes at ``position``, or None if the file has fewer."""
         if position + size > self.size:
             return None
         start = position - self._window_start

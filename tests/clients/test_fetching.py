@@ -409,7 +409,7 @@ def test_an_answer_that_does_not_fit_the_question_is_no_answer() -> None:
         FetchReply([FetchResult("t", 0, 5)]),
         FetchReply([FetchResult("t", 1, 0)]),
     ):
-        with pytest.raises(RemoteProtocolError, match="answer to a fetch"):
+        with pytest.raises(RemoteProtocolError, match="reply to a fetch"):
             reader.fetcher.take(reply, memoryview(b""), reader.request, reader.generations, 0.0)
 
 

@@ -1,9 +1,9 @@
-"""A peer that means harm: ``python -m tests.faults.hostile_peer PORT KIND COUNT SEED`` sends requests to a daemon.
+"""A hostile peer: ``python -m tests.faults.hostile_peer PORT KIND COUNT SEED`` sends requests to a daemon.
 
-``mutated`` sends ordinary requests with values, types or bytes changed; ``hostile`` sends requests that are well-formed
-and much: long lists, unknown names, announcements of what never comes, batches that open to a thousand times their
-size. It names the topics ``target``, ``keyed`` and ``dated`` and such as do not exist, and ends with a line of JSON:
-how many requests it sent, how often it had to connect, and how often it was answered with what.
+``mutated`` sends ordinary requests with values, types or bytes changed. ``hostile`` sends well-formed requests that are
+excessive: long lists, unknown names, announced bytes that never come, batches that decompress to a thousand times their
+size. It uses the topics ``target``, ``keyed`` and ``dated`` and unknown ones, and prints a line of JSON at the end: the
+number of requests, of connections, and of replies by code.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Producers and consumers that live through every death of their broker, and a ledger of what that broker promised.
+"""Producers and consumers that run through every kill of their broker, and a ledger of the broker's promises.
 
-Every record has a name of its own, in a header: who sent it to which partition, and its number there. So a record that
-is missing, twice, or out of order is seen by its name alone.
+Every record has a name in a header: its sender, and its number for the partition. So the names show records that are
+missing, duplicated or out of order.
 """
 
 import random
@@ -51,9 +51,10 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """What was sent to one partition, and what was promised of it: acked, shown to a reader, or found after a kill.
+    """The records sent to one partition, and which of them were acked, read, or found after a kill.
 
-    A kill takes nothing that was written, so what was seen once stays, unless the policy of the topic takes it.
+    A kill loses nothing that was written, so a record that was seen once stays, unless retention or compaction drops
+    it.
     """
 
     def __init__(self, policy: Policy) -> None:

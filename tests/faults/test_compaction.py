@@ -1,6 +1,6 @@
-"""Compaction of real events, through a daemon and its cleaner process: what stays, what goes, and that it is gone.
+"""Compaction of real events by a daemon and its cleaner process: which records stay, and that others are removed.
 
-The truth is a plain dict over the input file: of each of the 10,101 paths the last event stays, at the offset it had.
+The expected result is a dict over the input file: of each of the 10,101 paths the last event stays, at its offset.
 """
 
 import gzip

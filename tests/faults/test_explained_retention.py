@@ -1,7 +1,7 @@
 """The example of tests/simulation/test_explained_retention.py with the real daemon, at a sixtieth of its times.
 
-No bound here is one of speed: nothing may happen before the daemon said it would, and what it logs afterwards is held
-against what it had said with half a minute to spare for a machine that is busy.
+No limit here is about speed: no event may come before its prediction, and the logged times are compared with the
+predictions with half a minute to spare for a busy machine.
 """
 
 import json

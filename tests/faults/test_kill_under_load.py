@@ -1,9 +1,9 @@
 """Two hundred SIGKILLs of a daemon that is written to, read, rolls, compacts, expires, creates and deletes at once.
 
-The producers and consumers live through all of them. After each one the directory is copied and the copy opened as a
-start would do it: what was acked, or shown to any reader, is there unless something later superseded it or it expired,
-nothing is twice, nothing was invented, no half-done file is left, and every segment is whole, with the indexes that its
-bytes give. Then the daemon goes on with the original.
+The producers and consumers run through all of them. After each kill the directory is copied, and the copy opened as by
+a start: every record that was acked, or that a reader got, is there unless a later one replaced it or it expired; no
+record is there twice, or was never sent; no unfinished file is left; and every segment is sound, with the indexes that
+follow from its bytes. Then the daemon is started on the original.
 """
 
 import random

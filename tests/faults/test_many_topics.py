@@ -1,6 +1,6 @@
-"""Ten thousand topics: no request, and no task in the background, keeps the loop from everybody else for long.
+"""Ten thousand topics: no request and no background task blocks the loop for long.
 
-Measured and judged as in ``test_hostile_requests``: in processor time of the loop between two looks at the network.
+Measured as in ``test_hostile_requests``: in processor time of the loop between two polls of the network.
 """
 
 import os
@@ -90,7 +90,7 @@ def build(path: Path, count: int) -> None:
                 directory.registry.topics[one.name] = one
                 make_partition(NoSync(), f"{path}/{filenames.partition_directory_name(one.name, 0)}", one.id)
             directory.registry.save()
-            directory.abandon()  # no stop in order, which would have left a state file for each
+            directory.abandon()  # not a clean stop, which would write a state file for each topic
         else:
             assert not directory.close()
 

@@ -1,7 +1,7 @@
-"""Partitions that are added to a topic under those who read it and write to it, and topics made again under producers.
+"""Partitions that are added to a topic with readers and producers, and topics that are created again under producers.
 
-Followers read them from their earliest record, producers spread their keys over all of them, each within a request or
-two; what positions do not name was added since they were kept.
+Followers read new partitions from their earliest record, and producers use them, each within a request or two.
+Partitions that are missing in saved positions were added later.
 """
 
 import subprocess

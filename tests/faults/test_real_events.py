@@ -1,7 +1,7 @@
 """The quick start on real events: 101,229 commits of 2011 to 2024, through processes, as a user would do it.
 
-What the broker answers is held against an independent computation from the input file: partitions by a murmur2 of its
-own, offsets by counting, the first record of a moment by a plain scan.
+The replies of the broker are compared with an independent computation from the input file: partitions by a murmur2 of
+its own, offsets by counting, the first record of a time by a plain scan.
 """
 
 import gzip

@@ -1,7 +1,7 @@
-"""A daemon that was killed with much to read: others are served meanwhile, clients wait it out, no kill does harm.
+"""A killed daemon with much to recover: other partitions are served meanwhile, clients wait, further kills do no harm.
 
-A recovery takes as long as a test wants: where the snapshot should be that it begins with there is a pipe, and opening
-that waits for somebody to write into it.
+A recovery takes as long as the test wants: the producer snapshot that it reads first is replaced by a pipe, and opening
+a pipe waits for a writer.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A log directory that is emptied while its broker is down, or goes under it: who lives through it says so and stops.
+"""A log directory that is emptied while its broker is down, or removed under it: clients and broker report it and stop.
 
-Offsets and sequences mean something else in another log. A producer that went on might be taken for one of the new log
-with the same id, and its records for repetitions; a consumer would skip what lies below its old position.
+Offsets and sequences mean something else in another log. A producer that continued could be taken for one of the new
+log with the same id, and its records for repetitions; a consumer would skip the records below its old position.
 """
 
 import shutil

@@ -1,7 +1,7 @@
-"""Retention in a real daemon with short times: what leaves the directory, what readers are told, and kills meanwhile.
+"""Retention in a real daemon with short times: removed files, gaps for readers, and kills meanwhile.
 
-Nothing here depends on how fast anything is: waits are for something to be seen, and whether a record was allowed to
-go is computed from its own timestamp.
+Nothing here depends on speed: waits are for a visible event, and whether a record may be deleted is computed from its
+own timestamp.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Checksums and the scrub in a real daemon: what it writes is covered, and what turns rotten is found and named."""
+"""Checksums and the scrub in a real daemon: closed segments are covered, and damage is found and reported."""
 
 import json
 import os
@@ -124,9 +124,9 @@ def _scrubbers(running: Daemon) -> list[int]:
 
 
 def _stuck_scrubber(running: Daemon, log: Path) -> int:
-    """One that never comes to the end of a segment: opening a pipe waits for a writer.
+    """A daemon with a scrubber that never ends a segment: opening a pipe waits for a writer.
 
-    First the start is over, which looks into closed segments as well: only the scrubber is to wait.
+    It waits until the start has read the closed segments, so that only the scrubber blocks.
     """
     with seglog.connect(running.address) as client:
         wait_until(lambda: client.metrics()["scrub_passes_total"] >= 1, "a scrub pass")

@@ -1,6 +1,6 @@
-"""A topic that is deleted and made again under those who read it, with a log that is longer than the first one was.
+"""A topic that is deleted and created again under its readers, with a longer log than before.
 
-Offsets of the former topic exist in the new one, too, and mean other records: who reads on says so and stops.
+Offsets of the former topic exist in the new one too, and mean other records: readers report that and stop.
 """
 
 import subprocess

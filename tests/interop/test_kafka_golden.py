@@ -101,10 +101,10 @@ def _first_at(rows: list[Row], timestamp: int) -> tuple[int, int, int]:
 
 
 _GONE: Final = {
-    "damaged-clean-start": ["first-segment-gone-0: the records 0 to 47 are gone from the beginning of the log"],
+    "damaged-clean-start": ["first-segment-gone-0: the records 0 to 47 are missing at the beginning of the log"],
     "damaged-unclean-start": [
-        "last-log-gone-0: 00000000000000000210.log is gone",
-        "stray-files-0: 00000000000000009999.log is gone",
+        "last-log-gone-0: 00000000000000000210.log is missing",
+        "stray-files-0: 00000000000000009999.log is missing",
     ],
 }
 

@@ -1,8 +1,7 @@
-"""Every single bit of a closed segment's files turned, one after the other, while a broker serves it to a consumer.
+"""Flips every single bit of a closed segment's files, one at a time, while a broker serves it to a consumer.
 
-What a consumer is handed is right, record by record; of what is left out an error tells it, or a gap with the reason
-"missing", and nothing comes under another offset.
-``seglogd check`` finds each of these bits, see tests/broker/inspect/check/test_bit_flips.py.
+Every record that the consumer gets is right and has its own offset. For other offsets it gets an error, or a gap with
+the reason "missing". ``seglogd check`` finds each of these bits, see tests/broker/inspect/check/test_bit_flips.py.
 """
 
 from itertools import product

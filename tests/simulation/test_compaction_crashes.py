@@ -1,8 +1,8 @@
 """A crash at every single file operation of compaction: cleaning, promoting, installing, settling, removing.
 
-Everything is durable before compaction begins, so whatever the crash takes, every key must still have its last value,
-at the offset it always had; nothing may appear that was never written; no stray file stays; and the log can be
-compacted again, to the end that an undisturbed run comes to.
+Everything is durable before compaction begins. So after any crash every key must still have its last value, at the same
+offset; no record may appear that was never written; no stray file stays; and the log can be compacted again, with the
+same result as without a crash.
 """
 
 import random

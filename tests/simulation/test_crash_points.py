@@ -1,11 +1,11 @@
 """A crash at every single file operation of produce, roll, checkpoint, stop, start, retention and topic deletion.
 
-One run of the scenario visits every crash point: before each operation takes effect, the disk is copied as it would be
-found after a crash there, and a new broker's log directory is opened on the copy. What had been promised by then must
-be in it: after a kill everything appended (``os``), after a power cut everything flushed (``disk``), less what may have
-expired. And the log must be sound, begin where it may, go on, and leave no stray file.
+One run of the scenario visits every crash point: before each operation takes effect, the disk is copied as a crash at
+this point would leave it, and a new broker's log directory is opened on the copy. It must have everything promised so
+far: after a kill everything appended (``os``), after a power cut everything flushed (``disk``), except what may have
+expired. The log must be sound, have a possible start, take further appends, and leave no stray file.
 
-`make test` looks at every fourth of these points, `make soak` at each.
+`make test` visits every fourth of these points, `make soak` each.
 """
 
 from collections.abc import Callable
@@ -248,7 +248,7 @@ def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened:
     directory = (opened or _open)(found)
     assert directory.report.offline == {}
     # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
-    assert [p for p in directory.report.problems if kept or ".log is gone, its index files are there" not in p] == []
+    assert [p for p in directory.report.problems if kept or ".log is missing, its index files exist" not in p] == []
     known = set(directory.registry.topics)
     assert promises.topics <= known
     assert not promises.deleted & known

@@ -1,7 +1,7 @@
-"""Damage that comes while a broker serves, before any scrub: what readers beside it get, and which errors.
+"""Damage while a broker serves, before any scrub: which records and errors readers near it get.
 
-Every record of a batch that is untouched is delivered, once and under its own offset; every other offset is named, by
-an error that says where to go on or by a gap; and every reader comes to the end.
+Every record of an undamaged batch is delivered, once and with its own offset. Every other offset is reported, by an
+error with the offset to continue at or by a gap. Every reader reaches the end.
 """
 
 import os

@@ -1,15 +1,14 @@
 """Power cuts under ``disk`` load: eight producers, twenty partitions, rolls, checkpoints and readers, on one broker.
 
-The producers are idempotent, and lose many an answer: then they send the same batches again, often while the fsync that
-the first ones wait for is still under way.
+The producers are idempotent, and many replies are lost: then they send the same batches again, often while the fsync
+for the first ones is still running.
 
-Before every file operation takes effect, what a power cut right there would leave is opened, and everything that has
-been acked at ``disk`` by then must be in it. Only those partitions are looked at for which an operation or an ack came
-since the last look: for the others nothing can have changed. Now and then, and whenever a file that belongs to the
-whole directory was touched, the directory as a whole is opened too.
+Before every file operation takes effect, the files that a power cut at this point would leave are opened, and
+everything acked at ``disk`` so far must be in them. Only partitions with an operation or an ack since the last time are
+checked: the others cannot have changed. Now and then, and after every change of a file of the whole directory, the
+whole directory is opened too.
 
-``MISTAKES`` are ways of getting it wrong, made on purpose: the same run catches each of them, which is how we know that
-it would catch ours.
+``MISTAKES`` are errors made on purpose. The same run finds each of them, which shows that it would find real ones.
 """
 
 import contextlib
@@ -252,7 +251,7 @@ class Simulation:
         directory = open_log_directory(found, ManualClock(), _config(), "/data")
         report = directory.report
         # A roll makes the .log first, but a power cut may keep another name alone: nothing of it was promised then.
-        problems = [problem for problem in report.problems if ".log is gone, its index files are there" not in problem]
+        problems = [problem for problem in report.problems if ".log is missing, its index files exist" not in problem]
         assert (problems, report.offline) == ([], {})
         if self._topic_exists:
             assert set(directory.registry.topics) == {"t"}

@@ -1,13 +1,14 @@
-"""Every single bit of a small log directory turned, one after the other, in every file of it.
+"""Flips every single bit of every file of a small log directory, one at a time.
 
-The directory was stopped in order, or its broker was killed. Whatever bit turns: no record, offset or answer by offset
-or by time is wrong; no offset, leader epoch or producer id is given twice; a batch that is sent again is there once;
-and what is left out is named to its reader, by ``ping`` and by ``seglogd check``. A start may refuse, with an error
-that names the file. A check names every bit but those of ``_may_escape_check``, also where nothing follows from it.
+The directory is from a clean stop, or from a killed broker. Whichever bit is flipped: no record, offset or answer by
+offset or by time is wrong; no offset, leader epoch or producer id is given twice; a batch that is sent again is in the
+log once; and offsets that cannot be read are reported to their reader, by ``ping`` and by ``seglogd check``. The broker
+may refuse to start, with an error that names the file. A check reports every flipped bit except those of
+``_may_escape_check``, also one without consequences.
 
-``SEGLOG_FLIPS_EVERY=n`` turns every n-th bit only, from one on that ``SEGLOG_FLIPS_SEED`` chooses, so that runs with
-seeds 0 to n-1 turn all of them. Without it all are turned: 33,300, of which a core does about a hundred a second, so
-that both cases take less than six minutes.
+``SEGLOG_FLIPS_EVERY=n`` flips only every n-th bit, from one on that ``SEGLOG_FLIPS_SEED`` chooses, so that runs with
+seeds 0 to n-1 flip all of them. Without it all are flipped: 33,300, about a hundred a second on one core, so that both
+cases take less than six minutes.
 """
 
 import os
@@ -228,12 +229,12 @@ def _checked(fs: ForgetfulFileSystem) -> CheckSays:
 
 
 def _may_escape_check(written: Written, path: str, position: int) -> bool:
-    """Whether another value there may be as good as the one that was written, and costs nothing.
+    """Whether a check need not report a change of this bit, because it does no harm.
 
-    Ids and comments are compared with nothing; of the marker of a clean stop only its being there counts; checkpoints
-    lag behind while a broker runs. Of the last two nothing else speaks, and all that follows from them is work.
-    That a partition begins at offset 0 goes without saying, so the name in such a line may change. A file about
-    partitions that were being made says nothing where all of them are there.
+    Ids and comments are compared with nothing. Of the marker of a clean stop only the existence matters. Checkpoints
+    are out of date while a broker runs. Nothing confirms the contents of the last two files, and a wrong one only
+    causes more work. A line with offset 0 says nothing, so its name may change. A file about partitions that were being
+    created has no effect if all of them exist.
     """
     if path == _LOG_STARTS and written.start == 0 and position in _NAME_IN_UNMOVED:
         return True

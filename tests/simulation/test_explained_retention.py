@@ -1,4 +1,4 @@
-"""What ``explain segments`` says beforehand is what happens: the real tasks, on the forgetful double, in mock time.
+"""The predictions of ``explain segments`` come true: the real tasks, on the forgetful disk, in mock time.
 
 The example: retention after 10 minutes, segments of 16,384 bytes that fill every 7 minutes, a check every 5 minutes,
 and a minute until what was deleted leaves the disk.

@@ -1,9 +1,7 @@
-"""Crashes before and in the middle of a recovery that others do behind the start: the directory after any of them.
+"""Crashes before and during a recovery in worker processes: the directory after each of them.
 
-As in ``test_crash_points``, but what an unclean stop left is recovered partition by partition as processes do it, and
-taken into service. Each file operation of that is a place for the next crash.
-
-`make test` looks at some of these places, `make soak` at each.
+As in ``test_crash_points``, but partitions are recovered one by one as worker processes do it, and taken into service.
+The next crash comes at each file operation of that; in `make test` at some of them.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Appends: batches are checked, written in the order asked, and acknowledged when they reached what was asked for."""
+"""Appends: batches are checked, written in the order of the request, and acknowledged at the requested level."""
 
 from collections.abc import Callable, Generator, Mapping
 from typing import Final, NamedTuple
@@ -47,21 +47,21 @@ _PRODUCER_OF_ANOTHER: Final = "the records were meant for the former topic; to s
 
 
 class RecordCheck(NamedTuple):
-    """Records that take longer to look at than the loop has."""
+    """Records that take too long to check on the loop."""
 
     batch: memoryview
     rules: RecordRules
 
 
 Writing = Generator[RecordCheck | None, SeglogError | None, None]
-"""An append being written. It stops for others to have their turn (None), or for records to be looked at: what is sent
-in then says what is wrong with them."""
+"""The steps of an append. They yield None to let other tasks run, or records to be checked; the error of the check, or
+None, is then sent in."""
 
 
 class PendingAppend:
-    """An append, written as far as that goes at once: ``write_rest`` unless it ``is_written``.
+    """An append in progress. Unless it ``is_written``, call ``write_rest``.
 
-    Then ``reply`` is there when nothing is left to wait for, else ``wait`` gives it.
+    Then ``reply`` has the reply if no ack is outstanding; otherwise ``wait`` returns it.
     """
 
     __slots__ = (
@@ -80,34 +80,34 @@ class PendingAppend:
 
     def __init__(self, reads: ColdReads, offload: Offload, ack: Ack, counts: dict[str, int] | None) -> None:
         self.ack = ack
-        self._counts = counts  # of partitions, where the sender counts another number
+        self._counts = counts  # numbers of partitions, if the client has another number
         self.effort = 0
         self.is_written = False
         self._reads = reads
         self._offload = offload
-        self._round: Round | None = None  # of the group commit, that syncs all of them
+        self._round: Round | None = None  # of group commit, which syncs all of these partitions
         self._results: list[AppendResult] = []
         self._waits: list[tuple[int, Partition, int]] = []  # result's number, partition, offset that must be durable
         self._writing: Writing | None = None
         self._stopped_for: RecordCheck | None = None
 
     def add(self, result: AppendResult) -> None:
-        """What became of the next batch; nothing has to be waited for."""
+        """Add the result of the next batch, which waits for nothing."""
         self._results.append(result)
 
     def add_waiting(self, result: AppendResult, partition: Partition, end_offset: int) -> None:
-        """What became of the next batch, when every record below ``end_offset`` is durable."""
+        """Add the result of the next batch, to be sent when every record below ``end_offset`` is durable."""
         self._waits.append((len(self._results), partition, end_offset))
-        self._round = partition.want_durable()  # now: the leader of the next round takes it along
+        self._round = partition.want_durable()  # now, so that it is part of the next round
         self._results.append(result)
 
     def write(self, writing: Writing) -> None:
-        """Write as much as goes at once."""
+        """Write as much as is possible without letting other tasks run."""
         self._writing = writing
         self._go_on(None)
 
     async def write_rest(self) -> None:
-        """Write the rest, in turns with other requests. Cancelled, it leaves what is written."""
+        """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
         while not self.is_written:
             refusal: SeglogError | None = None
             check = self._stopped_for
@@ -129,18 +129,18 @@ class PendingAppend:
 
     @property
     def reply(self) -> AppendReply | None:
-        """The answer, if every partition has reached what was asked for, or failed."""
+        """The reply, if every partition has reached the requested ack, or failed; else None."""
         for _, partition, offset in self._waits:
             if partition.log.durable_end_offset < offset:
                 return None
         return AppendReply(self._results, self._counts)
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """Have ``listener`` called when the reply should be there; False where no round will: ``wait`` instead."""
+        """Call ``listener`` when the reply should be complete. False if no round will do that: then call ``wait``."""
         return self._round is not None and self._round.listen(listener)
 
     async def wait(self) -> AppendReply:
-        """Return when every partition has reached what was asked for, or failed. The batches stay if cancelled."""
+        """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay."""
         while self._waits:
             number, partition, offset = self._waits[-1]
             try:
@@ -152,7 +152,7 @@ class PendingAppend:
 
 
 class AppendService:
-    """Appends batches to partitions, and brings partitions to the disk."""
+    """Appends batches to partitions, and flushes partitions."""
 
     def __init__(
         self,
@@ -177,14 +177,14 @@ class AppendService:
         self._metrics = metrics
 
     def missing_topics(self, request: AppendRequest) -> list[str]:
-        """Topics that an append names, that do not exist, and that it may create; none if that is switched off."""
+        """Topics of an append that do not exist and that it may create; none if creation is disabled."""
         known = self._directory.registry.topics
         if not request.create or not self._config.current.auto_create_topics_enable:
             return []
         return [item.topic for item in request.partitions if item.topic not in known]
 
     async def create_missing(self, request: AppendRequest) -> dict[str, SeglogError]:
-        """Create them with the broker's defaults; those that could not be, and why, for ``append`` to answer."""
+        """Create topics with the broker's defaults. Returns topic -> error for those that failed, for ``append``."""
         refused: dict[str, SeglogError] = {}
         for name in dict.fromkeys(self.missing_topics(request)):
             try:
@@ -199,15 +199,15 @@ class AppendService:
     def append(
         self, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None
     ) -> PendingAppend:
-        """Write the batches in ``payload``, in the order asked, each judged by itself; the first ones at once.
+        """Write the batches in ``payload`` in the order of the request, each with its own result; some at once.
 
-        ``refused`` are topics that could not be created, and why. ``payload`` is changed in place. Raises
-        InvalidRequestError when the request as a whole makes no sense.
+        ``refused``: topic -> error, for topics that could not be created. ``payload`` is changed in place. Raises
+        InvalidRequestError if the request as a whole is invalid.
         """
         asked = sum(item.size for item in request.partitions)
         if asked != len(payload):
             raise InvalidRequestError(
-                f"the batches are announced with {asked} bytes, the payload has {len(payload)}", field="partitions"
+                f"the batches have {asked} bytes by the request, the payload has {len(payload)}", field="partitions"
             )
         self._table.suggestions.renew()
         pending = PendingAppend(
@@ -236,7 +236,7 @@ class AppendService:
                 header, now = yield from self._check(partition, batch, pending)
                 result, end_offset = self._append_one(partition, batch, header, now, request.ack)
             except UnknownTopicError as error:
-                pending.effort += EFFORT_A_TURN // 4  # for what is suggested
+                pending.effort += EFFORT_A_TURN // 4  # for suggestions of names
                 pending.add(AppendResult(item.topic, item.partition, error=as_result(refused.get(item.topic, error))))
             except SeglogError as error:
                 placed = error if partition is None else partition.with_partition(error)
@@ -250,7 +250,7 @@ class AppendService:
     def _check(
         self, partition: Partition, batch: memoryview, pending: PendingAppend
     ) -> Generator[RecordCheck | None, SeglogError | None, tuple[BatchHeader, int]]:
-        """The header of a batch that may be appended, and the time (ms) at which that was found."""
+        """The header of a valid batch, and the time (ms) of the check."""
         while True:
             config = partition.log.config
             now = self._clock.now_ms()
@@ -282,7 +282,7 @@ class AppendService:
                 raise
             if isinstance(error, DiskFullError):
                 error = self._directory.space.refusal_now(error.message)
-            if partition.append_failure is None:  # once, not for each of the producers that try again
+            if partition.append_failure is None:  # once, not for each retry of a producer
                 log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback says nothing
                     "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
                 )
@@ -290,7 +290,7 @@ class AppendService:
             partition.note_read_only()
             raise error from error.__cause__
         if appended.duplicate_of is not None:
-            # The same answer once more. At ack disk it waits as the first one did: that one may still be waiting.
+            # The same reply as the first time. At ack disk it waits too, because the first append may still be waiting.
             self._metrics.duplicates += 1
             is_stamped = config.message_timestamp_type == "LogAppendTime"
             result = AppendResult(
@@ -324,7 +324,7 @@ class AppendService:
         return result, appended.last_offset + 1
 
     async def flush(self, request: FlushRequest) -> FlushReply:
-        """Bring what is in these partitions to the disk, as an append at ack ``disk`` does with what came before it."""
+        """Sync everything in these partitions, as an append at ack ``disk`` syncs earlier records."""
         results: list[FlushResult] = []
         waits: list[tuple[int, Partition, int]] = []
         for number, item in enumerate(request.partitions):
@@ -335,7 +335,7 @@ class AppendService:
             except SeglogError as error:
                 results.append(FlushResult(item.topic, item.partition, error=as_result(error)))
                 continue
-            partition.want_durable()  # all of them, before any is waited for: one round is enough
+            partition.want_durable()  # all before the first wait, so that they share a round
             waits.append((len(results), partition, partition.log.log_end_offset))
             results.append(FlushResult(item.topic, item.partition))
         for number, partition, end_offset in waits:

@@ -1,7 +1,7 @@
 """The broker: one object that owns all mutable state, and the services that answer requests.
 
-It lives on one loop, so there are no locks but around files that are made off the loop. Listeners bring requests and
-borrow answers; storage is synchronous underneath. Here the services are put together; what a request does is in theirs.
+It belongs to one loop, so locks are needed only for files that are written in threads. Listeners pass requests to it
+and borrow its replies; storage below is synchronous. This module puts the services together; they handle the requests.
 """
 
 from collections.abc import Sequence
@@ -72,18 +72,18 @@ from seglog_protocol.messages import (
 log = structlog.get_logger()
 
 PROBLEMS_MAX: Final = 200
-"""Problems named in the reply to hello, with which every connection begins; the log has all."""
+"""The most problems in the reply to hello, with which every connection begins; the log has all."""
 
 PROBLEM_CHARACTERS_MAX: Final = 1_000
-"""Of one of them, so that a greeting stays far below the largest header."""
+"""The most characters of a problem in it, so that the reply stays far below the largest header."""
 
 IN_LINE_BYTES: Final = 4 * 1024 * 1024
-"""Read before the broker serves, after a stop that was not clean: a few hundredths of a second, and where every batch
-holds one small record about as long as a process takes to start."""
+"""The most bytes read before the broker serves after an unclean stop. That takes a few hundredths of a second, or with
+one small record in each batch about as long as starting a process."""
 
 
 class Broker:
-    """Topics, their partitions, and what can be asked of them."""
+    """Topics, their partitions, and the requests to them."""
 
     def __init__(
         self, config: BrokerConfig, directory: LogDirectory, fs: FileSystem, clock: Clock, offload: Offload
@@ -150,7 +150,7 @@ class Broker:
             self.reads,
             CompactionPreviews(self.live_config, fs, offload, self.reads, self.cleaning_pace),
         )
-        # The services' own methods under the names of the requests: a call goes to its service and through nothing.
+        # The methods of the services under the names of the requests, so that a call goes directly to its service.
         self.turn = self.reads.turn
         self.append = appends.append
         self.missing_topics = appends.missing_topics
@@ -216,10 +216,10 @@ class Broker:
         return cls(config, directory, fs, clock, offload)
 
     def close(self) -> list[str]:
-        """Flush, checkpoints, clean marker, unlock; after every listener and ``run`` have ended.
+        """Flush, write checkpoints and the clean marker, unlock. Call it when all listeners and ``run`` have ended.
 
-        Returns what keeps the next start from believing the directory blindly; it is logged. Where something else is in
-        the directory's place nothing is written.
+        Returns why the stop is not clean, if it is not; the reasons are logged. If the directory was replaced, nothing
+        is written.
         """
         self.views.close()
         if self.directory.lock.is_in_place:
@@ -232,13 +232,13 @@ class Broker:
         return problems
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take another configuration: in force for all when this returns. What needs a restart must not differ."""
+        """Put another configuration in force. Keys that need a restart must not differ."""
         self.directory.reconfigure(config)
         self.retention_schedule.reconfigure(config.log_retention_check_interval_ms)
         self.live_config.replace(config)
 
     def hello(self) -> HelloReply:
-        """Who answers, what it speaks, and what is wrong with it."""
+        """The broker's identity, its api versions, and its problems."""
         offline = self.directory.report.offline
         problems = [f"{topic}-{partition} is offline: {reason}" for (topic, partition), reason in offline.items()]
         problems += self.directory.report.problems
@@ -272,7 +272,7 @@ class Broker:
         )
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
-        """The reply, and its payload, to any request but hello, append and fetch."""
+        """The reply and its payload, for any request except hello, append and fetch."""
         self.partitions.suggestions.renew()
         match request:
             case OffsetsRequest():
@@ -306,13 +306,13 @@ class Broker:
         return explain_seek(self.partitions.readable(request.topic, request.partition), request, self.directory.path)
 
     async def explain_segments(self, request: ExplainSegmentsRequest) -> tuple[ExplainSegmentsReply, bytes]:
-        """A page of segments (the payload, a msgpack list): why each is still there, and when it goes."""
+        """A page of segments (the payload, a msgpack list): why each is kept, and when it is deleted."""
         return await explain_segments(
             self._explain, self.partitions.readable(request.topic, request.partition), request
         )
 
     def read_metrics(self) -> MetricsReply:
-        """The counters, and what can be counted right now."""
+        """The counters, and the current values."""
         return MetricsReply(
             self.metrics.snapshot(
                 uptime_seconds=max(0, self.clock.now_ms() - self._started_ms) / 1000,
@@ -336,13 +336,13 @@ class Broker:
         )
 
     def _seconds_to_next_expiry(self) -> float:
-        """Until retention.ms takes the next segment of any partition; -1 when none is known."""
+        """Seconds until retention.ms deletes the next segment of any partition; -1 if none is known."""
         moments = [p.next_expiry_ms for p in self.partitions.values() if p.next_expiry_ms is not None]
         return max(0, min(moments) - self.clock.now_ms()) / 1000 if moments else -1
 
 
 def _limited(problems: Sequence[str]) -> list[str]:
-    """As many of them, and of each as much, as a greeting has room for."""
+    """The problems, limited in number and length to fit the reply to hello."""
     limited = [problem[:PROBLEM_CHARACTERS_MAX] for problem in problems[:PROBLEMS_MAX]]
     if len(problems) > PROBLEMS_MAX:
         limited.append(f"and {len(problems) - PROBLEMS_MAX:,} more problems, which the broker's log names")

@@ -21,7 +21,7 @@ from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.pending_deletions import ExpiredSegment, PendingDeletions
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, RetentionSchedule
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, RetentionSchedule
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.compaction.cleanable import Cleanable
 from seglog_broker.storage.io.clock import Clock
@@ -351,11 +351,11 @@ class _SegmentReport:
         )
 
     def _doubts(self) -> list[str]:
-        doubts, leap = [], self._schedule.leap_ms
-        if leap > CLOCK_LEAP_MS_MAX:
-            doubts.append(f"the clock was set forward by {_span(leap)}: nothing expires by age at the next check")
-        if leap < -CLOCK_LEAP_MS_MAX:
-            doubts.append(f"the clock was set back by {_span(-leap)}: moments count by the clock as it is now")
+        doubts, jump = [], self._schedule.jump_ms
+        if jump > CLOCK_JUMP_MS_MAX:
+            doubts.append(f"the clock was set forward by {_span(jump)}: nothing expires by age at the next check")
+        if jump < -CLOCK_JUMP_MS_MAX:
+            doubts.append(f"the clock was set back by {_span(-jump)}: moments count by the clock as it is now")
         if self._partition.is_being_cleaned:
             doubts.append("it is being compacted: nothing leaves the log before that is done")
         return doubts
@@ -483,7 +483,7 @@ class _SegmentReport:
         soonest, latest = (self._now_ms + left for left in self._schedule.ms_to_next)
         if self._cleanable is not None:
             soonest = self._now_ms  # a round of compaction ends with a check, too
-        if verdict.rule in {None, DeletionRule.TIME} and self._schedule.leap_ms > CLOCK_LEAP_MS_MAX:
+        if verdict.rule in {None, DeletionRule.TIME} and self._schedule.jump_ms > CLOCK_JUMP_MS_MAX:
             soonest, latest = soonest + interval, latest + interval
         if due_ms < soonest:
             return _Interval.between(soonest, latest)

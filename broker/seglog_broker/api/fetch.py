@@ -1,4 +1,4 @@
-"""Fetches: whole batches from an offset or a timestamp on, leased from the files they stand in."""
+"""Fetches: whole batches from an offset or a timestamp on, as leased slices of their files."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ _CONSUMER_OF_ANOTHER: Final = (
 
 
 class FetchService:
-    """Answers fetches: at once, or when there is enough, or when their time is over."""
+    """Answers fetches: at once, or when there are enough bytes, or when ``max_wait_ms`` are over."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class FetchService:
 
     @property
     def waiting(self) -> int:
-        """Fetches that wait."""
+        """The number of waiting fetches."""
         return len(self._waiters)
 
     def fetch_now(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer | None:
-        """The answer if it need not wait, for records or for the disk; else None. ``waiter`` has waited already."""
+        """The response if it need not wait for records or the disk; else None. ``waiter`` has waited already."""
         is_over = request.max_wait_ms == 0 or (waiter is not None and trio.current_time() >= waiter.deadline)
         if len(request.partitions) > EFFORT_A_TURN or (not is_over and self._is_at_the_end(request)):
             return None
@@ -67,9 +67,9 @@ class FetchService:
         return None
 
     def wait_for(self, request: FetchRequest, waiter: Waiter) -> bool:
-        """Have ``waiter`` retried when there may be an answer, at the latest when ``max_wait_ms`` are over.
+        """Park ``waiter``, to be retried when there may be a response, or when ``max_wait_ms`` are over.
 
-        False, and nothing done, where that takes a task: see ``fetch``.
+        Returns False, and does nothing, if the fetch needs a task: then call ``fetch``.
         """
         if not (self._purgatory.is_open and self._is_at_the_end(request)):
             return False
@@ -81,10 +81,10 @@ class FetchService:
         return True
 
     async def fetch(self, request: FetchRequest, waiter: Waiter | None = None) -> FetchAnswer:
-        """The answer, as soon as ``min_bytes``, an error or just a gap are there, or when ``max_wait_ms`` are over.
+        """The response, when it has ``min_bytes``, an error or a gap, or when ``max_wait_ms`` are over.
 
-        With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. If it has waited already,
-        that counts.
+        With ``waiter`` the caller can end the waiting: then RequestCancelledError is raised. Time that ``waiter`` has
+        waited before counts.
         """
         waiter = waiter or Waiter()
         waiter.deadline = min(waiter.deadline, self._deadline(request))
@@ -115,7 +115,7 @@ class FetchService:
         return [self._waiters, *(partition.waiters for partition in partitions if partition is not None)]
 
     def _collect_warm(self, request: FetchRequest) -> FetchAnswer | None:
-        """What is there now of a small request, or None when that would wait for the disk."""
+        """The response now, for a small request; None if it would wait for the disk."""
         collecting = self._collect(request)
         try:
             with self._directory.handles.only_warm:
@@ -127,7 +127,7 @@ class FetchService:
         return None
 
     def _is_at_the_end(self, request: FetchRequest) -> bool:
-        """Whether it waits for records without a doubt, decided by offsets alone, as for nearly all that wait."""
+        """Whether the fetch certainly waits for records: decided by offsets alone, as for nearly all that wait."""
         if not request.min_bytes or not request.max_bytes or len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:
             return False
         for item in request.partitions:
@@ -149,10 +149,10 @@ class FetchService:
         )
 
     def _collect(self, request: FetchRequest) -> Steps[FetchAnswer]:
-        """What is there now, at most ``max_bytes`` of it, but at least one batch where there is any.
+        """The steps of the response now: at most ``max_bytes``, but at least one batch if there is any.
 
-        Stops for others to have their turn (None), and at a read that would wait for the disk: that partition is tried
-        again.
+        Yields None to let other tasks run, and the error of a read that would wait for the disk: then that partition is
+        tried again.
         """
         self._table.suggestions.renew()
         if len(request.partitions) > _PARTITIONS_PER_FETCH_MAX:

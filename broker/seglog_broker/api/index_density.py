@@ -1,4 +1,4 @@
-"""How dense an index becomes, and whether it is full before its segment: said when a topic is created, with numbers."""
+"""Whether an index is full before its segment: a warning with numbers when a topic is created."""
 
 from typing import Final
 

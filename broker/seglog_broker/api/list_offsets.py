@@ -11,16 +11,16 @@ from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequ
 
 
 class ListOffsetsService:
-    """Answers where partitions begin and end, and where a moment lies in them."""
+    """Answers requests for the start and end of partitions, and for offsets by timestamp."""
 
     def __init__(self, table: PartitionTable, reads: ColdReads) -> None:
         self._table = table
         self._reads = reads
 
     async def offsets(self, request: OffsetsRequest) -> OffsetsReply:
-        """The ends of partitions, and where a moment lies in them.
+        """The start and end of partitions, and their first offsets at or after a timestamp.
 
-        Raises InvalidRequestError where that is more than fits a reply: whole topics may be named, again and again.
+        Raises InvalidRequestError for more results than fit a reply: a request may name whole topics repeatedly.
         """
         results: list[OffsetsResult] = []
         topic_ids: dict[str, str] = {}

@@ -22,8 +22,8 @@ class ProducerIdService:
     async def init_producer(self) -> InitProducerReply:
         """An id for a new idempotent producer.
 
-        StorageError, to be tried again, when none could be made sure of; PartitionRecoveringError as long as it is not
-        known which were given.
+        Raises a retriable StorageError if no id could be reserved, PartitionRecoveringError as long as it is unknown
+        which ids the logs have.
         """
         ids = self._directory.producer_ids
         if self._recoveries and not ids.is_recorded:
@@ -34,7 +34,7 @@ class ProducerIdService:
             producer_id = ids.take()
             while producer_id is None:
                 block = ids.next_block()
-                with trio.CancelScope(shield=True):  # two of them must not meet in one temporary file
+                with trio.CancelScope(shield=True):  # two writes must not use the same temporary file at once
                     try:
                         await self._offload.maintenance(block.run)
                     except OSError as error:

@@ -46,14 +46,14 @@ from seglog_protocol.messages import (
 log = structlog.get_logger()
 
 DESCRIBED_MAX: Final = 500
-"""Topics that one reply describes with every value of their configuration; there is more for who asks on."""
+"""The most topics that one reply describes with their whole configuration; further requests get the others."""
 
 LOGS_A_TURN: Final = 16
-"""Logs of new partitions that are opened before others get their turn."""
+"""Logs of new partitions that are opened before other tasks run."""
 
 
 class TopicService:
-    """Describes, creates, alters and deletes topics, one at a time: their files are made off the loop."""
+    """Describes, creates, alters and deletes topics. Changes are made one at a time, with files written in threads."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TopicService:
             if topic is None:
                 continue  # deleted meanwhile
             effort += EFFORT_A_TURN // 4 if request.config else 1
-            effort += topic.partitions  # of which some have thousands of segments
+            effort += topic.partitions  # some of which have thousands of segments
             if effort >= EFFORT_A_TURN:
                 effort = 0
                 await self._reads.turn()
@@ -152,9 +152,9 @@ class TopicService:
         return CreateTopicReply(topic.name, topic.id, topic.partitions, [*warnings, *([dense] if dense else [])])
 
     async def alter(self, request: AlterTopicRequest) -> AlterTopicReply:
-        """Change a topic's configuration and add partitions: in force, and safe from a power cut, when it returns.
+        """Change a topic's configuration and add partitions; returns when that is in force and survives a power cut.
 
-        The registry is written before anything is in force: after a crash a start finds the new state or the old one.
+        The registry is written first: after a crash a start finds either the new state or the old one.
         """
         async with self._lock:
             topic = self._table.topic(request.topic)
@@ -181,7 +181,7 @@ class TopicService:
         return AlterTopicReply(altered.name, altered.partitions, dict(altered.config), changed)
 
     async def _make(self, creation: TopicCreation, finish: Callable[[OSError | None], Topic]) -> Topic:
-        """What ``finish`` returns, or raises, when the work of a creation is done; what is left over goes later."""
+        """Do the work of a creation and return ``finish`` of its error. Left-over directories are removed later."""
         error = await self._make_files(creation)
         try:
             if error is None:
@@ -193,12 +193,12 @@ class TopicService:
             self.remove_later(self._directory.topics.take_half_made())
 
     async def _make_files(self, creation: TopicCreation) -> OSError | None:
-        """Do the work of a creation off the loop; what went wrong, for the caller to clean up after.
+        """Do the work of a creation in a thread. Returns its error, or None; the caller cleans up.
 
-        What only changes a configuration is done on a full disk, too: it may be the retention that is to make room.
+        A change of the configuration alone is made on a full disk too: it may be the retention that frees space.
         """
         run = creation.run if creation.makes_partitions else partial(self._directory.space.with_ballast, creation.run)
-        with trio.CancelScope(shield=True):  # a topic is made whole, or not at all
+        with trio.CancelScope(shield=True):  # a topic is created as a whole, or not at all
             try:
                 await self._offload.maintenance(run)
             except OSError as error:
@@ -206,7 +206,7 @@ class TopicService:
         return None
 
     async def _open_logs(self, creation: TopicCreation) -> OSError | None:
-        """Open the logs of what was made, some a turn; what went wrong, as ``_make_files``."""
+        """Open the logs of new partitions, some in a turn of the loop. Returns an error as ``_make_files`` does."""
         opened = 0
         with trio.CancelScope(shield=True):
             try:
@@ -223,14 +223,14 @@ class TopicService:
         self._table.serve({key: self._directory.logs[key] for key in made})
 
     def _topic_key(self, name: str) -> str:
-        """The key that a name means, under which it is kept. InvalidConfigError with the nearest when there is none."""
+        """The key for a name or a synonym. Raises InvalidConfigError with the nearest name if there is none."""
         key = TOPIC_NAMES.get(name)
         if key is None:
-            self._config.current.validate_topic_config({name: ""})  # says what is wrong
+            self._config.current.validate_topic_config({name: ""})  # raises the error of an invalid value
         return name if key is None else key.name
 
     async def delete(self, request: DeleteTopicRequest) -> DeleteTopicReply:
-        """Delete a topic: from now on it is unknown; its files go in the background, readers of them finish."""
+        """Delete a topic: it is unknown from now on; its files are removed in the background. Readers can finish."""
         if not self._config.current.delete_topic_enable:
             raise PolicyViolationError("topics cannot be deleted here: delete.topic.enable is false")
         async with self._lock:
@@ -241,11 +241,11 @@ class TopicService:
                 try:
                     await self._recoveries.hold(keys)
                     partitions += [p for key in keys if (p := self._table.get(key)) is not None]
-                    for partition in partitions:  # nothing may be at work on names below a directory that gets another
+                    for partition in partitions:  # no task may use paths in a directory that is renamed
                         await partition.stop_cleaning()
                         await held.enter_async_context(partition.maintenance)
                     self._directory.topics.forget_topic(topic)
-                except BaseException:  # the client may have hung up: then the topic lives on
+                except BaseException:  # the client may have closed the connection: then the topic stays
                     for partition in partitions:
                         partition.may_be_cleaned = True
                     self._recoveries.let_go(keys)
@@ -269,7 +269,7 @@ class TopicService:
         return DeleteTopicReply(topic.name)
 
     async def record_deletions(self) -> None:
-        """Write down deletions that the disk had no room for; where it still has none that is for another time."""
+        """Write deletions to the registry for which the disk had no room; if there is still none, a later call does."""
         async with self._lock:
             await self._record_deletions()
 
@@ -287,9 +287,9 @@ class TopicService:
             self._deletions.add(PendingDeletion(path, partial(self._fs.remove_tree, path), None, is_logged=False), 0)
 
     def remove_later(self, directories: Iterable[str]) -> None:
-        """Have the directories of topics that are gone removed after the broker's ``file.delete.delay.ms``.
+        """Queue the removal of directories of deleted topics after the broker's ``file.delete.delay.ms``.
 
-        Of those that have to tell of a deletion only what is in them, for now.
+        A directory whose name records a deletion is only emptied for now.
         """
         for path in directories:
             is_needed = path in self._directory.topics.unrecorded

@@ -1,4 +1,4 @@
-"""Deleting records before an offset: the log start moves, and survives a power cut before it is answered."""
+"""Deletes records before an offset: the log start is raised, and survives a power cut before the reply."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from seglog_protocol.messages import TruncatePartition, TruncateReply, TruncateR
 log = structlog.get_logger()
 
 TRUNCATIONS_A_TURN: Final = 8
-"""Partitions whose log start is moved before others get their turn: files are looked at for each."""
+"""Partitions whose log start is raised before other tasks run, because files are read for each."""
 
 
 class TruncateService:
@@ -94,6 +94,6 @@ class TruncateService:
                 raise storage_error(
                     f"the new log start could not be written: {why(error)}; ask again", error
                 ) from error
-            earliest = partition_log.log_start_offset  # room is about to be made, and it is tried again
+            earliest = partition_log.log_start_offset  # space is freed below, and it is tried again
         log.info("log_start_moved", topic=item.topic, partition=item.partition, offset=earliest, reason="truncated")
         return TruncateResult(item.topic, item.partition, earliest=earliest)

@@ -1,4 +1,4 @@
-"""How much of a request is served before other requests have their turn."""
+"""How much work one request may do before other tasks run."""
 
 from typing import Final
 
@@ -8,27 +8,27 @@ from seglog_broker.storage.io.handle_pool import ColdReadError, TurnWantedError
 from seglog_protocol.errors import SeglogError
 
 EFFORT_A_TURN: Final = 64
-"""What one request does on the loop before others get their turn, in partitions looked at, or in what costs as much."""
+"""The work of one request on the loop before other tasks run, in look-ups of partitions, or work of the same cost."""
 
 SEGMENTS_AN_EFFORT: Final = 200
-"""Segments passed over by a look-up by timestamp, which cost as much as everything else about a partition."""
+"""Segments skipped by a look-up by timestamp, which cost as much as the rest of the work for a partition."""
 
 BYTES_AN_EFFORT: Final = 64 * 1024
-"""Bytes of a batch whose checksum and writing cost as much as everything else about a partition."""
+"""Bytes of a batch whose checksum and write cost as much as the rest of the work for a partition."""
 
 RESULTS_MAX: Final = 10_000
-"""Partitions that the reply to one request is about, whatever the request."""
+"""The most partitions in the reply to one request of any kind."""
 
 
 def effort_of(partition: Partition | None, timestamp: int | None) -> int:
-    """Of a look at a partition; one by timestamp passes over segments one by one."""
+    """The cost of a look-up in a partition; one by timestamp skips segments one by one."""
     if partition is None or timestamp is None:
         return 1
     return 1 + len(partition.log.segments) // SEGMENTS_AN_EFFORT
 
 
 def bring_in_times(partition: Partition | None) -> Steps[None]:
-    """Have the largest timestamps of all segments in memory, some of them a turn: a look-up asks for each."""
+    """Load the largest timestamps of all segments, which a look-up needs, some of them in a turn of the loop."""
     if partition is None:
         return
     segments = partition.log.segments
@@ -36,7 +36,7 @@ def bring_in_times(partition: Partition | None) -> Steps[None]:
         if done % EFFORT_A_TURN == 0:
             yield None
         segment = segments.at(base)
-        while segment is not None and not segment.is_time_known:  # else it is gone meanwhile, or known
+        while segment is not None and not segment.is_time_known:  # else it was deleted meanwhile, or is known
             try:
                 segment.indexes.find_max_timestamp()
             except ColdReadError as cold:
@@ -44,4 +44,4 @@ def bring_in_times(partition: Partition | None) -> Steps[None]:
             except TurnWantedError:
                 yield None
             except (OSError, SeglogError):
-                return  # the look-up meets it, too, and says so; or the segment is gone
+                return  # the look-up gets the same error; or the segment was deleted

@@ -1,7 +1,7 @@
-"""Writes the checkpoint files of a log directory, and the states that prove where logs begin.
+"""Writes the checkpoint files of a log directory, and the log starts in the states of partitions.
 
-Where a checkpoint file cannot be written its old content only costs a longer start. What could not be written, as on a
-full disk, is remembered and tried again when there is room.
+If a checkpoint file cannot be written, its old content only makes the next start longer. Files that could not be
+written, as on a full disk, are remembered and written when there is room.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,40 +21,40 @@ log = structlog.get_logger()
 
 
 class CheckpointWriter:
-    """The one writer of the checkpoint files while the broker runs; the files are written off the loop."""
+    """The only writer of the checkpoint files while the broker runs. It writes them in threads."""
 
     def __init__(self, directory: LogDirectory, fs: FileSystem, offload: Offload) -> None:
         self._directory = directory
         self._fs = fs
         self._offload = offload
-        self._lock = trio.Lock()  # one writing at a time: two must not meet in one temporary file
-        self._unsaved_starts: set[Partition] = set()  # whose state does not say yet where the log begins
+        self._lock = trio.Lock()  # one write at a time, because all use the same temporary file
+        self._unsaved_starts: set[Partition] = set()  # partitions whose state does not have the log start yet
         self._is_outdated = False  # one of the files is older than it should be
-        self._lacked_room = False  # for some partition, in the last round of checkpoints
+        self._lacked_room = False  # a partition found no room in the last round of checkpoints
         self._pause = trio.CancelScope()
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether something could not be written that ``retry`` would write."""
+        """Whether there are files that could not be written, and that ``retry`` would write."""
         return bool(self._unsaved_starts) or self._is_outdated or self._lacked_room
 
     def note_unsaved_start(self, partition: Partition) -> None:
-        """Remember that the state of a partition does not say where its log begins; ``retry`` will save it."""
+        """Remember that the saved state of a partition lacks its log start; ``retry`` saves it."""
         self._unsaved_starts.add(partition)
 
     def end_round(self, *, lacked_room: bool) -> trio.CancelScope:
-        """A round of checkpoints has ended; return the scope of the pause before the next, which ``retry`` may end."""
+        """End a round of checkpoints. Returns the scope for the pause before the next; ``retry`` may cancel it."""
         self._lacked_room = lacked_room
         self._pause = trio.CancelScope()
         return self._pause
 
     async def write(self) -> OSError | None:
-        """Write the checkpoint files as they should be now; the first failure, which is logged, or None."""
+        """Write the current checkpoint files. Failures are logged; returns the first one, or None."""
         failure: OSError | None = None
         async with self._lock:
             for path, offsets in self._directory.partitions.checkpoint_offsets():
                 content = await _encoded(offsets)
-                # Shielded: once it has begun, two of them must not meet in one temporary file.
+                # Shielded, because another write of the same temporary file must not begin before this one ends.
                 with trio.CancelScope(shield=True):
                     write = partial(write_file_atomically, self._fs, path, content)
                     try:
@@ -66,7 +66,7 @@ class CheckpointWriter:
         return failure
 
     async def write_log_starts(self, partitions: Iterable[Partition]) -> OSError | None:
-        """Write where these logs begin now, so that it survives a crash; the first failure (logged) or None."""
+        """Save the log starts of these partitions durably. Failures are logged; returns the first one, or None."""
         failure: OSError | None = None
         for partition in partitions:
             async with partition.maintenance:
@@ -76,9 +76,9 @@ class CheckpointWriter:
         return failure or failed
 
     async def save_log_start(self, partition: Partition) -> OSError | None:
-        """Have the state of a partition prove where its log begins now; a failure is logged and returned.
+        """Save the state of a partition with its log start. A failure is logged and returned.
 
-        The caller holds ``partition.maintenance``. A start believes no checkpoint that says more than the state.
+        The caller holds ``partition.maintenance``. A start ignores a checkpoint with a higher log start than the state.
         """
         self._unsaved_starts.add(partition)
         try:
@@ -90,7 +90,7 @@ class CheckpointWriter:
         return None
 
     async def retry(self) -> None:
-        """Try again what could not be written; what still cannot be is for another time."""
+        """Write the files that could not be written before. Those that still fail are kept for the next call."""
         if self._unsaved_starts or self._is_outdated:
             await self.write_log_starts(list(self._unsaved_starts))
         if self._lacked_room:
@@ -98,7 +98,7 @@ class CheckpointWriter:
 
 
 async def _encoded(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The content of a checkpoint; others have their turn meanwhile, because it may be of very many partitions."""
+    """The content of a checkpoint. Other tasks run meanwhile, because it may have very many partitions."""
     steps = encoding_offsets(offsets)
     while True:
         try:

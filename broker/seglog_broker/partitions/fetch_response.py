@@ -1,8 +1,8 @@
-"""The answer to a fetch: what is said, and the leased bytes that go with it; and one answer for all who ask the same.
+"""The response to a fetch: its header and the leased slices of its payload; and one response for equal fetches.
 
-A hundred consumers at the end of a partition are woken by one append and ask for the same bytes. The first who comes
-has the answer made; the others get it again for as long as nothing has changed: a small one with a copy of its bytes,
-which costs each of them one system call instead of three, a large one with leases of their own.
+A hundred consumers at the end of a partition are woken by one append and fetch the same bytes. The response to the
+first one is used again for the others as long as nothing has changed: a small one with a copy of its bytes, which takes
+one system call for each instead of three, a large one with leases of their own.
 """
 
 from types import TracebackType
@@ -14,22 +14,22 @@ from seglog_broker.storage.segment.tail_cache import TailRange
 from seglog_protocol.messages import FetchReply, FetchRequest
 
 COPY_BYTES_MAX: Final = 16 * 1024
-"""The largest answer that is copied for those who ask the same."""
+"""The largest response whose bytes are copied for equal fetches."""
 
 
 class FetchAnswer:
-    """A reply and the bytes that go with it, leased: leave the ``with`` block, or ``close``, when they are sent."""
+    """A reply and its leased payload. Leave the ``with`` block, or call ``close``, when it has been sent."""
 
     __slots__ = ("payload", "reply", "size", "slices")
 
     def __init__(self, reply: FetchReply, slices: list[LogSlice], payload: bytes = b"") -> None:
         self.reply = reply
-        self.payload = payload  # what is at hand; the rest follows in the slices
+        self.payload = payload  # payload bytes in memory; those of the slices follow
         self.slices = slices  # in the order of the payload
-        self.size = len(payload) + sum([slice_.size for slice_ in slices])  # bytes of all of it
+        self.size = len(payload) + sum([slice_.size for slice_ in slices])  # bytes of the whole payload
 
     def close(self) -> None:
-        """Give the files back."""
+        """Release the leases."""
         for slice_ in self.slices:
             slice_.release()
 
@@ -41,7 +41,7 @@ class FetchAnswer:
 
 
 class RecentAnswer:
-    """The last answer that came from the end of one partition alone. Holds no lease."""
+    """The last response from the end of one partition alone. It holds no lease."""
 
     __slots__ = ("_copy", "_durable", "_log", "_near", "_reply", "_request", "_start")
 
@@ -56,17 +56,17 @@ class RecentAnswer:
 
     @classmethod
     def of(cls, log: PartitionLog, request: FetchRequest, answer: FetchAnswer) -> Self | None:
-        """What to keep of ``answer``, to a ``request`` that names one partition; None where others cannot use it."""
+        """The part of ``answer`` to keep, for a ``request`` of one partition; None if it cannot be used again."""
         near = log.active.tail.latest
         if near is None or not answer.slices or not answer.slices[0].is_of(near):
             return None
         return cls(log, near, request, answer.reply)
 
     def again(self, request: FetchRequest) -> FetchAnswer | None:
-        """The answer to ``request`` if it would be the same; None where it has to be made again."""
+        """A response to ``request``, if it would be the same as the last one; else None."""
         log, near = self._log, self._near
         if (
-            near is not log.active.tail.latest  # whatever changes the segment, or begins another, changes that
+            near is not log.active.tail.latest  # changes with the segment, and when a new one begins
             or self._durable != log.durable_end_offset
             or self._start != log.log_start_offset
             or self._request.partitions != request.partitions

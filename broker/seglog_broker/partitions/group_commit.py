@@ -1,4 +1,4 @@
-"""Group commit: acks of ``disk`` share fdatasyncs, whatever connection and partition they belong to.
+"""Group commit: acks of ``disk`` share fdatasyncs, across connections and partitions.
 
 Flushes run in rounds, one at a time. While a round is under way, everything that is appended waits for the next one,
 which syncs all their files side by side (``Offload.commit``). There is no task for it: the first task that waits for
@@ -23,37 +23,37 @@ UNKNOWN_OUTCOME: Final = OSError(errno.EIO, "it is not known how it ended")
 
 
 class Flushable(Protocol):
-    """A partition, as far as a round knows it."""
+    """A partition, as far as a round uses it."""
 
     def begin_flush(self) -> Flush | None:
-        """What is to be synced, None where there is nothing to do. Raises StorageError."""
+        """The flush of this partition for the round; None if there is nothing to sync. Raises StorageError."""
         ...
 
     def end_flush(self, flush: Flush, error: OSError | None, /) -> StorageError | None:
-        """The flush has ended; the error for those who wait, if it can be tried again."""
+        """Record the outcome of the flush. Returns the error for the waiting requests if it is retriable, else None."""
         ...
 
     def with_partition(self, error: SeglogError, /) -> SeglogError:
-        """The error with topic and partition among its facts."""
+        """``error`` with the topic and the partition as fields."""
         ...
 
 
 class Round:
-    """One round, from the first who wants to be in it to its end."""
+    """One round, from the first partition that is added to it to its end."""
 
     __slots__ = ("ended", "failures", "has_leader", "listeners", "partitions")
 
     def __init__(self) -> None:
-        self.partitions: dict[Flushable, None] = {}  # in the order in which they were wanted
+        self.partitions: dict[Flushable, None] = {}  # in the order in which they were added
         self.failures: dict[Flushable, StorageError] = {}
         self.has_leader = False
         self.listeners: list[Callable[[], None]] = []
         self.ended = trio.Event()
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """Have ``listener`` called when the round ends, however it ends; it must not raise.
+        """Call ``listener`` when the round ends, with or without errors. It must not raise.
 
-        False, and nothing done, if the round has ended or has no leader yet: then the caller has to wait.
+        Returns False, and does nothing, if the round has ended or has no leader yet: then the caller has to wait.
         """
         if not self.has_leader or self.ended.is_set():
             return False
@@ -62,26 +62,26 @@ class Round:
 
 
 class FlushSignal:
-    """Some partition has ``flush.messages`` records that are to be synced."""
+    """Signals that a partition has ``flush.messages`` unsynced records."""
 
     def __init__(self) -> None:
         self._is_set = trio.Event()
 
     def set(self) -> None:
-        """Wake the task that flushes, now or when it next waits."""
+        """Wake the flush task, now or when it next waits."""
         self._is_set.set()
 
     def clear(self) -> None:
-        """What is signalled from now on wakes the task; before it looks at the partitions."""
+        """Forget earlier signals. The task calls this before it checks the partitions."""
         self._is_set = trio.Event()
 
     async def wait(self) -> None:
-        """Return when it is set."""
+        """Return when a signal is set."""
         await self._is_set.wait()
 
 
 class GroupCommit:
-    """The rounds of one broker."""
+    """The rounds of group commit of one broker."""
 
     def __init__(self, fs: FileSystem, offload: Offload, metrics: Metrics, is_in_place: Callable[[], bool]) -> None:
         """``is_in_place`` returns, after files were synced, whether the log directory still has them."""
@@ -93,15 +93,15 @@ class GroupCommit:
         self._under_way: Round | None = None
 
     def want(self, partition: Flushable) -> Round:
-        """Have ``partition`` synced by the next round, which begins when a task waits for it."""
+        """Add ``partition`` to the next round, which begins when a task waits for it."""
         self._next.partitions[partition] = None
         return self._next
 
     async def wait_next(self, partition: Flushable) -> None:
         """Return when the next round, which includes ``partition``, has ended.
 
-        Raises StorageError, to be tried again, when the partition's files could not be synced for now. Whether they
-        were, the partition knows. A waiting task can be cancelled at once, the leader only after the round.
+        Raises a retriable StorageError if the partition's files could not be synced for now. Whether they were synced
+        is recorded in the partition. A waiting task can be cancelled at once, the leader only after the round.
         """
         joined = self.want(partition)
         if joined.has_leader:

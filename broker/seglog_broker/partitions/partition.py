@@ -1,7 +1,7 @@
-"""A partition in service: its log, who waits for records, and who waits for the disk.
+"""A partition in service: its log, the fetches that wait for records, and the requests that wait for the disk.
 
-Lives on the loop; the log itself knows nothing of waiting. Flushes of one log never overlap: acks are served by the
-rounds of ``group_commit``, checkpoints run beside them, and neither begins while the other is at the log.
+It belongs to the loop; the log itself does not wait. Flushes of one log never overlap: rounds of ``group_commit`` serve
+acks, checkpoints have flushes of their own, and neither begins while the other uses the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,10 +43,10 @@ class Partition:
         self.waiters: set[Waiter] = set()
         self.recent_answer: RecentAnswer | None = None
         self.append_failure: str | None = None  # why the last append could not be written, None if it could
-        self.next_expiry_ms: int | None = None  # when retention.ms takes the oldest segment, as the last check saw it
-        self.problems: dict[str, str] = {}  # what keeps a background task from its work, by the task's name
-        self.findings: dict[int, str] = {}  # what the scrub says is wrong with a segment, by its base offset
-        self.maintenance = trio.Lock()  # held while files of the directory change their names off the loop
+        self.next_expiry_ms: int | None = None  # when retention.ms deletes the oldest segment, by the last check
+        self.problems: dict[str, str] = {}  # task name -> why the task failed here
+        self.findings: dict[int, str] = {}  # base offset -> finding of the scrub
+        self.maintenance = trio.Lock()  # held while files are renamed in a thread
         self.may_be_cleaned = True
         self.is_deleted = False
         self._offload = offload
@@ -59,19 +59,19 @@ class Partition:
         self._cleaning: tuple[trio.CancelScope, trio.Event] | None = None  # the round under way, and when it has ended
 
     def note_append(self, size: int) -> None:
-        """Wake the fetches that now have enough."""
+        """Wake the fetches that now have enough bytes."""
         for waiter in self.waiters:
             waiter.bytes_wanted -= size
             if waiter.bytes_wanted <= 0:
                 waiter.wake()
 
     def note_deleted(self) -> None:
-        """Wake everybody: there is nothing to wait for any more."""
+        """Wake all waiting fetches and requests, because the topic is deleted."""
         self.is_deleted = True
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Have all fetches that wait for records retried."""
+        """Wake all fetches that wait for records, so that they are retried."""
         for waiter in self.waiters:
             waiter.wake()
 
@@ -82,10 +82,10 @@ class Partition:
         log.info("segment_rolled", topic=self.topic, partition=self.number, base_offset=base_offset, reason=reason)
 
     def what_is_wrong(self) -> list[str]:
-        """A sentence for an operator about each thing that is wrong here; none when all is well."""
+        """A sentence for the operator about each problem of the partition."""
         state = self.log.state
         if not (state.read_only or self.append_failure or self.problems or self.findings or state.damaged):
-            return []  # nearly always, and every hello asks each partition
+            return []  # nearly always, and every hello calls this for each partition
         name = f"{self.topic}-{self.number}"
         problems = [] if state.read_only is None else [f"{name} is read-only because {state.read_only}"]
         if self.append_failure is not None:
@@ -101,7 +101,7 @@ class Partition:
     async def wait_durable(self, offset: int) -> None:
         """Return when every record below ``offset`` survives a power cut.
 
-        May be cancelled; a flush that has begun goes on and is taken note of. Raises PartitionReadOnlyError when the
+        If it is cancelled, a flush that has begun still ends and is recorded. Raises PartitionReadOnlyError when the
         disk failed, UnknownTopicError when the topic was deleted meanwhile.
         """
         while self.log.durable_end_offset < offset:
@@ -121,13 +121,13 @@ class Partition:
                 await self._commits.wait_next(self)
 
     def want_durable(self) -> Round:
-        """Have everything appended so far synced by the next round; ``wait_durable`` is still needed to have it run."""
+        """Add everything appended so far to the next round. It begins only when a task calls ``wait_durable``."""
         return self._commits.want(self)
 
     def begin_flush(self) -> Flush | None:
-        """What a round has to sync, None when there is nothing it can do here. Raises StorageError."""
+        """The flush of this partition for a round, None if there is nothing to sync. Raises StorageError."""
         if self._under_way is not None or self.is_deleted or self.log.state.read_only is not None:
-            return None  # who waits for a checkpoint to end asks again then
+            return None  # waiting requests join a round again when the checkpoint ends
         if self.log.durable_end_offset == self.log.log_end_offset:
             return None
         flush = self._under_way = self.log.prepare_flush()
@@ -135,7 +135,7 @@ class Partition:
         return flush
 
     def end_flush(self, flush: Flush, error: OSError | None) -> StorageError | None:
-        """A flush ended; returns the error for those who wait, if it can be tried again."""
+        """Record the outcome of a flush. Returns the error for the waiting requests if it is retriable, else None."""
         if self.is_deleted:
             flush.release()
         else:
@@ -157,9 +157,9 @@ class Partition:
             log.error("partition_read_only", topic=self.topic, partition=self.number, reason=reason)
 
     async def checkpoint(self) -> int | None:
-        """Sync closed segments and their indexes; return the offset below which no start need read.
+        """Sync closed segments and their indexes. Returns the new recovery point.
 
-        None when that is not known, because the disk failed or the topic is gone.
+        None if the disk failed, or the topic was deleted.
         """
         wanted = self.log.active.base_offset
         while True:
@@ -170,11 +170,11 @@ class Partition:
                 return flush.end_offset
 
     async def _checkpoint_some(self) -> Flush | None:
-        """One flush of a checkpoint, which may stop short of all; None when the topic is gone."""
+        """One flush of a checkpoint, which may sync only some segments; None if the topic was deleted."""
         while self._under_way is not None:
             await self._flushed.wait()
         if self.is_deleted:
-            return None  # its paths may be another topic's by now
+            return None  # its paths may belong to another topic now
         flush = self._under_way = self.log.flusher.prepare_checkpoint()
         self._flushed = trio.Event()
         self._is_checkpointing = True
@@ -207,12 +207,12 @@ class Partition:
 
     @property
     def is_being_cleaned(self) -> bool:
-        """Whether a round of compaction is under way; meanwhile the segments below the active one stay as they are."""
+        """Whether a round of compaction is running. Meanwhile the closed segments do not change."""
         return self._cleaning is not None
 
     @contextmanager
     def clean(self) -> Iterator[trio.CancelScope]:
-        """Mark a round of compaction; the scope is cancelled when it is not wanted any more."""
+        """Mark a round of compaction. The scope is cancelled when the round must stop."""
         scope, ended = trio.CancelScope(), trio.Event()
         self._cleaning = scope, ended
         try:
@@ -222,7 +222,7 @@ class Partition:
             ended.set()
 
     async def stop_cleaning(self) -> None:
-        """Let no round of compaction begin, end the one that is under way, and return when it has left."""
+        """Prevent new rounds of compaction, cancel the running one, and return when it has ended."""
         self.may_be_cleaned = False
         if self._cleaning is not None:
             scope, ended = self._cleaning
@@ -230,12 +230,12 @@ class Partition:
             await ended.wait()
 
     async def save_state(self) -> None:
-        """Bring what is remembered of this partition to the disk, if it has changed. OSError: it is tried again."""
+        """Save the state of the partition, if it has changed. After an OSError the next call tries again."""
         async with self.maintenance:
             await self.save_state_held(_just_run)
 
     async def save_state_held(self, run: Callable[[Callable[[], None]], None]) -> None:
-        """As ``save_state``, for who holds ``maintenance``; ``run`` calls in a thread what does the writing."""
+        """As ``save_state``, for a caller that holds ``maintenance``. The write is ``run`` in a thread."""
         write = None if self.is_deleted else self.log.state_file.prepare()
         if write is None:
             return
@@ -247,7 +247,7 @@ class Partition:
             self.log.state_file.finish(written=written)
 
     def with_partition(self, error: SeglogError) -> SeglogError:
-        """The error with topic and partition among its facts, for readers who do not see the request."""
+        """``error`` with the topic and the partition as fields, for readers of an error without its request."""
         placed = type(error)(error.message, **({"topic": self.topic, "partition": self.number} | error.facts))
         placed.retriable = error.retriable
         return placed

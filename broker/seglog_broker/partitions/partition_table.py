@@ -23,9 +23,9 @@ from seglog_protocol.errors import (
 
 
 class PartitionTable(Mapping[tuple[str, int], Partition]):
-    """The partitions in service, by topic and number, and typed errors for those that are not.
+    """The partitions in service by topic and number, and typed errors for those that are not in service.
 
-    As a mapping it holds the partitions that take records; ``readable`` knows those that can only be read, too.
+    As a mapping it has the partitions that take records; ``readable`` also finds those that can only be read.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
             )
 
     def serve_view(self, key: tuple[str, int], view: ReadOnlyView) -> None:
-        """Have a partition read while its recovery waits for room."""
+        """Serve a partition read-only while its recovery waits for room."""
         self._views.serve(Partition(*key, view.log, self._offload, self._metrics, self._commits), view)
 
     def remove(self, key: tuple[str, int]) -> None:
@@ -75,11 +75,11 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return self._served.get((topic, number)) or self._views.get((topic, number))
 
     def readable(self, topic: str, number: int) -> Partition:
-        """As ``partition``, where reading will do."""
+        """As ``partition``, but also for partitions that can only be read."""
         return self._views.get((topic, number)) or self.partition(topic, number)
 
     def partition(self, topic: str, number: int) -> Partition:
-        """A partition in service. Raises the typed error that says why it is not."""
+        """A partition in service. Raises a typed error if it is not in service."""
         partition = self._served.get((topic, number))
         if partition is not None:
             return partition
@@ -115,7 +115,7 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return UnknownTopicError(f"there is no topic {shown}{hint}", topic=shown, nearest=nearest)
 
     def partitions_of(self, topic: Topic) -> list[Partition]:
-        """Those in service, be it for reading only."""
+        """All partitions in service, read-only ones included."""
         found = (self.find_readable(topic.name, number) for number in range(topic.partitions))
         return [partition for partition in found if partition is not None]
 
@@ -128,14 +128,14 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return self._directory.partitions.config_of(topic)
 
     def is_recreated(self, topic_ids: Mapping[str, str], name: str) -> bool:
-        """Whether the topic of that name is not the one a request means, but was made after that was deleted."""
+        """Whether a request has the id of a deleted topic, and this name now belongs to another topic."""
         topic = self._directory.registry.topics.get(name)
         return topic is not None and topic_ids.get(name, topic.id) != topic.id
 
     def counts_differing(self, partition_counts: Mapping[str, int] | None) -> dict[str, int] | None:
-        """By name, the number of partitions of the topics of which a request counts another; None when there are none.
+        """Topic -> number of partitions, where a request has another number; None if there are none.
 
-        None, too, for a topic that is not there.
+        Topics that do not exist are left out.
         """
         if partition_counts is None:
             return None
@@ -148,14 +148,14 @@ class PartitionTable(Mapping[tuple[str, int], Partition]):
         return counts or None
 
     def wake_waiters(self, topic: Topic) -> None:
-        """Have fetches that wait for records of a topic retried: their clients learn that it has more partitions."""
+        """Wake fetches that wait for records of a topic, so that their clients learn of new partitions."""
         for number in range(topic.partitions):
             partition = self._served.get((topic.name, number))
             if partition is not None:
                 partition.wake_all()
 
     def another_topic(self, topic: str, partition: int, what_now: str) -> InconsistentTopicIdError:
-        """The error for who means a topic that was deleted, and whose name another one has."""
+        """The error for a request with the id of a deleted topic whose name now belongs to another one."""
         return InconsistentTopicIdError(
             f"topic {topic} was deleted and made again, and {what_now}",
             topic=topic,

@@ -1,4 +1,4 @@
-"""Files that have left a log or the registry and are removed from the disk later."""
+"""Files of deleted segments and topics, which are removed from the disk later."""
 
 import heapq
 import itertools
@@ -12,7 +12,7 @@ from seglog_broker.partitions.partition import Partition
 
 
 class ExpiredSegment(NamedTuple):
-    """A segment that has left its log by a rule of retention and is still on the disk."""
+    """A segment that retention has removed from its log, and that is still on the disk."""
 
     base_offset: int
     next_offset: int
@@ -22,22 +22,22 @@ class ExpiredSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PendingDeletion:
-    """Something to be removed; ``remove`` runs in a thread, and again after an OSError."""
+    """Files to be removed by calling ``remove`` in a thread; after an OSError it is called again later."""
 
-    what: str  # for the log
-    remove: Callable[[], int | None]  # returns the bytes that were in it, if it knows
-    partition: Partition | None  # whose directory it is in; None for a whole directory that is no partition any more
+    what: str  # the files in words, for the log
+    remove: Callable[[], int | None]  # returns the number of removed bytes, if known
+    partition: Partition | None  # the partition of the files; None for a whole directory of a deleted topic
     segments: tuple[ExpiredSegment, ...] = ()
     is_logged: bool = True  # False: an empty directory whose content was logged before
 
 
 class PendingDeletions:
-    """What is to be removed, and when. Times are those of the loop, which no clock that is set can move."""
+    """The deletions that wait, and their due times. Times are loop time, which setting a clock does not change."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, PendingDeletion]] = []
-        self._failed: set[PendingDeletion] = set()  # of those that wait
-        self._numbers = itertools.count()  # equal times keep their order, and deletions are never compared
+        self._failed: set[PendingDeletion] = set()  # those that wait after an error
+        self._numbers = itertools.count()  # keeps the order of equal times, and deletions from being compared
         self._changed = trio.Event()
         self._nothing_due = trio.Event()
 
@@ -45,7 +45,7 @@ class PendingDeletions:
         return len(self._waiting)
 
     def add(self, deletion: PendingDeletion, delay_seconds: float, *, has_failed: bool = False) -> None:
-        """Have it removed when that time has passed."""
+        """Queue a deletion, due in ``delay_seconds``. With ``has_failed``, ``hasten`` does not affect it."""
         due = trio.current_time() + delay_seconds
         if has_failed:
             self._failed.add(deletion)
@@ -53,7 +53,7 @@ class PendingDeletions:
         self._note_change()
 
     def hasten(self) -> None:
-        """There is no room on the disk: what waits for nothing but its time is removed now."""
+        """Make all deletions due now, because the disk is full; except those that wait after an error."""
         now = trio.current_time()
         if any(due > now and deletion not in self._failed for due, _, deletion in self._waiting):
             self._waiting = [(due if d in self._failed else min(due, now), n, d) for due, n, d in self._waiting]
@@ -61,7 +61,7 @@ class PendingDeletions:
             self._note_change()
 
     async def wait_removed(self) -> None:
-        """Return when nothing is left whose time has come."""
+        """Return when no due deletion is left."""
         await self._nothing_due.wait()
 
     def _note_change(self) -> None:
@@ -70,19 +70,19 @@ class PendingDeletions:
             self._nothing_due = trio.Event()
 
     def waiting_in(self, partition: Partition) -> list[tuple[float, PendingDeletion]]:
-        """What waits in a partition's directory, and the time of the loop when it goes."""
+        """(loop time when it is due, deletion) for each deletion in a partition's directory."""
         return [(due, deletion) for due, _, deletion in self._waiting if deletion.partition is partition]
 
     def forget(self, partitions: "Collection[Partition]") -> None:
-        """Whole directories go: nothing in them needs to be removed by name, which may soon be another file's."""
+        """Drop the deletions in directories that are deleted as a whole: their names may soon be other files'."""
         gone = set(partitions)
         self._waiting = [entry for entry in self._waiting if entry[2].partition not in gone]
         self._failed = {deletion for deletion in self._failed if deletion.partition not in gone}
         heapq.heapify(self._waiting)
 
     async def next_due(self) -> PendingDeletion:
-        """Wait for the next one whose time has come, and take it."""
-        await trio.lowlevel.checkpoint()  # before it is chosen: while others have their turn it may be forgotten
+        """Wait until a deletion is due, and remove it from the queue."""
+        await trio.lowlevel.checkpoint()  # before the choice, because other tasks may call ``forget`` meanwhile
         while True:
             if self._waiting and self._waiting[0][0] <= trio.current_time():
                 deletion = heapq.heappop(self._waiting)[2]

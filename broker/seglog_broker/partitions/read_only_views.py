@@ -7,7 +7,7 @@ from seglog_broker.storage.log.read_only_view import ReadOnlyView
 
 
 class Views:
-    """Those of one broker, each as a partition that takes no records and that no background task sees."""
+    """The read-only views of one broker, each with a partition that takes no records. Background tasks skip them."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, int], tuple[Partition, ReadOnlyView]] = {}
@@ -19,16 +19,16 @@ class Views:
         return key in self._all
 
     def get(self, key: tuple[str, int]) -> Partition | None:
-        """What is read of this partition for now."""
+        """The partition over the view for ``key``, or None."""
         found = self._all.get(key)
         return None if found is None else found[0]
 
     def serve(self, partition: Partition, view: ReadOnlyView) -> None:
-        """Have it read from now on, until ``end``."""
+        """Serve ``partition``, whose log is ``view``, until ``end``."""
         self._all[partition.topic, partition.number] = partition, view
 
     def end(self, keys: Iterable[tuple[str, int]], *, is_deleted: bool = False) -> None:
-        """They have been recovered, or deleted: fetches that wait for their records are retried."""
+        """Close the views of partitions that were recovered or deleted, and wake the fetches that wait there."""
         for key in keys:
             partition, view = self._all.pop(key, (None, None))
             if partition is not None and view is not None:
@@ -39,5 +39,5 @@ class Views:
                     partition.wake_all()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close all views."""
         self.end(list(self._all))

@@ -1,4 +1,4 @@
-"""When retention checks next, and whether the wall clock can be believed then."""
+"""The schedule of retention checks, and jumps of the wall clock."""
 
 import math
 from collections.abc import Iterator
@@ -9,19 +9,19 @@ import trio
 
 from seglog_broker.storage.io.clock import Clock
 
-CLOCK_LEAP_MS_MAX: Final = 60_000
-"""By how much the wall clock may run ahead of the loop's between two checks. If it leapt further, nothing expires by
-age at that check: a clock that is put right again meanwhile has then cost no data."""
+CLOCK_JUMP_MS_MAX: Final = 60_000
+"""By how much the wall clock may run ahead of the loop's clock between two checks. After a larger jump nothing expires
+by age at that check, so that no data is lost if the clock is corrected meanwhile."""
 
 
 class RetentionSchedule:
-    """When retention checks: for the task that does it, and for explanations of what it will do.
+    """The times of retention checks, for the task and for explanations.
 
-    ``next_check`` is a time of the loop, infinite until the task has begun.
+    ``next_check`` is loop time, infinite until the task has begun.
     """
 
     def __init__(self, *, interval_ms: int, first_ms: int) -> None:
-        """``first_ms`` is how long the first check comes after the task has begun."""
+        """The first check is ``first_ms`` after ``begin``, the others every ``interval_ms``."""
         self.interval_ms = interval_ms
         self.next_check = math.inf
         self._first_ms = first_ms
@@ -29,19 +29,19 @@ class RetentionSchedule:
         self._watch: ClockWatch | None = None
 
     def begin(self, watch: "ClockWatch") -> None:
-        """The task begins now."""
+        """Start the schedule now; ``watch`` is the task's."""
         self._watch = watch
         self.next_check = trio.current_time() + self._first_ms / 1000
 
     def reconfigure(self, interval_ms: int) -> None:
-        """Check so often from now on; the next time when that was to be, or sooner."""
+        """Change the interval. The next check is not later than it was."""
         self.interval_ms = interval_ms
         if self._watch is not None:
             self.next_check = min(self.next_check, trio.current_time() + interval_ms / 1000)
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """A check is under way; what follows keeps the rhythm, however long it took: explain counts on that."""
+        """Mark a check. The next ones stay at fixed times however long it takes, which predictions rely on."""
         self._is_checking = True
         try:
             yield
@@ -52,32 +52,32 @@ class RetentionSchedule:
 
     @property
     def ms_to_next(self) -> tuple[int, int]:
-        """In how many ms a partition is looked at next: at the earliest, and at the latest if a check is under way."""
+        """(earliest, latest) time in ms until a partition is checked next; they differ while a check is running."""
         if self._watch is None:
             return self._first_ms, self._first_ms
         left = round((self.next_check - trio.current_time()) * 1000)
         return max(0, left), max(0, left) + (self.interval_ms if self._is_checking else 0)
 
     @property
-    def leap_ms(self) -> int:
-        """By how much the wall clock has run ahead of the loop's since the last check; negative when it fell behind."""
-        return 0 if self._watch is None else self._watch.leap_so_far_ms()
+    def jump_ms(self) -> int:
+        """Milliseconds by which the wall clock ran ahead since the last check; negative if it fell behind."""
+        return 0 if self._watch is None else self._watch.jump_so_far_ms()
 
 
 class ClockWatch:
-    """Compares the wall clock with the loop's, which cannot be set."""
+    """Compares the wall clock with the loop's clock, which cannot be set."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wall_ms = self._clock.now_ms()
         self._loop = trio.current_time()
 
-    def leap_ms(self) -> int:
-        """Milliseconds by which the wall clock ran ahead since the last call; negative when it fell behind."""
-        leap = self.leap_so_far_ms()
+    def jump_ms(self) -> int:
+        """Milliseconds by which the wall clock ran ahead since the last call; negative if it fell behind."""
+        jump = self.jump_so_far_ms()
         self._wall_ms, self._loop = self._clock.now_ms(), trio.current_time()
-        return leap
+        return jump
 
-    def leap_so_far_ms(self) -> int:
-        """What ``leap_ms`` would say, which then counts from the same moment as before."""
+    def jump_so_far_ms(self) -> int:
+        """The same, without counting as a call: ``jump_ms`` still counts from its last call."""
         return self._clock.now_ms() - self._wall_ms - round((trio.current_time() - self._loop) * 1000)

@@ -1,8 +1,8 @@
-"""Expired segments leave their logs.
+"""Removes expired segments from their logs.
 
-Which those are is decided in ``storage.log.retention``. A segment leaves in this order, so that a crash at any moment
-leaves a log without a hole: out of memory (from now on its offsets are out of range), log start checkpoint, names,
-and after ``file.delete.delay.ms`` the disk.
+``storage.log.retention`` decides which segments have expired. The order of the steps leaves a log without a hole after
+a crash at any moment: the segment leaves the log in memory, and its offsets are out of range from then on; the log
+start checkpoint is written; the files are renamed, and removed after ``file.delete.delay.ms``.
 """
 
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ from seglog_protocol.errors import StorageError
 log = structlog.get_logger()
 
 BUSY_SECONDS_MAX: Final = 1.0
-"""For which a partition is waited for that another task is at work on: all but compaction are done by then."""
+"""How long to wait for a partition that another task is working on. All tasks but compaction end within this time."""
 
 _PARTITIONS_AT_A_TIME: Final = 64
-"""Shortened with one writing of the checkpoints, and looked at before others get their turn."""
+"""Partitions that are handled between two writes of the checkpoints."""
 
 
 REMOVAL_SECONDS_MAX: Final = 5.0
-"""How long a request that makes room on a full disk waits until the files are gone."""
+"""How long a request that frees space on a full disk waits for the removal of the files."""
 
 
 class _Found(NamedTuple):
     going: list[tuple[Segment, Verdict]]
-    undated: list[Segment]  # of those that stay the oldest, up to the first whose age is known
+    undated: list[Segment]  # the oldest segments that stay, up to the first one of known age
 
 
 class _Dropped(NamedTuple):
@@ -53,7 +53,7 @@ class _Dropped(NamedTuple):
 
 
 class SegmentExpiry:
-    """Takes segments that retention does not keep out of their logs."""
+    """Removes segments that retention does not keep from their logs."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class SegmentExpiry:
         self._metrics = metrics
 
     async def check(self, partitions: Sequence[Partition], boundary: TaskBoundary, *, by_age: bool = True) -> None:
-        """Look at each partition once; those that are being compacted are looked at when that is done."""
+        """Check each partition once. Those that are being compacted are skipped: the cleaner checks them afterwards."""
         busy: list[Partition] = []
         for start in range(0, len(partitions), _PARTITIONS_AT_A_TIME):
             await trio.lowlevel.checkpoint()  # where nothing is to be shortened nothing else waits
             busy += await self.expire(partitions[start : start + _PARTITIONS_AT_A_TIME], boundary, by_age=by_age)
-        for partition in busy:  # one at a time: a task that waits for one must not hold another
+        for partition in busy:  # one at a time: while waiting for one partition no other may be held
             await self.expire([partition], boundary, by_age=by_age, patience_seconds=BUSY_SECONDS_MAX)
 
     async def expire(
@@ -92,18 +92,18 @@ class SegmentExpiry:
         by_age: bool = True,
         patience_seconds: float = 0,
     ) -> list[Partition]:
-        """Take the segments that retention does not keep out of these logs; return the partitions that were busy.
+        """Remove the segments that retention does not keep from these logs; return the partitions that were busy.
 
-        Busy is one whose files another task is at work on, and still is after ``patience_seconds``. Those that are
-        being compacted are passed over.
+        A partition is busy if another task still uses its files after ``patience_seconds``. Partitions that are being
+        compacted are skipped.
         """
         shortened: dict[Partition, _Dropped] = {}
         busy: list[Partition] = []
 
-        async def look(partition: Partition) -> None:
+        async def drop_expired(partition: Partition) -> None:
             if partition.log.config.retention_bytes > KEEP_FOR_EVER:
                 await self._reads.learn_sizes([partition.log])
-            found = await self._reads.retry_after_cold_read(lambda: _look(partition, by_age=by_age))
+            found = await self._reads.retry_after_cold_read(lambda: _find_expired(partition, by_age=by_age))
             if found.going:
                 shortened[partition] = self._drop(partition, found.going)
             for segment in found.undated:
@@ -117,17 +117,17 @@ class SegmentExpiry:
                     busy.append(partition)
                     continue
                 try:
-                    await boundary.run(partition, look)
+                    await boundary.run(partition, drop_expired)
                 finally:
                     if partition not in shortened:
                         partition.maintenance.release()
                 if partition in shortened:
-                    await trio.lowlevel.checkpoint()  # to end a log's oldest segments is work, and there are many logs
+                    await trio.lowlevel.checkpoint()  # dropping segments takes time, and there are many logs
             for partition in shortened:
                 await self._checkpoints.save_log_start(partition)
             if shortened:
-                # Where it cannot be written, a power cut between two changes of names leaves a hole below the log
-                # start: no reason to keep what is to go, least of all on a full disk.
+                # If it cannot be written, a power cut between two renames leaves a hole below the log start. That is
+                # no reason to keep expired segments, least of all on a full disk.
                 await self._checkpoints.write()
                 for partition, dropped in shortened.items():
                     await self._set_aside(boundary, partition, dropped)
@@ -137,14 +137,14 @@ class SegmentExpiry:
         return busy
 
     async def remove_now(self, partitions: Sequence[Partition] = ()) -> None:
-        """Where the disk is full, have files that are not needed any more removed now, not when their time comes."""
+        """If the disk is full, remove the files of deleted records and topics now, without their delay."""
         space = self._directory.space
         with suppress(OSError):
             space.refresh()
         if not space.is_short:
             return
         for partition in partitions:
-            with suppress(StorageError):  # without room for another the active segment stays
+            with suppress(StorageError):  # without room for a new segment the active one stays
                 if space.with_ballast(partition.log.truncation.close_unreadable):
                     partition.note_rolled(str(RollReason.RETENTION))
         await self.expire(partitions, TaskBoundary("retention"), by_age=False)
@@ -159,7 +159,7 @@ class SegmentExpiry:
         deleted = self._directory.space.with_ballast(partial(partition.log.truncation.drop_oldest, len(going)))
         if partition.log.active is not active:
             partition.note_rolled(str(RollReason.RETENTION))
-        for segment, verdict in going[: len(deleted.base_offsets)]:  # without room for another the active one stays
+        for segment, verdict in going[: len(deleted.base_offsets)]:  # without room the active segment stays
             self._metrics.segments_expired += 1
             self._metrics.expired_bytes += segment.size
             _log_expired(partition, segment, verdict)
@@ -173,7 +173,7 @@ class SegmentExpiry:
         )
 
     async def _date(self, partition: Partition, segment: Segment) -> None:
-        """Let a segment age from now on, because nothing tells how old it is."""
+        """Set the modification time of a segment of unknown age to now, from which its age then counts."""
         now = self._clock.now_ms()
         await self._offload.maintenance(self._fs.set_mtime, segment.log_path, now)
         if segment is partition.log.active:
@@ -212,7 +212,7 @@ async def _acquire(lock: trio.Lock, patience_seconds: float) -> bool:
     return True
 
 
-def _look(partition: Partition, *, by_age: bool) -> _Found:
+def _find_expired(partition: Partition, *, by_age: bool) -> _Found:
     found = _Found([], [])
     partition.next_expiry_ms = None
     for segment, verdict in partition.log.retention.judge_segments():

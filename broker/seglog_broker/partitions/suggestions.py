@@ -1,7 +1,7 @@
-"""The known name that an unknown one was perhaps meant to be: bounded work, whatever the names.
+"""Suggests a known name that an unknown one was perhaps meant to be, with bounded work for any names.
 
-A request may name thousands of unknown topics, and a broker may have thousands: names are compared for one unknown name
-a request, with a few candidates of about the same length, and only in the short part in which they differ.
+A request may have thousands of unknown topics, and a broker thousands of known ones. So only one unknown name of a
+request is compared, with a few candidates of about the same length, and only in the short part in which they differ.
 """
 
 from collections.abc import Iterable
@@ -10,44 +10,44 @@ from itertools import islice
 from typing import Final
 
 NAMES_MAX: Final = 20_000
-"""Known names that are looked at."""
+"""The most known names that are considered."""
 
 NEAR_MAX: Final = 1_000
-"""Of these, how many that begin or end as the unknown one does are looked at more closely."""
+"""The most of these, with the same beginning or end as the unknown name, that are considered further."""
 
 CANDIDATES_MAX: Final = 16
-"""Of these, how many are compared letter by letter."""
+"""The most of these that are compared letter by letter."""
 
 NAME_MAX: Final = 255
-"""Nothing is suggested for a name that is longer than any there is."""
+"""A longer name gets no suggestion, because no known name is so long."""
 
 DIFFERING_MAX: Final = 24
-"""Letters between the parts that two names have in common, at either end: with more they are not alike."""
+"""The most letters between the common beginning and the common end of two similar names."""
 
 LENGTHS_APART_MAX: Final = 6
-"""Letters by which one of two names that are alike is longer than the other."""
+"""The largest difference in length of two similar names."""
 
 
 class Suggestions:
-    """What to suggest within one request, which begins with ``renew``."""
+    """Suggestions for the names of one request, which begins with ``renew``."""
 
     def __init__(self) -> None:
-        self._asked: str | None = None
+        self._name: str | None = None
         self._found = ""
 
     def renew(self) -> None:
-        """Another request begins."""
-        self._asked = None
+        """Begin another request."""
+        self._name = None
 
     def nearest(self, name: str, known: Iterable[str]) -> str:
-        """The known name most like ``name``; empty if none is, or another name was asked for in this request."""
-        if self._asked is None:
-            self._asked, self._found = name, nearest_name(name, known)
-        return self._found if name == self._asked else ""
+        """The known name most similar to ``name``; empty if none is, or this request had another name before."""
+        if self._name is None:
+            self._name, self._found = name, nearest_name(name, known)
+        return self._found if name == self._name else ""
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name most like ``name``, or empty when none is: at most every third letter may be another."""
+    """The known name most similar to ``name``, or empty: at most a third of the letters may differ."""
     size = len(name)
     if not 0 < size <= NAME_MAX:
         return ""
@@ -55,7 +55,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     begin, end = name[: (size + 1) // 2], name[size // 2 :]
     near = [
         other for other in known if other.startswith(begin) or other.endswith(end)
-    ]  # one slip leaves a half as it is
+    ]  # a single error leaves one half unchanged
     if not near:
         first = name[0].lower()
         near = [other for other in known if other[:1].lower() == first]

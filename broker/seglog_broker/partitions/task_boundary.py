@@ -1,8 +1,8 @@
-"""The boundary around every background task: what goes wrong with one partition stays with that partition.
+"""The boundary around every background task: an error in one partition affects no other partition.
 
-``OSError`` and ``StorageError`` mark it (``ping`` tells) until the task succeeds with it again, at its next round. Any
-other exception is a bug: it is logged with its traceback and the task leaves that partition alone until the broker
-restarts. Only what is raised outside the boundary ends the broker.
+After an ``OSError`` or a ``StorageError`` the partition has a problem, which ``ping`` reports, until the task succeeds
+with it in a later round. Any other exception is a bug: it is logged with its traceback, and the task skips that
+partition until the broker restarts. Only exceptions outside the boundary end the broker.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,12 +23,12 @@ class TaskBoundary:
     """The boundary of one task, which lives as long as the task."""
 
     def __init__(self, task: str) -> None:
-        """``task`` is its name, as it stands in the log and in ``ping``."""
+        """``task`` is its name in the log and in ``ping``."""
         self.task = task
         self._given_up: set[Partition] = set()
 
     async def run(self, partition: Partition, work: Callable[[Partition], Awaitable[object]]) -> bool:
-        """Do ``work`` on ``partition`` unless there is no sense in it any more; say whether it succeeded."""
+        """Call ``work`` unless the partition is deleted or given up. Returns whether it succeeded."""
         if partition in self._given_up or partition.is_deleted:
             return False
         try:
@@ -37,7 +37,7 @@ class TaskBoundary:
             self.note_failure(partition, error)
         except Exception:
             if partition.is_deleted:
-                return False  # it went while the task was at it: nobody is interested in how that ended
+                return False  # deleted meanwhile, so the outcome does not matter
             log.exception("task_failed", task=self.task, topic=partition.topic, partition=partition.number)
             partition.problems[self.task] = _GIVEN_UP
             self._given_up.add(partition)
@@ -47,7 +47,7 @@ class TaskBoundary:
         return False
 
     def note_failure(self, partition: Partition, error: OSError | StorageError) -> None:
-        """Mark a partition whose disk failed the task; logged when it is news."""
+        """Record an error of the disk as a problem of the partition; a new one is logged."""
         reason = why(error)
         if partition.is_deleted or partition.problems.get(self.task) == reason:
             return

@@ -22,7 +22,7 @@ from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
 from seglog_broker.partitions.pending_deletions import PendingDeletion, PendingDeletions
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.offload import Offload
@@ -127,7 +127,7 @@ class Rounds:
 
     def _may_expire_by_age(self) -> bool:
         """False for one retention interval after a jump of the clock, as retention itself waits then."""
-        if self._watch.leap_ms() > CLOCK_LEAP_MS_MAX:
+        if self._watch.jump_ms() > CLOCK_JUMP_MS_MAX:
             interval = self._broker.config.log_retention_check_interval_ms / 1000
             self._by_age_from = trio.current_time() + interval
         return trio.current_time() >= self._by_age_from

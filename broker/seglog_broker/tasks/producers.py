@@ -8,7 +8,7 @@ import trio
 from seglog_broker.config import BrokerConfig
 from seglog_broker.partitions.partition import Partition
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
 from seglog_broker.storage.io.clock import Clock
@@ -44,7 +44,7 @@ async def run_producer_expiry(broker: Services) -> None:
 
     while True:
         await broker.live_config.sleep(lambda: broker.config.producer_id_expiration_check_interval_ms / 1000)
-        if watch.leap_ms() > CLOCK_LEAP_MS_MAX:
+        if watch.jump_ms() > CLOCK_JUMP_MS_MAX:
             continue
         for number, partition in enumerate(list(broker.partitions.values())):
             await boundary.run(partition, expire)

@@ -5,7 +5,7 @@ from typing import Protocol
 import structlog
 
 from seglog_broker.partitions.partition_table import PartitionTable
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch, RetentionSchedule
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch, RetentionSchedule
 from seglog_broker.partitions.segment_expiry import SegmentExpiry
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.runtime.live_config import LiveConfig
@@ -32,8 +32,8 @@ async def run_retention(broker: Services) -> None:
     schedule.begin(watch)
     while True:
         await broker.live_config.sleep_until(lambda: schedule.next_check)
-        leap = watch.leap_ms()
-        if leap > CLOCK_LEAP_MS_MAX:
-            log.warning("clock_jumped", milliseconds=leap, consequence="nothing expires by age at this check")
+        jump = watch.jump_ms()
+        if jump > CLOCK_JUMP_MS_MAX:
+            log.warning("clock_jumped", milliseconds=jump, consequence="nothing expires by age at this check")
         with schedule.checking():
-            await broker.expiry.check(list(broker.partitions.values()), boundary, by_age=leap <= CLOCK_LEAP_MS_MAX)
+            await broker.expiry.check(list(broker.partitions.values()), boundary, by_age=jump <= CLOCK_JUMP_MS_MAX)

@@ -525,7 +525,7 @@ async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -
 
 
 async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker: Broker) -> None:
-    with pytest.raises(errors.InvalidRequestError, match="announced with 10 bytes"):
+    with pytest.raises(errors.InvalidRequestError, match="have 10 bytes by the request"):
         broker.append(AppendRequest([AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9)))
     with await broker.fetch(FetchRequest([FetchPartition("t", 0)])) as answer:
         assert isinstance(answer.reply.partitions[0].error, errors.InvalidRequestError)

@@ -35,13 +35,13 @@ Task = Callable[[Broker], Awaitable[None]]
 
 
 class LoopClock:
-    """Wall time that passes with the loop's time; ``leap_ms`` is added to it."""
+    """Wall time that passes with the loop's time; ``jump_ms`` is added to it."""
 
     def __init__(self) -> None:
-        self.leap_ms = 0
+        self.jump_ms = 0
 
     def now_ms(self) -> int:
-        return START_MS + round(trio.current_time() * 1000) + self.leap_ms
+        return START_MS + round(trio.current_time() * 1000) + self.jump_ms
 
 
 class TimedDisk(ForgetfulFileSystem):

@@ -46,9 +46,9 @@ async def test_no_producer_is_forgotten_at_a_check_that_follows_a_clock_jump(aut
         await with_topic(broker)
         append(broker, 0)
         await trio.sleep(5)
-        clock.leap_ms = 3_600_000
+        clock.jump_ms = 3_600_000
         await trio.sleep(6)
-        clock.leap_ms = 0
+        clock.jump_ms = 0
         assert len(broker.partitions["t", 0].log.producers) == 1
         await trio.sleep(10)
         assert append(broker, 0).duplicate

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.partitions import segment_expiry
-from seglog_broker.partitions.retention_schedule import CLOCK_LEAP_MS_MAX, ClockWatch
+from seglog_broker.partitions.retention_schedule import CLOCK_JUMP_MS_MAX, ClockWatch
 from seglog_broker.partitions.task_boundary import TaskBoundary
 from seglog_broker.server import TASKS
 from seglog_broker.storage.log.retention import AgeSource
@@ -144,7 +144,7 @@ async def test_after_a_forward_clock_jump_the_next_check_expires_nothing_by_age_
         await expiring(broker, retention_ms=3_600_000)
         append(broker, 5)
         await trio.sleep(30)
-        clock.leap_ms = 86_400_000
+        clock.jump_ms = 86_400_000
         with capture_logs() as logged:
             await trio.sleep(31)
         assert bases(broker) == [0, 4]
@@ -163,9 +163,9 @@ async def test_a_clock_jump_that_is_corrected_before_the_second_check_loses_no_d
         await expiring(broker, retention_ms=3_600_000)
         append(broker, 5)
         await trio.sleep(30)
-        clock.leap_ms = 86_400_000
+        clock.jump_ms = 86_400_000
         await trio.sleep(45)
-        clock.leap_ms = 0
+        clock.jump_ms = 0
         await trio.sleep(600)
         assert bases(broker) == [0, 4]
 
@@ -176,7 +176,7 @@ async def test_a_clock_jump_does_not_delay_the_size_and_log_start_rules(autojump
         await expiring(broker, retention_ms=3_600_000, retention_bytes=1024)
         append(broker, 12)
         await trio.sleep(30)
-        clock.leap_ms = 86_400_000
+        clock.jump_ms = 86_400_000
         await trio.sleep(31)
         assert bases(broker) == [8]
 
@@ -187,23 +187,23 @@ async def test_a_minute_forward_and_any_step_back_are_no_clock_jump(autojump_clo
     async with living(TimedDisk(clock), clock, tasks=[]) as broker:
         watch = ClockWatch(broker.clock)
         await trio.sleep(10)
-        assert watch.leap_ms() == 0
-        clock.leap_ms += drift
+        assert watch.jump_ms() == 0
+        clock.jump_ms += drift
         await trio.sleep(10)
-        assert watch.leap_ms() == drift <= CLOCK_LEAP_MS_MAX
-        assert watch.leap_ms() == 0
+        assert watch.jump_ms() == drift <= CLOCK_JUMP_MS_MAX
+        assert watch.jump_ms() == 0
 
 
 @pytest.mark.parametrize("timestamp", [-1, START_MS + 10**12])
 async def test_segments_of_unknown_age_are_dated_by_the_first_check(autojump_clock: object, timestamp: int) -> None:
     """All segments were written while the clock was a year ahead."""
     clock = LoopClock()
-    clock.leap_ms = 365 * 86_400_000
+    clock.jump_ms = 365 * 86_400_000
     fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=[]) as broker:
         await expiring(broker, retention_ms=90_000, message_timestamp_after_max_ms=2**62)
         append(broker, 9, timestamp=timestamp)
-    clock.leap_ms = 0
+    clock.jump_ms = 0
     async with living(fs, clock, EVERY_MINUTE, "log.initial.task.delay.ms=1000", tasks=ONLY) as broker:
         log = broker.partitions["t", 0].log
         assert log.retention.last_write(log.active).source is AgeSource.LAST_APPEND
@@ -225,12 +225,12 @@ async def test_a_modification_time_that_cannot_be_set_marks_the_partition_and_is
     autojump_clock: object,
 ) -> None:
     clock = LoopClock()
-    clock.leap_ms = 86_400_000
+    clock.jump_ms = 86_400_000
     fs = TimedDisk(clock)
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 5, timestamp=-1)
-        clock.leap_ms = 0
+        clock.jump_ms = 0
         fs.inject(Fault("set_mtime", error=errno.EPERM))
         await trio.sleep(61)
         assert any("retention is held up" in problem for problem in broker.hello().problems)
@@ -246,9 +246,9 @@ async def test_expired_segments_are_dropped_also_if_later_ones_cannot_be_dated(
     async with living(fs, clock, EVERY_MINUTE, tasks=ONLY) as broker:
         await expiring(broker)
         append(broker, 4)
-        clock.leap_ms = 86_400_000
+        clock.jump_ms = 86_400_000
         append(broker, 1, timestamp=-1)
-        clock.leap_ms = 0
+        clock.jump_ms = 0
         fs.inject(Fault("set_mtime", error=errno.EPERM))
         await trio.sleep(61)
         assert bases(broker) == [4]

@@ -132,7 +132,7 @@ def test_a_log_that_ends_before_what_was_read_of_it_has_lost_records() -> None:
 
 def test_a_topic_that_is_gone_is_told() -> None:
     there = log(a_0=20)
-    with pytest.raises(DataLossError, match="b-0 was read before and is not there any more"):
+    with pytest.raises(DataLossError, match="b-0 was read before and no longer exists"):
         StreamPlan(there, stream_options()).next_end({A0: 20, tp("b-0"): 5}, is_limited=True)
     plan = StreamPlan(there, stream_options(failOnDataLoss="false"))
     start = {A0: 20, tp("b-0"): 5}

@@ -243,7 +243,7 @@ class _Opening:
         cluster_id = write_identity(self._fs, self._path, self._new_uuid)
         if has_data:
             self._report.problems.append(
-                f"{filenames.META_PROPERTIES_FILE} was gone: from now on the cluster id is {cluster_id}; stop the "
+                f"{filenames.META_PROPERTIES_FILE} was missing: from now on the cluster id is {cluster_id}; stop the "
                 "broker and put the file back from a backup to have the former one"
             )
         return cluster_id

@@ -98,7 +98,7 @@ class PartitionLoader:
         is_own_stop = self._report.clean and not self._report.kafka_signs and key[0] not in self._report.adopted
         if is_own_stop and not self._fs.exists(f"{self._path}/{name}/{PARTITION_STATE_FILE}"):
             self._report.problems.append(
-                f"{name}: {PARTITION_STATE_FILE} is gone: deleted and damaged records are known only from other files"
+                f"{name}: {PARTITION_STATE_FILE} is missing: deleted and damaged records are known by other files"
             )
 
     def _refuse_unless_new(self, key: TopicPartition, *, is_there: bool) -> None:

@@ -53,15 +53,16 @@ class PendingFlushes:
         self._syncing = syncing
 
     def collect(self) -> list[OSError | None] | None:
-        """What each flush failed with; None while some are not done."""
+        """The error of each flush, None where it succeeded; None for the list while some are running."""
         outcomes = self._syncing.collect()
         return None if outcomes is None else _note_files(self._flushes, outcomes)
 
 
 def begin_flushes(fs: FileSystem, flushes: Sequence[Flush]) -> PendingFlushes | None:
-    """Begin to run flushes side by side, and return at once. None, and nothing begun, where ``run_flushes`` has to.
+    """Begin to run flushes side by side, and return at once.
 
-    That is so where the file system cannot, and where a directory follows, as after a roll.
+    Returns None, with nothing begun, if ``run_flushes`` must do it: because the file system cannot, or because a
+    directory must be synced too, as after a roll.
     """
     if any(flush.directory is not None for flush in flushes):
         return None
@@ -88,7 +89,7 @@ def _files_of(flushes: Sequence[Flush]) -> list[File]:
 
 
 def _note_files(flushes: Sequence[Flush], outcomes: Sequence[OSError | None]) -> list[OSError | None]:
-    """Note of each flush whether its files are synced; the first error of each. ``outcomes`` are those of all files."""
+    """Record in each flush whether its files are synced; return its first error of ``outcomes``, those of all files."""
     errors: list[OSError | None] = []
     left = iter(outcomes)
     for flush in flushes:

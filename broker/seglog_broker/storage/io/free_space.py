@@ -206,11 +206,11 @@ class FreeSpace:
     def problem(self) -> str | None:
         """A sentence for the operator, or None when enough space is free."""
         if self.lacks_inodes:
-            return f"the disk of {self.path} is full: {self._inode_shortage()}; reading, expiring and deleting go on"
+            return f"the disk of {self.path} is full: {self._inode_shortage()}; reading, expiring and deleting continue"
         if self.is_full:
             return (
                 f"the disk of {self.path} is full ({self.free:,} bytes are free): nothing is appended until "
-                f"{self.marks.soft:,} are; reading, expiring and deleting go on"
+                f"{self.marks.soft:,} are; reading, expiring and deleting continue"
             )
         if self.level is SpaceLevel.LOW:
             return (

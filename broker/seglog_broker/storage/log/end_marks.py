@@ -105,7 +105,7 @@ class LogMarks(NamedTuple):
             ("replication-offset-checkpoint", self.high_watermark or 0),
         )
         gone = [
-            f"{segment_file_name(base, LOG_SUFFIX)} is gone, its index files are there: the log goes on at {end}, and "
+            f"{segment_file_name(base, LOG_SUFFIX)} is missing, its index files exist: the log continues at {end}, and "
             "whether there were records after that is not known (it had none on the disk if a power cut took it)"
             for base in self.without_log
         ]

@@ -277,7 +277,7 @@ class _Loader:
         if is_bare:
             self._roller.begin(self._base_without_segments(log_start))
             self._problems.append(
-                "it had no .log file, and its records are gone: restore them from a backup, if you have one"
+                "it had no .log file, and its records are lost: restore them from a backup, if you have one"
             )
         stopped = self._stopped if clean and saved_end is None else None  # checkpoints are older than a recovery
         log_start = self._find_start(log_start, stopped)
@@ -377,7 +377,7 @@ class _Loader:
         gone = records_gone(claimed, self._state, self._epochs_of_stop if self._clean else (), first)
         if gone is not None:
             self._problems.append(
-                f"the records {gone.start} to {gone.end - 1} are gone from the beginning of the log (by "
+                f"the records {gone.start} to {gone.end - 1} are missing at the beginning of the log (by "
                 f"{gone.source}): restore their segments from a backup, if you have one, before the next start"
             )
             self._state.log_start_reason = "missing"

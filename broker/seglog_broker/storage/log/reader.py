@@ -210,7 +210,7 @@ class LogReader:
 def _damage_error(path: str, damage: DamagedRange) -> CorruptRecordError:
     return CorruptRecordError(
         f"offsets {damage.start_offset} to {damage.end_offset - 1} are damaged on disk ({path}, bytes "
-        f"{damage.position} to {damage.end_position - 1}); reading can go on at offset {damage.end_offset}",
+        f"{damage.position} to {damage.end_position - 1}); reading can continue at offset {damage.end_offset}",
         path=path,
         position=damage.position,
         start_offset=damage.start_offset,

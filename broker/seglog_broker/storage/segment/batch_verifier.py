@@ -14,11 +14,11 @@ from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, parse_header
 
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The largest batch that is searched where its header cannot be trusted."""
+"""The size of the largest batch that is searched for if its header may be wrong."""
 
 
 class WholeBatch(NamedTuple):
-    """A batch that matches its checksum, up to position ``end``; ``offsets`` is how many offsets it takes."""
+    """A batch that matches its checksum, up to position ``end``; ``offsets`` is its number of offsets."""
 
     end: int
     offsets: int
@@ -30,8 +30,8 @@ class BatchVerifier(BatchScan):
     def whole_at(self, position: int) -> WholeBatch | None:
         """The batch at ``position`` by its checksum alone.
 
-        Offset, length, epoch and magic, which it leaves out, may be wrong. Where the length is, only a batch that
-        ends with the file is found.
+        Offset, length, epoch and magic, which the checksum does not cover, may be wrong. If the length is wrong, only a
+        batch at the end of the file is found.
         """
         head = self._bytes(position, HEADER_SIZE)
         if head is None:
@@ -47,7 +47,7 @@ class BatchVerifier(BatchScan):
     def next_consistent_batch(self, position: int, offset_min: int, offset_max: int) -> LocatedBatch | None:
         """The batch that continues a log at or after ``position``, where ``offset_min`` is the next offset expected.
 
-        Checksums leave out the offset. When the batch after the one found has lower offsets, the one found is wrong;
+        Checksums do not cover the offset. If the batch after the one found has lower offsets, the one found is wrong:
         accepting it would make everything after it look like a tail.
         """
         found = self.at_or_after(position, offset_min, offset_max)
@@ -63,9 +63,9 @@ class BatchVerifier(BatchScan):
     ) -> LocatedBatch | None:
         """The batch that continues a log after the flawed one at ``position``.
 
-        Checksums leave out the offset. Where the batch found and the next one overlap, or leave a hole above
-        ``dense_from`` (compaction leaves holes below it), one of the two has a wrong offset: the first of them, if the
-        second is followed without a hole.
+        Checksums do not cover the offset. If the batch found and the next one overlap, or leave a hole above
+        ``dense_from`` (compaction leaves holes below it), one of the two has a wrong offset: the first one, if another
+        batch follows the second without a hole.
         """
         found = self.next_batch(position, offset_min, offset_max)
         if found is not None and found.position == position:  # its checksum is right: the flaw is its offset
@@ -79,7 +79,7 @@ class BatchVerifier(BatchScan):
                 break
             third = self.at_or_after(after.end, offset_min, offset_max)
             goes_on = after.header.next_offset == (offset_max + 1 if third is None else third.header.base_offset)
-            if not goes_on and found.header.base_offset > offset_min:  # else nothing at all would be lost
+            if not goes_on and found.header.base_offset > offset_min:  # else no batch would be wrong
                 break
             found = after
         return found
@@ -95,10 +95,10 @@ class BatchVerifier(BatchScan):
     ) -> tuple[int, int] | None:
         """(position, first offset lost or -1) of the first wrong batch in [position, end); None when all are right.
 
-        Checked are checksums, and that offsets, which no checksum covers, rise within ``offsets`` and up to the batch
-        after ``end``. ``expected`` is the offset due at ``position``, -1 when not known. ``damaged`` is skipped.
+        Verifies checksums, and that offsets, which no checksum covers, rise within ``offsets`` and up to the batch
+        after ``end``. ``expected`` is the next offset at ``position``, -1 if unknown. ``damaged`` is skipped.
         """
-        before: tuple[int, int] | None = None  # the batch before, if it did not begin where the one before it ended
+        before: tuple[int, int] | None = None  # the previous batch, if there was a hole before it
         question = "first flaw", position, end, expected, offsets
         position, expected, before = self._resume(question, (position, expected, before))
         paused, walked = position, 0

@@ -1,13 +1,13 @@
 """``<stem>.checksum``: the size of a closed ``.log`` and the CRC-32C of all its bytes.
 
-A batch's own checksum leaves out the first 21 bytes of its header; this one leaves out nothing. It stands beside the
-segment it speaks for, is renamed and deleted with it, and is unknown to Kafka. A segment without one is not covered,
-which is no error.
+A batch's own checksum does not cover the first 21 bytes of its header; this one covers all bytes. The file is beside
+its segment, is renamed and deleted with it, and Kafka ignores it. A segment without one is not covered, which is no
+error.
 
     line 1   version, "0"
     line 2   size of the .log in bytes, a space, its CRC-32C in 8 hex digits
-    line 3   CRC-32C of the two lines above, in 8 hex digits, so that a bit that turns in this file is not taken for one
-             that turned in the log
+    line 3   CRC-32C of the two lines above, in 8 hex digits, so that a bit flipped in this file is not mistaken for one
+             flipped in the log
 """
 
 from dataclasses import dataclass
@@ -35,37 +35,37 @@ class SegmentChecksum:
 
 
 NO_BYTES: Final = SegmentChecksum(0, 0)
-"""Of an empty log."""
+"""The checksum of an empty log."""
 
 
 class RunningChecksum:
-    """The checksum of a log that is still appended to, kept up to date batch by batch."""
+    """The checksum of an active log, updated with each batch."""
 
     __slots__ = ("_crc", "_size")
 
     def __init__(self, so_far: SegmentChecksum = NO_BYTES) -> None:
-        """``so_far`` is what an earlier one had reached."""
+        """``so_far``: size and checksum to continue from."""
         self._size, self._crc = so_far.size, so_far.crc
 
     def update(self, data: Buffer) -> None:
-        """Count in what was appended."""
+        """Add appended bytes."""
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
 
     @property
     def value(self) -> SegmentChecksum:
-        """Size and checksum of everything counted in."""
+        """Size and checksum of all bytes so far."""
         return SegmentChecksum(self._size, self._crc)
 
 
 def encode_segment_checksum(checksum: SegmentChecksum) -> bytes:
-    """The whole file."""
+    """The content of the file."""
     text = f"{_VERSION}\n{checksum.size} {checksum.crc:08x}\n".encode()
     return text + f"{crc32c(text):08x}\n".encode()
 
 
 def decode_segment_checksum(content: bytes) -> SegmentChecksum:
-    """What the file says. Raises MalformedChecksumError unless it is, byte for byte, what the writer writes."""
+    """Parse a file. Raises MalformedChecksumError unless it is byte for byte as it is written."""
     lines = content.split(b"\n")
     if lines[0] != _VERSION.encode():
         raise MalformedChecksumError(f"line 1 is {lines[0][:20]!r}, not version {_VERSION}")
@@ -80,7 +80,7 @@ def decode_segment_checksum(content: bytes) -> SegmentChecksum:
 
 
 def checksum_path(directory: str, base_offset: int) -> str:
-    """Where the checksum of a segment stands."""
+    """The path of a segment's checksum file."""
     return f"{directory}/{segment_file_name(base_offset, CHECKSUM_SUFFIX)}"
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Offsets [start_offset, end_offset) that cannot be read, and the bytes of one segment that stand in their place.
+    """Offsets [start_offset, end_offset) that cannot be read, and the bytes of one segment in their place.
 
-    ``reason`` is "damaged" (bytes [position, end_position) are there and are no batches) or "missing" (nothing is
-    there: both positions are the place of the hole).
+    ``reason`` is "damaged" (bytes [position, end_position) are no valid batches) or "missing" (there are no bytes: both
+    positions are that of the hole).
     """
 
     start_offset: int

@@ -1,4 +1,4 @@
-"""What a read of a log hands out: a range of whole batches in a file that is held open."""
+"""The result of a read of a log: a range of whole batches in a file that is held open."""
 
 from seglog_broker.storage.io.filesystem import File
 from seglog_broker.storage.io.handle_pool import Lease
@@ -18,14 +18,14 @@ class LogSlice:
         self.start_offset = start_offset
 
     def is_of(self, near: TailRange) -> bool:
-        """Whether it is what the tail of the same log gave."""
+        """Whether the same batches are the given range of the log's tail cache."""
         return self.start_offset == near.start_offset and self.size == near.end - near.position
 
     @property
     def is_removed(self) -> bool:
-        """Whether the file has left the log since."""
+        """Whether the file has left the log since the read."""
         return self._lease.is_forgotten
 
     def release(self) -> None:
-        """Give the file back. A second release does nothing."""
+        """Release the lease. A second release does nothing."""
         self._lease.release()

@@ -1,4 +1,4 @@
-"""What a seek did, as ``TracedReader`` and ``TracedSegment`` record it while they make that seek."""
+"""The trace of a seek, which ``TracedReader`` and ``TracedSegment`` record while they make the seek."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from seglog_protocol.record_batch import BatchHeader
 
 @dataclass(slots=True)
 class IndexLookup:
-    """One search of one index file: the entry it gave, as (key, value), or None when all lie above."""
+    """One search of one index file: the entry found, as (key, value), or None if all are above."""
 
     index: str  # "offset" or "time"
     path: str
@@ -23,32 +23,32 @@ class IndexLookup:
 
 @dataclass(slots=True)
 class SeekTrace:
-    """The way of one seek, in bytes, counts and paths."""
+    """The steps of one seek, in bytes, counts and paths."""
 
     segments: int = 0  # of the log
-    segment: int | None = None  # base offset of the one it led to
+    segment: int | None = None  # base offset of the segment found
     why_segment: str = ""
-    passed_over: int = 0  # segments looked at before it
+    passed_over: int = 0  # segments checked before it
     lookups: list[IndexLookup] = field(default_factory=list)
-    scan_start: int = 0  # position from which headers were walked
-    scanned_bytes: int = 0  # from there to where the found batch begins
-    scanned_batches: int = 0  # headers looked at, the found one included
-    read_bytes: int = 0  # of .log files, as system calls brought them
-    position: int | None = None  # where the found batch begins
+    scan_start: int = 0  # position at which the scan of headers began
+    scanned_bytes: int = 0  # from there to the position of the batch found
+    scanned_batches: int = 0  # headers read, the one found included
+    read_bytes: int = 0  # bytes of .log files read by system calls
+    position: int | None = None  # position of the batch found
     base_offset: int | None = None
     last_offset: int | None = None
-    record_offset: int | None = None  # a seek by timestamp goes on to the record
+    record_offset: int | None = None  # a seek by timestamp also finds the record
     record_timestamp: int | None = None
     files: list[str] = field(default_factory=list)  # opened, mapped or read, in order, once each
     rebuilt_indexes: bool = False
 
     def touch(self, path: str) -> None:
-        """Note that bytes of a file are used."""
+        """Record that bytes of a file are used."""
         if path not in self.files:
             self.files.append(path)
 
     def note_lookup(self, lookup: IndexLookup) -> None:
-        """A search of an index begins; its probes and its entry follow."""
+        """Begin the search of an index, whose probes and entry are recorded next."""
         self.lookups.append(lookup)
 
     @contextmanager
@@ -62,24 +62,24 @@ class SeekTrace:
             self.scan_start, self.scanned_bytes, self.scanned_batches = scan
 
     def note_scan(self, start: int) -> None:
-        """Headers are walked from ``start`` (bytes) on."""
+        """Record that the scan of headers begins at position ``start``."""
         self.scan_start, self.scanned_bytes, self.scanned_batches = start, 0, 0
 
     def note_batch(self, position: int) -> None:
-        """The header at ``position`` was looked at."""
+        """Record that the header at ``position`` was read."""
         self.scanned_batches += 1
         self.scanned_bytes = position - self.scan_start
 
     def note_found(self, position: int, header: BatchHeader) -> None:
-        """The seek ends at this batch."""
+        """Record the batch found."""
         self.position, self.base_offset, self.last_offset = position, header.base_offset, header.last_offset
 
     def note_nothing_found(self, why: str) -> None:
-        """No segment holds what was sought; what was looked at on the way stays noted."""
+        """Record that no segment has what was sought; the steps so far stay recorded."""
         self.segment, self.why_segment = None, why
 
     def watch(self, file: File) -> File:
-        """The same file, its reads counted."""
+        """A view of ``file`` that counts its reads."""
         self.touch(file.path)
         return _WatchedFile(file, self)
 

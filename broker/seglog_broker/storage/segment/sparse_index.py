@@ -1,12 +1,12 @@
 """The base of offset and time index: a sorted file of fixed-size entries that can be rebuilt from the log.
 
-The newest entries live in memory and are appended with ``pwritev``, a few at a time; older ones are read through a
-read-only map that is never longer than the file and is closed before the file changes. Nothing is pre-allocated and
-nothing is written through a map: a store into a hole of a full disk kills the process. How full an index is, is a count
-against ``segment.index.bytes``, not the size of its file.
+The newest entries are in memory, and are appended with ``pwritev``, many at a time. Older ones are read through a
+read-only map that is never longer than the file and is closed before the file changes. No file is preallocated or
+written through a map: a store into a hole of a full disk kills the process. Whether an index is full is decided by the
+count of its entries and ``segment.index.bytes``, not by the size of its file.
 
-A write that fails loses nothing: its entries stay in memory, are tried again with the next ones, and the log from which
-they were made is the truth.
+A write that fails loses nothing: its entries stay in memory and are written with the next ones, and all entries can be
+rebuilt from the log.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ from seglog_broker.storage.io.handle_pool import HandlePool
 from seglog_protocol import segment_files as files
 
 WRITE_BYTES: Final = 4096
-"""Entries collected before they are written: a system call for every 512 offset entries instead of for each."""
+"""Bytes of entries collected before they are written: one system call for 512 offset entries."""
 
 TAIL_BYTES_MAX: Final = 64 * 1024
 """Entries kept in memory before they are read through a map: bounds memory at 128 KiB a partition."""
@@ -42,7 +42,7 @@ class IndexOrderError(Exception):
 class SparseIndex:
     """A file of ``entry_size``-byte entries, sorted by their first field.
 
-    Not thread-safe, like everything in storage. ``count`` reads the size of the file once, when first asked.
+    Not thread-safe, like everything in storage. ``count`` reads the size of the file once, at the first call.
     """
 
     entry_size: ClassVar[int]
@@ -57,7 +57,7 @@ class SparseIndex:
         self._fs = fs
         self._handles = handles
         self._exists = exists
-        self._on_file: int | None = None if exists else 0  # entries that live only in the file
+        self._on_file: int | None = None if exists else 0  # entries in the file only; None: not read yet
         self._tail = bytearray()  # entries after those
         self._written = 0  # bytes of the tail that are in the file too
         self._last_known = not exists  # whether the subclass has the newest entry decoded
@@ -78,7 +78,7 @@ class SparseIndex:
 
     @property
     def size(self) -> int:
-        """Bytes of whole entries, in the file or on their way there."""
+        """Bytes of whole entries, in the file or to be written."""
         return self.count * self.entry_size
 
     @property
@@ -92,10 +92,10 @@ class SparseIndex:
         return self._entry_bytes(number) if number >= 0 else None
 
     def search_number(self, floor: FloorSearch, wanted: int) -> int:
-        """The number of the last entry at or below ``wanted``, -1 when all lie above.
+        """The number of the last entry at or below ``wanted``, -1 if all are above.
 
-        The newest entries, in memory, are looked at first: their first one tells whether the answer lies among them or
-        in the file, which is then not touched, or searched through a map. ``floor`` gets the former as a bytearray.
+        The first of the entries in memory shows whether the result is among them, so that the file is not read, or in
+        the file, which is searched through a map. ``floor`` gets the entries in memory as a bytearray.
         """
         tail_count = len(self._tail) // self.entry_size
         if tail_count and floor(self._tail, 1, wanted) == 0:
@@ -131,7 +131,7 @@ class SparseIndex:
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the empty file, if there is none. What an earlier, failed attempt left there is dropped."""
+        """Create the empty file; the content of an earlier, failed attempt is dropped."""
         if not self._exists:
             file = self._fs.open(self.path, create=True)
             try:
@@ -153,7 +153,7 @@ class SparseIndex:
                 self._forget_tail()
 
     def write_pending(self) -> None:
-        """Bring every entry into the file; OSError leaves them in memory, to be tried again."""
+        """Write every entry to the file. After an OSError they stay in memory, to be written later."""
         if len(self._tail) > self._written or not self._exists:
             self._handles.forget_map(self.path)
             base = self._file_count() * self.entry_size
@@ -167,7 +167,7 @@ class SparseIndex:
                 file.close()
 
     def trim(self) -> None:
-        """Make the file exactly its entries and keep none in memory: what a segment does when it stops being active."""
+        """Write and trim the file to exactly its entries, and keep none in memory; for a segment that is closed."""
         self.write_pending()
         if self._fs.stat(self.path).size != self.size:
             self._cut_file(self.size)
@@ -186,7 +186,7 @@ class SparseIndex:
             self._cut_file(min(self._fs.stat(self.path).size, self.size))
 
     def reset(self) -> None:
-        """Drop every entry, and whatever else is in the file."""
+        """Drop every entry, and all bytes of the file."""
         self._last_known = False
         self._tail = bytearray()
         self._written = 0
@@ -195,7 +195,7 @@ class SparseIndex:
             self._cut_file(0)
 
     def beside(self) -> Self:
-        """An empty index in a file of its own, whose entries ``take_over`` can put in the place of these."""
+        """A new, empty index in another file; ``take_over`` replaces this index by it."""
         return type(self)(
             self._fs,
             self._handles,
@@ -206,7 +206,7 @@ class SparseIndex:
         )
 
     def take_over(self, made: Self) -> None:
-        """Take the entries of ``made``, an index from ``beside``; its file is synced and replaces this one atomically.
+        """Replace the entries by those of ``made``, an index from ``beside``; its file is synced and renamed to this.
 
         After an OSError the entries are kept in memory and the old file stays: it is derived data.
         """
@@ -226,7 +226,7 @@ class SparseIndex:
             made.remove()
 
     def remove(self) -> None:
-        """Remove its file, if there is one, and every entry; the next start removes what cannot be."""
+        """Drop every entry and remove the file, if there is one. If that fails, the next start removes it."""
         self._tail, self._written, self._on_file = bytearray(), 0, 0
         self._handles.forget(self.path)
         if self._exists:

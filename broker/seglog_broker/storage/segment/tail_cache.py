@@ -1,11 +1,11 @@
-"""Positions of the last batches of the active segment, in memory: a reader at the end needs no file to find its place.
+"""Positions of the last batches of the active segment, in memory: a read at the end needs no look-up in files.
 
-Most fetches ask for what was appended a moment ago, and a hundred of them may be woken by one append. The offset index
-leads each only to within ``index.interval.bytes``, from where headers are read and scanned; here the answer is two
-bisections. Nothing depends on it: what is not remembered is looked up the ordinary way.
+Most fetches are for records that were just appended, and a hundred of them may be woken by one append. With the offset
+index each would read up to ``index.interval.bytes`` of headers; here a look-up is two bisections. It is only a cache:
+other batches are looked up in the ordinary way.
 
-Only batches that this process appended are remembered, and only as one run without a hole. Whatever changes a segment
-in any other way than by appending forgets all of them.
+It has only batches that this process appended, as one run without a hole. A change of the segment other than an append
+clears it.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final, NamedTuple
 
 BATCHES_MIN: Final = 256
-"""Batches remembered once there have been so many; twice that before the older half goes. 8 KiB a partition at most."""
+"""The number of batches kept; at twice that the older half is dropped. At most 8 KiB a partition."""
 
 
 class TailRange(NamedTuple):
@@ -30,11 +30,11 @@ class Tail:
     __slots__ = ("_bases", "_end", "_next_offset", "_positions", "latest", "latest_asked")
 
     def __init__(self) -> None:
-        self._bases = array("q")  # of each batch its base offset
-        self._positions = array("q")  # and where it begins
+        self._bases = array("q")  # base offsets of the batches
+        self._positions = array("q")  # and their positions
         self._next_offset = self._end = -1  # after the last batch
         self.latest: TailRange | None = None
-        """What was found last, if nothing has changed since; always another object once something has."""
+        """The last range found, if nothing has changed since. After a change it is another object."""
         self.latest_asked = (-1, -1, False)
         """With which arguments of ``find``: one append often wakes many equal readers."""
 
@@ -42,9 +42,9 @@ class Tail:
         return len(self._bases)
 
     def note(self, base_offset: int, next_offset: int, position: int, end: int) -> None:
-        """A batch was appended: offsets [``base_offset``, ``next_offset``), bytes [``position``, ``end``)."""
+        """Add an appended batch: offsets [``base_offset``, ``next_offset``), bytes [``position``, ``end``)."""
         if position != self._end or base_offset != self._next_offset:
-            self.forget()  # it does not follow the last one: nothing is known of what lies between
+            self.forget()  # it does not follow the last one
         elif len(self._bases) >= 2 * BATCHES_MIN:
             del self._bases[:BATCHES_MIN], self._positions[:BATCHES_MIN]
         self.latest = None
@@ -60,9 +60,9 @@ class Tail:
         self.latest = None
 
     def find(self, offset: int, bytes_max: int, min_one: bool = True) -> TailRange | None:
-        """As many whole batches from the one with ``offset`` on as fit ``bytes_max``; None: not remembered.
+        """As many whole batches from the one with ``offset`` on as fit ``bytes_max``; None if that one is not cached.
 
-        When not even the first one fits it is all of the range with ``min_one``, and else the range is empty.
+        If the first one does not fit, the range is that batch with ``min_one``, else it is empty.
         """
         bases, positions = self._bases, self._positions
         if not bases or not bases[0] <= offset < self._next_offset:
@@ -72,7 +72,7 @@ class Tail:
         if end - position > bytes_max:
             last = (
                 bisect_right(positions, position + bytes_max, lo=number) - 1
-            )  # where the first that does not fit begins
+            )  # position of the first one that does not fit
             if last > number or not min_one:
                 end = positions[last]
             elif number + 1 < len(positions):

@@ -1,4 +1,4 @@
-"""The time index: from a timestamp to an offset at or below which no record is younger.
+"""The time index: from a timestamp to an offset; no record at or below that offset has a later timestamp.
 
 Same contract as Kafka's TimeIndex; entries are 12 bytes, see docs/STORAGE.md. A lookup takes the *floor* entry: the
 first entry with a timestamp at or above the wanted one would skip the records before it that qualify too.
@@ -26,7 +26,7 @@ class TimeEntries(NamedTuple):
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the neighbours leave room for what the entry says."""
+        """Whether the entry is possible between its neighbours."""
         before, entry, after = self
         return (before is None or (before.timestamp < entry.timestamp and before.offset <= entry.offset)) and (
             after is None or (entry.timestamp < after.timestamp and entry.offset <= after.offset)
@@ -55,8 +55,8 @@ class TimeIndex(SparseIndex):
     def offer(self, timestamp: int, offset: int, *, closing: bool = False) -> None:
         """Add (timestamp, offset) unless the timestamp is not above the last one; ``closing`` may use the last slot.
 
-        IndexOrderError when it is full, when offset or timestamp lie below the last entry's, or when an entry cannot
-        hold them.
+        Raises IndexOrderError when the index is full, when offset or timestamp are below those of the last entry, or
+        when they do not fit an entry.
         """
         if self.is_full and not closing:
             raise IndexOrderError(f"{self.path} is full with {self.count} entries")
@@ -79,8 +79,8 @@ class TimeIndex(SparseIndex):
     def below(self, timestamp: int, floor: FloorSearch = files.find_time_floor) -> TimeEntries | None:
         """The last entry below ``timestamp``, None when there is none.
 
-        Where equal timestamps are concerned only that one is sure: an entry that was moved to a later batch with the
-        same largest timestamp cannot be told from the right one. ``floor`` may be one that counts what it reads.
+        With equal timestamps only this entry is certain: an entry that was moved to a later batch with the same largest
+        timestamp looks like the right one. ``floor`` may be one that counts what it reads.
         """
         return self._around(self.search_number(floor, timestamp - 1))
 

@@ -1,9 +1,8 @@
-"""A segment that records what a seek in it does: the code of ``Segment``, over the state of the segment it is made for.
+"""A segment that records the steps of a seek: it runs the code of ``Segment`` on the state of the traced segment.
 
-What is recorded is what happened, because no step is made a second time for it. ``Segment`` itself records nothing: its
-steps are methods, of it, of its log and of its indexes, and the traced ones note what they are given and what they
-return. Each of the three has all fields in common with the one it stands for, but for its slots: what one changes, the
-other has.
+The record is exact, because no step is repeated for it. ``Segment`` itself records nothing: its steps are methods of its
+own, of its log and of its indexes, and those of the traced classes record their arguments and results. A traced object
+shares all fields with the one it stands for, except its own slots, so that both have each change.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -28,7 +27,7 @@ class TracedSegment(Segment):
     __slots__ = ("_trace", "flaws", "indexes", "log")
 
     def __init__(self, segment: Segment, trace: SeekTrace) -> None:
-        self.__dict__ = segment.__dict__
+        self.__dict__ = segment.__dict__  # the same object, not a copy, so that caches of a seek are kept
         self._trace = trace
         self.log = _TracedLog(segment.log, trace)
         self.indexes = _TracedIndexes(segment.indexes, self.log, trace)
@@ -147,7 +146,7 @@ class _Floor(Protocol):
 
 
 class _CountedFloor:
-    """A floor search that counts the entries it looks at, and notes whether any of them is in the file."""
+    """A floor search that counts the entries it reads, and records whether any of them is in the file."""
 
     def __init__(self, floor: "_Floor", unpack: files.Unpack, noted: IndexLookup) -> None:
         self.has_found = False

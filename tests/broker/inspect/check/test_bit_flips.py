@@ -110,9 +110,9 @@ def test_in_the_active_segment_after_a_kill_a_wrong_last_batch_passes_for_a_torn
 
 @pytest.mark.slow
 def test_where_compaction_was_at_work_an_offset_may_change_unseen_without_a_checksum() -> None:
-    """Gaps are normal there, so one that is wrong and still in order cannot be told from a right one.
+    """Gaps are normal there, so a wrong offset that is still in order looks like a right one.
 
-    Not after a stop in order, which leaves the log's end beside it.
+    Not after a clean stop, after which the log end is known.
     """
     fs = written(24, clean=False)
     state = PartitionState.load(fs, PARTITION)

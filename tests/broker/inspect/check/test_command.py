@@ -95,7 +95,7 @@ def test_damage_is_reported_repaired_and_then_skipped_by_readers(stopped: Path, 
     with daemon(data) as running:
         before = seglog(running.address, *place, "0")
         assert len(before.stdout.splitlines()) == start
-        assert f"reading can go on at offset {end}" in before.stderr.decode()
+        assert f"reading can continue at offset {end}" in before.stderr.decode()
         behind = seglog(running.address, *place, str(end))
         assert (behind.returncode, len(behind.stdout.splitlines())) == (0, log_end - end)
         assert running.stop() == 0

@@ -120,7 +120,7 @@ def test_a_missing_identity_beside_data_is_reported() -> None:
     again = _opened(fs)
     assert again.cluster_id != cluster_id
     [problem] = again.report.problems
-    assert problem.startswith(f"meta.properties was gone: from now on the cluster id is {again.cluster_id}")
+    assert problem.startswith(f"meta.properties was missing: from now on the cluster id is {again.cluster_id}")
     again.close()
     assert _opened(fs).report.problems == []
 
@@ -900,7 +900,7 @@ def test_a_state_file_missing_after_a_clean_stop_is_reported() -> None:
     fs.unlink("/data/log-start-offset-checkpoint")
     directory = _opened(fs)
     [problem] = directory.report.problems
-    assert problem.startswith("orders-0: seglog-partition.json is gone: ")
+    assert problem.startswith("orders-0: seglog-partition.json is missing: ")
     directory.close()
     assert _opened(fs).report.problems == []
 

@@ -818,7 +818,7 @@ def test_records_that_are_gone_from_the_beginning_are_named_and_have_not_expired
     log = disk._open(clean=clean)
     assert (log.log_start_offset, log.log_end_offset) == (10, 30)
     [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are gone from the beginning of the log (by seglog-partition.json)")
+    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by seglog-partition.json)")
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match="the records before 10 are missing") as caught:
             disk.log.read(3, 1)
@@ -834,7 +834,7 @@ def test_of_a_log_that_kafka_stopped_in_order_the_first_epoch_says_where_it_bega
     disk.fs.unlink(_path(0))
     disk._open(clean=True)
     [problem] = disk.report.problems
-    assert problem.startswith("the records 0 to 9 are gone from the beginning of the log (by leader-epoch-checkpoint)")
+    assert problem.startswith("the records 0 to 9 are missing at the beginning of the log (by leader-epoch-checkpoint)")
 
 
 def test_a_directory_that_has_lost_all_its_segments_is_named() -> None:
@@ -1148,7 +1148,7 @@ def test_after_a_kill_a_last_segment_without_its_log_is_named_and_its_offsets_ar
     kept = _logs(disk)
     disk._open(clean=False, recovery_point=20)
     [problem] = disk.report.problems
-    assert problem.startswith(f"{20:020d}.log is gone, its index files are there: the log goes on at 25")
+    assert problem.startswith(f"{20:020d}.log is missing, its index files exist: the log continues at 25")
     _expect_lost(disk, 20, 25, kept=kept, reason="missing")
 
 
@@ -1158,7 +1158,7 @@ def test_a_last_segment_without_its_log_is_reported_even_if_its_end_is_unknown()
     disk.fs.unlink(_path(20))
     disk._open(clean=False, recovery_point=20)
     [problem] = disk.report.problems
-    assert "the log goes on at 20" in problem
+    assert "the log continues at 20" in problem
     assert disk.log.state.damaged == []
     verify(disk.fs, disk.log)
     disk.restart_unclean(recovery_point=20)
