@@ -1,7 +1,7 @@
 """A segment that records the steps of a seek: it runs the code of ``Segment`` on the state of the traced segment.
 
-The record is exact, because no step is repeated for it. ``Segment`` itself records nothing: its steps are methods of its
-own, of its log and of its indexes, and those of the traced classes record their arguments and results. A traced object
+The record is exact, because no step is repeated for it. ``Segment`` itself records nothing: its steps are methods of
+it, of its log and of its indexes, and those of the traced classes record their arguments and results. A traced object
 shares all fields with the one it stands for, except its own slots, so that both have each change.
 """
 
