@@ -30,6 +30,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """At its end Python collects it as ever; duckdb prints what it finds to be left."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What soak tests have counted, which processes beside each other cannot print when they do."""
     for report in terminalreporter.getreports("passed"):
