@@ -22,8 +22,9 @@ _FOLDERS: Final = ("broker", "protocol", "clients", ".")
 
 
 def environment() -> dict[str, str]:
-    """Ours, without anything that configures seglog, and with the packages of this checkout."""
+    """Ours, with the packages of this checkout, and without what configures seglog or has each process compile it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SEGLOG_")}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed seglog was compiled by pip: so a start is measured
     return kept | {"PYTHONPATH": os.pathsep.join(str(REPOSITORY / folder) for folder in _FOLDERS)}
 
 
