@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.log.deleted_segments import DeletedSegments
 from seglog_broker.storage.log.retention import DeletionRule
-from seglog_broker.storage.segment.tail_cache import Tail
+from seglog_broker.storage.segment.tail_cache import TailCache
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, RANDOM, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError
 from tests.logs import DIRECTORY, LogOnDisk, batch, index_bytes, read_around, verify
@@ -250,7 +250,7 @@ class LogModel(RuleBasedStateMachine):
         offset = self.start + int((self.end - self.start) * share)
         tail = log.active.tail
         found: list[tuple[int, int, int] | str | None] = []
-        for remembered in (tail, Tail()):
+        for remembered in (tail, TailCache()):
             log.active.tail = remembered
             try:
                 piece = log.read(offset, bytes_max, min_one=min_one)

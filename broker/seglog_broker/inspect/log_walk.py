@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from seglog_broker.storage.io.filesystem import File, FileSystem
 from seglog_broker.storage.segment.damaged_range import DamagedRange
-from seglog_broker.storage.segment.log_verifier import LogVerifier, Tail
+from seglog_broker.storage.segment.log_verifier import LogVerifier, UnverifiedTail
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
 from seglog_protocol.header_scan import LocatedBatch, Readable, scan_headers
@@ -205,7 +205,7 @@ class LogWalk:
         return found if fits else found._replace(header=None)
 
 
-def _lost_in(tail: Tail) -> DamagedRange:
+def _lost_in(tail: UnverifiedTail) -> DamagedRange:
     """The bytes of the tail, with an empty range of offsets, because theirs are unknown."""
     return DamagedRange(tail.lost_offset, tail.lost_offset, tail.log.base_offset, tail.position, tail.log.size)
 

@@ -32,7 +32,7 @@ class LogFile(Protocol):
         ...
 
 
-class Tail(NamedTuple):
+class UnverifiedTail(NamedTuple):
     """Bytes at the end of a segment without a valid batch; ``lost_offset`` is the first offset they could have held."""
 
     log: LogFile
@@ -69,8 +69,8 @@ class LogVerifier:
         self.fresh_base: int | None = None
         self.losses: list[DamagedRange] = []
         self.gaps: list[DamagedRange] = []
-        self.tails: list[Tail] = []
-        self.torn: list[Tail] = []
+        self.tails: list[UnverifiedTail] = []
+        self.torn: list[UnverifiedTail] = []
         self._compacted_before = compacted_before
         self._held_end = held_end
         self._is_exact = is_exact
@@ -99,7 +99,7 @@ class LogVerifier:
                 if found is None or (
                     following is None and self._is_misplaced(found, position, lowest, highest, verifier)
                 ):
-                    self.tails.append(Tail(log, position, lowest))
+                    self.tails.append(UnverifiedTail(log, position, lowest))
                     return
                 first = found.header.base_offset
                 if found.position > position:
@@ -168,7 +168,7 @@ class LogVerifier:
             self.losses.append(DamagedRange(start, end, end, 0, 0, reason="missing"))
 
 
-def _offsets_held(tail: Tail) -> int:
+def _offsets_held(tail: UnverifiedTail) -> int:
     """The number of offsets in the batches at its beginning whose checksums, of all but 21 bytes, are right."""
     held, position = 0, tail.position
     with tail.log.lease() as file:
@@ -178,7 +178,7 @@ def _offsets_held(tail: Tail) -> int:
     return held
 
 
-def _holds_a_batch(tail: Tail) -> bool:
+def _holds_a_batch(tail: UnverifiedTail) -> bool:
     """Whether it contains a valid batch with lower offsets: then the offset of a batch before the tail is wrong."""
     with tail.log.lease() as file:
         verifier = BatchVerifier(file, tail.log.size)

@@ -20,7 +20,7 @@ from seglog_broker.storage.segment.flaws import FlawFinder
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
-from seglog_broker.storage.segment.tail_cache import Tail, TailRange
+from seglog_broker.storage.segment.tail_cache import TailCache, TailRange
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.batch_scan import BatchScan
@@ -91,7 +91,7 @@ class Segment:
         self.base_offset = base_offset
         self.directory = directory
         self.damaged: list[DamagedRange] = [] if damaged is None else damaged
-        self.tail = Tail()  # filled by the appender, which knows the base offsets
+        self.tail = TailCache()  # filled by the appender, which knows the base offsets
         self.last_leader_epoch = -1  # of the last batch, as far as ``activate`` saw one
         self._suffix = suffix
         self._handles = handles

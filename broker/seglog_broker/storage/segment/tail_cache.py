@@ -24,7 +24,7 @@ class TailRange(NamedTuple):
     start_offset: int
 
 
-class Tail:
+class TailCache:
     """The newest batches of one segment, in their order."""
 
     __slots__ = ("_bases", "_end", "_next_offset", "_positions", "latest", "latest_asked")

@@ -11,7 +11,7 @@ from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.storage.segment.log_slice import LogSlice
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_log import SegmentLog
-from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, Tail, TailRange
+from seglog_broker.storage.segment.tail_cache import BATCHES_MIN, TailCache, TailRange
 from seglog_broker.testing.forgetful import Fault, ForgetfulFileSystem
 from seglog_protocol.errors import CorruptRecordError, StorageError
 from tests.logs import LogOnDisk, flip_bit
@@ -28,7 +28,7 @@ LOG = "/topic-0/00000000000000000000.log"
 def test_it_finds_what_a_list_of_all_batches_gives(
     batches: list[tuple[int, int]], first_offset: int, first_position: int, data: st.DataObject
 ) -> None:
-    tail = Tail()
+    tail = TailCache()
     offset, position = first_offset, first_position
     plain: list[tuple[int, int, int, int]] = []
     for records, size in batches:
@@ -49,7 +49,7 @@ def test_it_finds_what_a_list_of_all_batches_gives(
 
 
 def test_it_forgets_the_older_half_when_it_is_full_and_never_the_newest() -> None:
-    tail = Tail()
+    tail = TailCache()
     longest = 0
     for number in range(5 * BATCHES_MIN):
         tail.note(number, number + 1, number * 70, number * 70 + 70)
@@ -63,7 +63,7 @@ def test_it_forgets_the_older_half_when_it_is_full_and_never_the_newest() -> Non
 
 @pytest.mark.parametrize("next_batch", [(5, 6, 80, 150), (3, 4, 100, 170)], ids=["of offsets", "of bytes"])
 def test_what_lies_before_a_hole_is_forgotten(next_batch: tuple[int, int, int, int]) -> None:
-    tail = Tail()
+    tail = TailCache()
     tail.note(0, 3, 0, 80)
     tail.note(*next_batch)
     assert tail.find(0, 1000) is None
