@@ -112,7 +112,8 @@ class LogFlusher:
         """A flush after which a start need not read below its ``end_offset``.
 
         It syncs closed segments with their indexes, up to the base of the active one. The caller does the same as with
-        ``prepare_flush``.
+        ``prepare_flush``, then makes ``end_offset`` the recovery point, which ``OffsetCheckpoints`` holds and
+        ``CheckpointWriter`` writes.
         """
         closed = [segment for segment in self._segments.known() if segment is not self._segments.active]
         return self._prepare_deep_flush(closed, self._segments.active.base_offset)
