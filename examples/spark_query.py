@@ -43,4 +43,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/spark_query.py FOLDER")
     main(Path(sys.argv[1]))

@@ -60,5 +60,7 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/worker.py FILE")
     with suppress(KeyboardInterrupt):
         main(Path(sys.argv[1]))

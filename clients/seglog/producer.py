@@ -23,6 +23,7 @@ from seglog.dialer import Dialer
 from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog.link import Link
+from seglog.moments import to_partition
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
@@ -103,6 +104,8 @@ class Producer:
         """
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
+        if partition is not None and type(partition) is not int:
+            partition = to_partition(partition)
         try:
             record, size = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:

@@ -20,7 +20,7 @@ from seglog.connection import Header, Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.error_copies import copied
 from seglog.formatting import count_of, seconds_of
-from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
+from seglog.moments import TIMESTAMP_MAX, to_timestamp
 from seglog.partitioner import Partitioner
 from seglog.timestamps import TimestampWatch
 from seglog_protocol.batch_builder import NewRecord
@@ -178,8 +178,6 @@ class ProducerCore:
         size_min = (len(value_bytes) if value_bytes else 0) + (len(key_bytes) if key_bytes else 0)
         if size_min > self.message_bytes_max and self.options.codec is Codec.NONE:
             raise self._too_large(size_min)  # the exact size is checked when the batch has been built
-        if partition is not None and type(partition) is not int:
-            partition = to_partition(partition)
         if partition is not None and not 0 <= partition < self.partitions:
             raise UnknownPartitionError(
                 f"{self.topic} has no partition {partition}; it has {self.partitions}, numbered from 0",

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from seglog.conversations import Conversation, ask, when_recovered
 from seglog.fetching import PartitionPosition
-from seglog.moments import AtOffset, AtTime, Edge, Moment, parse_moment, to_epoch_ms, to_offset, to_positions
+from seglog.moments import (
+    AtOffset,
+    AtTime,
+    Edge,
+    Moment,
+    parse_moment,
+    to_epoch_ms,
+    to_offset,
+    to_partition,
+    to_positions,
+)
 from seglog_protocol.errors import UnknownPartitionError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
@@ -72,7 +82,7 @@ def look_up(
     """
     asked = [
         OffsetsPartition(topic, partition, timestamp)
-        for partition in ([None] if partitions is None else sorted(set(partitions)))
+        for partition in ([None] if partitions is None else sorted(set(map(to_partition, partitions))))
     ]
     reply, _ = yield from ask(OffsetsRequest(asked), OffsetsReply, is_repeatable=True, after_seconds=after_seconds)
     found: list[PartitionOffsets] = []

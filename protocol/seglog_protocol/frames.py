@@ -354,8 +354,17 @@ def decode_value(data: Buffer, what: str) -> Any:
         with without_collection(len(data)):
             value = msgpack.unpackb(data, raw=False, strict_map_key=True)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise RemoteProtocolError(f"the {what} is not valid msgpack: {error or type(error).__name__}") from error
+        raise RemoteProtocolError(f"the {what} is not valid msgpack: {_reason(error)}") from error
     return value
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with the bytes, in words; msgpack has none for some of its errors."""
+    if isinstance(error, msgpack.exceptions.StackError):
+        return "lists and maps are nested too deeply"
+    if isinstance(error, msgpack.exceptions.FormatError):
+        return "a byte begins no value"
+    return str(error) or type(error).__name__
 
 
 @contextlib.contextmanager

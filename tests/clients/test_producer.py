@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 import seglog
@@ -44,6 +45,22 @@ def test_a_record_arrives_as_it_was_sent_and_its_receipt_says_where_it_is() -> N
         records = broker.logs["t"][2].records()
         assert records[0][2:] == (b"key", "välue".encode(), (("a", b"1"), ("b", None)))
         assert records[1][2:] == (b"key", None, (("a", b"2"), ("a", b"3")))
+
+
+@pytest.mark.parametrize("linger_ms", [0, 20])
+def test_a_partition_may_be_a_whole_number_of_any_type(linger_ms: int) -> None:
+    with (
+        fake_broker(topics={"t": 3}) as broker,
+        seglog.connect(broker.address) as client,
+        client.producer("t", linger_ms=linger_ms) as producer,
+    ):
+        numbers: list[Any] = [np.int64(1), np.uint8(1), 1]
+        receipts = [producer.send(b"x", partition=number).result(10) for number in numbers]
+        assert [(receipt.partition, receipt.offset) for receipt in receipts] == [(1, 0), (1, 1), (1, 2)]
+        assert type(receipts[0].partition) is int
+        with pytest.raises(TypeError, match="a partition is a whole number"):
+            producer.send(b"x", partition="1")  # type: ignore[arg-type]
+        assert producer.send(b"y").result(10).ack == "disk", "a record that was refused ends nothing"
 
 
 def test_an_append_time_of_the_broker_is_the_receipts_timestamp() -> None:

@@ -382,6 +382,15 @@ def test_announced_sizes_and_endless_nesting_take_no_memory(what: str, *, is_fir
         decode_reply(data, AppendReply)
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"\x91" * 5_000, "lists and maps are nested too deeply"), (b"\x81\xc1\x01", "a byte begins no value")],
+)
+def test_the_reason_is_in_words_where_msgpack_has_none(data: bytes, reason: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"the header is not valid msgpack: {reason}"):
+        open_request(data)
+
+
 def nested(depth: int) -> Any:
     value: Any = []
     for _ in range(depth):

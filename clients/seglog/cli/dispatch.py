@@ -25,6 +25,10 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdout is None or sys.stdin is None:
         complain(f"standard {'output' if sys.stdout is None else 'input'} is closed; redirect it, /dev/null will do")
         return FAILED
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that Python could not decode
+            complain(f"{argument!r} is not text in UTF-8")
+            return USAGE
     try:
         if COMPLETE_VARIABLE in os.environ:
             from seglog.cli.completion import answer  # noqa: PLC0415 - only a shell asks

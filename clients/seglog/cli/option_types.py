@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from seglog_protocol.quantities import Unit
 
 _AMOUNT_MAX: Final = 1e9
+_INT64_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 100
 
 
 class Checked(click.ParamType[Any]):
@@ -30,13 +32,19 @@ def count(text: str) -> int:
     """A whole number, 0 or more."""
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"must be a whole number, 0 or more, not {text!r}")
-    return int(text)
+    return _bounded(text)
 
 
 def positive(text: str) -> int:
     """A whole number, 1 or more."""
-    if not (text.isascii() and text.isdecimal() and int(text)):
+    if not (text.isascii() and text.isdecimal() and text.strip("0")):
         raise ValueError(f"must be a whole number, 1 or more, not {text!r}")
+    return _bounded(text)
+
+
+def _bounded(text: str) -> int:
+    if len(text) > _DIGITS_MAX or int(text) > _INT64_MAX:
+        raise ValueError(f"must be a whole number, at most {_INT64_MAX}")
     return int(text)
 
 

@@ -17,6 +17,7 @@ import trio
 
 from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
+from seglog.moments import to_partition
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
@@ -97,6 +98,8 @@ class Producer:
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
+        if partition is not None and type(partition) is not int:
+            partition = to_partition(partition)
         try:
             record, size = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:

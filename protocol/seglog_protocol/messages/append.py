@@ -24,6 +24,7 @@ class AppendRequest(Request):
     """
 
     api: ClassVar[str] = "append"
+    is_plain: ClassVar[bool] = True
     version: ClassVar[int] = 2
     partitions: Items[AppendPartition]
     ack: Ack = default("disk")

@@ -30,6 +30,7 @@ class FetchRequest(Request):
     """
 
     api: ClassVar[str] = "fetch"
+    is_plain: ClassVar[bool] = True
     version: ClassVar[int] = 3
     partitions: Items[FetchPartition]
     max_bytes: Int31 = default(50 * 1024 * 1024)

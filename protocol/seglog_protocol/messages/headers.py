@@ -33,6 +33,7 @@ from seglog_protocol.messages.apis import REQUESTS
 from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hooks import REFUSED, encode_other
+from seglog_protocol.messages.plain import plain_request
 from seglog_protocol.messages.refusals import cut, refusal_of_value, shown
 from seglog_protocol.messages.topics import TopicDescription
 
@@ -54,8 +55,12 @@ def request_header(request_id: int, request: Request) -> dict[str, Any]:
 
 
 def pack_request(request_id: int, request: Request) -> bytes:
-    """The packed ``request_header``. Raises OverflowError for a number that msgpack has no room for."""
-    fields = _encode(request)
+    """The packed ``request_header``.
+
+    Raises OverflowError for a number that msgpack has no room for, and InvalidRequestError for a value of a type that
+    it has not.
+    """
+    fields = _encode(request if request.is_plain else plain_request(request))
     begin, at = _with_more(fields, len(_ENVELOPE))
     named = _packed_name(request.api, request.version_needed())
     return b"".join((begin, _PACKED_ID, _encode(request_id), named, fields[at:]))

@@ -875,3 +875,33 @@ def test_a_module_that_python_runs_is_the_command_and_calls_itself_so(module: st
 
 def test_the_version_is_shown(run: Run) -> None:
     assert run("--version")[:2] == (0, "seglog 0.1.0\n")
+
+
+# --- What no command takes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topic", "describe", "\udcff"),
+        ("topic", "create", "\udcff"),
+        ("topic", "create", "new", "--config", "retention.ms=\udcff"),
+        ("offsets", "\udcff"),
+        ("consume", "\udcff"),
+        ("produce", "\udcff"),
+    ],
+)
+def test_an_argument_that_is_no_text_is_refused_in_a_sentence(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "\\udcff' is not text in UTF-8" in error
+
+
+@pytest.mark.parametrize("digits", ["99999999999999999999", "9" * 5_000])
+@pytest.mark.parametrize(
+    "arguments", [("topic", "create", "new", "--partitions"), ("consume", "t", "--partition"), ("explain", "seek", "t")]
+)
+def test_a_number_beyond_64_bits_is_wrong_usage(run: Run, arguments: tuple[str, ...], digits: str) -> None:
+    code, out, error = run(*arguments, digits)
+    assert (code, out) == (2, "")
+    assert f"at most {2**63 - 1}" in error
