@@ -1,5 +1,6 @@
 """Packed headers: the same bytes as msgpack makes of the same map, and the same outcome as of the map they hold."""
 
+import math
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any, Final
 import msgpack
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seglog_protocol.errors import RemoteProtocolError, SeglogError, UnknownTopicError, error_to_wire
@@ -253,6 +254,8 @@ def test_a_reply_of_any_order_and_width_is_decoded_as_it_was(
 
 
 @given(header=HEADERS, api=st.sampled_from(list(REQUESTS)), envelope=st.booleans())
+@example(header={"ack": math.nan}, api="hello", envelope=True)
+@example(header={"ack": [math.nan]}, api="append", envelope=True)
 @settings(max_examples=examples(500))
 def test_any_map_is_opened_as_it_is_decoded(header: dict[str, Any], api: str, *, envelope: bool) -> None:
     data = packed(header | ({"id": 1, "api": api, "v": 1} if envelope else {}))

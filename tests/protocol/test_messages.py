@@ -113,16 +113,16 @@ def through_bytes(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(message: Any) -> Any:
-    """A message as plain data: errors are equal when kind, message, facts and retriable are."""
+    """A message as plain data: errors are equal when kind, message, facts and retriable are, and all NaN are."""
     if isinstance(message, SeglogError):
-        return type(message), error_to_wire(message)
+        return type(message), comparable(error_to_wire(message))
     if isinstance(message, Message):
         return type(message), {f.name: comparable(getattr(message, f.name)) for f in fields(type(message))}
-    if isinstance(message, list):
+    if isinstance(message, (list, tuple)):
         return [comparable(item) for item in message]
     if isinstance(message, dict):
         return {key: comparable(item) for key, item in message.items()}
-    return message
+    return "NaN" if message != message else message  # noqa: PLR0124 - which NaN alone is
 
 
 # --- There and back ---------------------------------------------------------------------------------------------------
