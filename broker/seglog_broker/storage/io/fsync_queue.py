@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 QUEUE_LENGTH: Final = 256
@@ -169,8 +170,20 @@ def sync_in_kernel(descriptors: Sequence[int], *, data_only: bool = True) -> lis
 
 def _take_queue() -> KernelQueue | None:
     """A queue, or None: on another system, in a sandbox that forbids it, or when too many are in use."""
-    if _idle:
+    with suppress(IndexError):  # not asked before: another thread may take the last one in between
         return _idle.pop()
+    system = _system_calls()
+    if system is None:
+        return None
+    try:
+        return KernelQueue(*system)
+    except OSError:
+        return None
+
+
+@cache
+def _system_calls() -> tuple[Any, Any, tuple[int, int, int]] | None:
+    """The arguments of ``KernelQueue`` on this machine, loaded once; None on another system."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - a start should not wait for it
@@ -181,7 +194,4 @@ def _take_queue() -> KernelQueue | None:
         return None
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
-    try:
-        return KernelQueue(ctypes, call, numbers)
-    except OSError:
-        return None
+    return ctypes, call, numbers

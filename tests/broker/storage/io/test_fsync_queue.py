@@ -12,7 +12,7 @@ import pytest
 
 from seglog_broker.storage.io import filesystem
 from seglog_broker.storage.io import fsync_queue as kernel_queue
-from seglog_broker.storage.io.filesystem import PendingSync, PosixFileSystem
+from seglog_broker.storage.io.filesystem import File, PendingSync, PosixFileSystem
 from seglog_broker.storage.io.fsync_queue import QUEUE_LENGTH, KernelSync, begin_in_kernel, sync_in_kernel
 
 
@@ -30,6 +30,21 @@ def written(folder: Path, count: int) -> Iterator[list[int]]:
             os.close(descriptor)
 
 
+@contextmanager
+def with_a_pipe(fs: PosixFileSystem, folder: Path) -> Iterator[list[File]]:
+    """Four open files, the third of which is a pipe, which has no fsync."""
+    files = [fs.open(str(folder / f"{number}"), create=True) for number in range(4)]
+    reading, writing = os.pipe()
+    os.dup2(writing, files[2].fileno())
+    try:
+        yield files
+    finally:
+        for descriptor in (reading, writing):
+            os.close(descriptor)
+        for file in files:
+            file.close()
+
+
 def has_queue(folder: Path) -> bool:
     with written(folder, 1) as descriptors:
         return sync_in_kernel(descriptors) == [0]
@@ -42,6 +57,20 @@ def test_every_file_gets_an_outcome_of_its_own_however_many_there_are(tmp_path: 
     with written(tmp_path, count) as descriptors:
         assert sync_in_kernel(descriptors) == [0] * count
     assert sync_in_kernel([]) == []
+
+
+def test_a_queue_that_another_thread_takes_at_the_last_moment_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds begin on the loop while checkpoints sync in threads; both share the idle queues."""
+
+    class TakenMeanwhile(list[kernel_queue.KernelQueue]):
+        def __bool__(self) -> bool:
+            return True
+
+    monkeypatch.setattr(kernel_queue, "_idle", TakenMeanwhile())
+    with written(tmp_path, 2) as descriptors:
+        assert sync_in_kernel(descriptors) in ([0, 0], [None, None])
 
 
 def test_directories_can_be_synced_by_it(tmp_path: Path) -> None:
@@ -86,17 +115,11 @@ def test_a_file_system_syncs_many_files_and_directories_with_a_queue_and_without
 
 
 def test_one_that_fails_does_not_fail_the_others(fs: PosixFileSystem, tmp_path: Path) -> None:
-    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(4)]
-    reading, writing = os.pipe()
-    os.dup2(writing, files[2].fileno())
-    outcomes = fs.sync_files(files)
+    with with_a_pipe(fs, tmp_path) as files:
+        outcomes = fs.sync_files(files)
     assert [outcome and outcome.errno for outcome in outcomes] == [None, None, errno.EINVAL, None]
     missing = fs.sync_directories([str(tmp_path), str(tmp_path / "missing"), str(tmp_path / "1")])
     assert [outcome and outcome.errno for outcome in missing] == [None, errno.ENOENT, errno.ENOTDIR]
-    for descriptor in (reading, writing):
-        os.close(descriptor)
-    for file in files:
-        file.close()
 
 
 def test_a_failed_fsync_that_the_queue_reports_is_an_error_with_its_path(
@@ -165,16 +188,10 @@ def test_what_the_kernel_does_not_take_is_synced_in_line_with_an_outcome_of_its_
     if not has_queue(tmp_path):
         pytest.skip("this system has no queue for fsyncs, or forbids it")
     fs = PosixFileSystem()
-    files = [fs.open(str(tmp_path / f"{number}"), create=True) for number in range(4)]
-    reading, writing = os.pipe()
-    os.dup2(writing, files[2].fileno())
-    begun = fs.begin_sync(files)
-    assert begun is not None
-    assert [outcome and outcome.errno for outcome in outcomes(begun)] == [None, None, errno.EINVAL, None]
-    for descriptor in (reading, writing):
-        os.close(descriptor)
-    for file in files:
-        file.close()
+    with with_a_pipe(fs, tmp_path) as files:
+        begun = fs.begin_sync(files)
+        assert begun is not None
+        assert [outcome and outcome.errno for outcome in outcomes(begun)] == [None, None, errno.EINVAL, None]
 
 
 def test_a_failed_fsync_that_the_kernel_reports_later_is_an_error_with_its_path(
