@@ -23,7 +23,6 @@ from seglog.dialer import Dialer
 from seglog.fork_guard import OwnerProcess
 from seglog.formatting import seconds_of
 from seglog.link import Link
-from seglog.moments import to_partition
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
@@ -104,13 +103,11 @@ class Producer:
         """
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        if partition is not None and type(partition) is not int:
-            partition = to_partition(partition)
         try:
-            record, size = self._core.prepare(value, key, timestamp, partition, headers)
+            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:
             self._refresh_partitions()  # the partition may be new
-            record, size = self._core.prepare(value, key, timestamp, partition, headers)
+            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         while added is None:
             self._wait_for_room(size)

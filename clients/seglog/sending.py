@@ -20,7 +20,7 @@ from seglog.connection import Header, Reply
 from seglog.dialing import ATTEMPT_FIRST_SECONDS, backoff_seconds
 from seglog.error_copies import copied
 from seglog.formatting import count_of, seconds_of
-from seglog.moments import TIMESTAMP_MAX, to_timestamp
+from seglog.moments import TIMESTAMP_MAX, to_partition, to_timestamp
 from seglog.partitioner import Partitioner
 from seglog.timestamps import TimestampWatch
 from seglog_protocol.batch_builder import NewRecord
@@ -168,8 +168,8 @@ class ProducerCore:
 
     def prepare(
         self, value: Content, key: Content, timestamp: int | datetime, partition: int | None, headers: HeaderInput
-    ) -> tuple[NewRecord, int]:
-        """A checked record, and an upper bound of its size in bytes. Raises for records that cannot be sent."""
+    ) -> tuple[NewRecord, int, int | None]:
+        """A checked record, an upper bound of its size in bytes, and its partition. Raises for an invalid record."""
         value_bytes, key_bytes = _to_bytes(value, "value"), _to_bytes(key, "key")
         header_pairs = _to_headers(headers) if headers else ()
         if type(timestamp) is not int or not self.timestamps.suspicious_below <= timestamp <= TIMESTAMP_MAX:
@@ -178,6 +178,8 @@ class ProducerCore:
         size_min = (len(value_bytes) if value_bytes else 0) + (len(key_bytes) if key_bytes else 0)
         if size_min > self.message_bytes_max and self.options.codec is Codec.NONE:
             raise self._too_large(size_min)  # the exact size is checked when the batch has been built
+        if partition is not None and type(partition) is not int:
+            partition = to_partition(partition)
         if partition is not None and not 0 <= partition < self.partitions:
             raise UnknownPartitionError(
                 f"{self.topic} has no partition {partition}; it has {self.partitions}, numbered from 0",
@@ -185,7 +187,8 @@ class ProducerCore:
                 partition=partition,
                 partitions=self.partitions,
             )
-        return (timestamp, key_bytes, value_bytes, header_pairs), record_bytes_max(key_bytes, value_bytes, header_pairs)
+        size_max = record_bytes_max(key_bytes, value_bytes, header_pairs)
+        return (timestamp, key_bytes, value_bytes, header_pairs), size_max, partition
 
     def append(
         self, partition: int | None, record: NewRecord, size: int, now: float

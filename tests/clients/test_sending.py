@@ -39,7 +39,7 @@ def make(
 
 
 def send(core: ProducerCore, value: bytes, now: float = 0.0, partition: int | None = None) -> None:
-    record, size = core.prepare(value, None, 1, partition, ())
+    record, size, _ = core.prepare(value, None, 1, partition, ())
     assert core.append(partition, record, size, now) is not None
 
 
@@ -242,7 +242,7 @@ def test_partitions_that_are_added_are_used_from_the_next_record_on_and_none_eve
         assert core.partitions == known
     placed = set()
     for number in range(100):
-        record, size = core.prepare(b"v", b"key %d" % number, 1, None, ())
+        record, size, _ = core.prepare(b"v", b"key %d" % number, 1, None, ())
         added = core.append(None, record, size, 0.0)
         assert added is not None
         placed.add(added[0].partition)
@@ -260,7 +260,7 @@ def test_a_topic_that_was_made_again_ends_a_producer_with_all_that_it_still_has(
     failure = core.failure()
     assert failure is not None
     assert {type(cause) for *_, cause in failure.failures} == {InconsistentTopicIdError}
-    record, size = core.prepare(b"another", None, 1, None, ())
+    record, size, _ = core.prepare(b"another", None, 1, None, ())
     with pytest.raises(InconsistentTopicIdError):
         core.append(None, record, size, 0.0)
 

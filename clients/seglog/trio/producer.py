@@ -17,7 +17,6 @@ import trio
 
 from seglog.batching import ProducerBatch, ProducerEpoch
 from seglog.connection import Reply
-from seglog.moments import to_partition
 from seglog.sending import (
     ABORT_WAIT_SECONDS,
     REQUEST_TIMEOUT_SECONDS,
@@ -98,13 +97,11 @@ class Producer:
         await trio.lowlevel.checkpoint_if_cancelled()
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        if partition is not None and type(partition) is not int:
-            partition = to_partition(partition)
         try:
-            record, size = self._core.prepare(value, key, timestamp, partition, headers)
+            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
         except UnknownPartitionError:
             await self._refresh_partitions()  # the partition may be new
-            record, size = self._core.prepare(value, key, timestamp, partition, headers)
+            record, size, partition = self._core.prepare(value, key, timestamp, partition, headers)
         added = self._append(partition, record, size)
         if added is None:
             added = await self._append_when_there_is_room(partition, record, size)
