@@ -39,7 +39,6 @@ from seglog_broker.testing.forgetful import (
     CrashPolicy,
     ForgetfulFileSystem,
     Operation,
-    _ForgetfulSync,
 )
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
@@ -301,7 +300,7 @@ def fsync_left_out(patch: pytest.MonkeyPatch) -> None:
 
 def round_without_a_thread_left_out(patch: pytest.MonkeyPatch) -> None:
     """The same where no thread is needed: it is begun, and nothing happens."""
-    patch.setattr(ForgetfulFileSystem, "begin_sync", lambda _fs, files: _ForgetfulSync([None] * len(files)))
+    fsync_left_out(patch)
 
 
 def fsync_of_the_directory_left_out(patch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 async def outcomes_of(pending: PendingFlushes) -> list[OSError | None]:
-    """What each flush failed with, when all are done; that is waited for, whoever is cancelled."""
+    """The error of each flush, None where it succeeded. Waits until all have ended, also in a cancelled task."""
     while (errors := pending.collect()) is None:
         assert pending.descriptor is not None
         with trio.CancelScope(shield=True):
@@ -102,7 +102,7 @@ class Offload:
             ) from error
 
     async def commit(self, fs: FileSystem, flushes: Sequence[Flush]) -> list[OSError | None]:
-        """Run a round of group commit, which acks wait for; what each flush failed with. Never abandoned.
+        """Run a round of group commit, which acks wait for. Returns the error of each flush, or None. Never abandoned.
 
         Without a thread where the file system can: a way through one costs more than an fsync on a fast disk.
         """

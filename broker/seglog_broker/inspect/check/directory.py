@@ -29,6 +29,7 @@ from seglog_broker.inspect.dump.directories import is_log_directory, is_partitio
 from seglog_broker.storage.directory.adoption import missing_partitions, topic_ids
 from seglog_broker.storage.directory.identity import FORMAT_CONTENT, FORMAT_VERSION
 from seglog_broker.storage.directory.kafka_signs import CLEAN_MARKER, expected_partitions, signs_of_kafka
+from seglog_broker.storage.directory.opening import REPLACED_FILES
 from seglog_broker.storage.directory.properties import decode_properties
 from seglog_broker.storage.directory.topic_creation import PendingCreation
 from seglog_broker.storage.directory.topic_registry import Topic, TopicRegistry
@@ -49,20 +50,6 @@ _OFFSET_CHECKPOINTS: Final = (
 )
 _OTHER_FILES: Final = frozenset({filenames.LOCK_FILE, filenames.BALLAST_FILE})
 """The lock and the ballast, whose contents are not checked."""
-
-_REPLACED_FILES: Final = frozenset(
-    {
-        *_OFFSET_CHECKPOINTS,
-        filenames.META_PROPERTIES_FILE,
-        filenames.REGISTRY_FILE,
-        filenames.FORMAT_FILE,
-        filenames.PRODUCER_IDS_FILE,
-        filenames.CREATION_FILE,
-        filenames.CLEAN_SHUTDOWN_FILE,
-        filenames.CLEAN_PARTITIONS_FILE,
-    }
-)
-"""Files that a broker replaces by way of ``<name>.tmp``."""
 
 Key = tuple[str, int]
 """Topic and number of a partition."""
@@ -175,9 +162,9 @@ class _DirectoryCheck:
 
     def _check_own_files(self, names: Sequence[str], directories: Sequence[str]) -> Iterator[Report]:
         for name in names:
-            if name in directories or name in _REPLACED_FILES or name in _OTHER_FILES:
+            if name in directories or name in REPLACED_FILES or name in _OTHER_FILES:
                 continue
-            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES:
+            if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES:
                 # First, because a repair writes a file of this name.
                 yield from self._report_left_over(name, LEFT_OVER_SUFFIXES[TEMPORARY_SUFFIX])
             else:

@@ -123,8 +123,7 @@ class LogDirectory:
 
     def abandon(self) -> None:
         """Close every file and release the lock without writing anything."""
-        for log in self.logs.values():
-            log.release()
+        self.partitions.release()
         self.handles.close()
         self.lock.release()
 

@@ -131,7 +131,7 @@ class OffsetCheckpoints:
         return [(self._file(name), offsets) for name, offsets in wanted]
 
     def note_written(self) -> None:
-        """The files have the content of ``offsets``, and are no longer stale."""
+        """The files were written with the content of ``offsets``."""
         self.is_stale = False
 
     def _file(self, name: str) -> str:

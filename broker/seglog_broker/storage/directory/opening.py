@@ -45,7 +45,7 @@ from seglog_protocol.errors import LogDirectoryError, StorageError
 from seglog_protocol.record_batch import NO_PRODUCER_ID
 from seglog_protocol.segment_files import TEMPORARY_SUFFIX
 
-_REPLACED_FILES: Final = frozenset(
+REPLACED_FILES: Final = frozenset(
     {
         filenames.META_PROPERTIES_FILE,
         filenames.CLEAN_SHUTDOWN_FILE,
@@ -94,7 +94,7 @@ def open_log_directory(
             handles = handles or HandlePool(fs, config.seglog_handles_max, readahead=False)
             opened.callback(handles.close)
             opening = _Opening(fs, clock, config, path, handles, new_uuid)
-            opened.callback(opening.release_logs)
+            opened.callback(opening.partitions.release)
             directory = opening.run(lock, in_line_bytes, loading)
             opened.pop_all()
             return directory
@@ -179,13 +179,8 @@ class _Opening:
         self._report = LoadReport()
         self._space = FreeSpace(fs, path, config)
         self._registry = TopicRegistry(fs, self._file(filenames.REGISTRY_FILE))
-        self._partitions = PartitionLogs(fs, clock, handles, path, config, self._report.offline)
-        self._topics = TopicAdmin(fs, path, self._partitions, self._registry, self._space, handles, new_uuid)
-
-    def release_logs(self) -> None:
-        """Close the logs that were loaded, writing nothing."""
-        for log in self._partitions.logs.values():
-            log.release()
+        self.partitions = PartitionLogs(fs, clock, handles, path, config, self._report.offline)
+        self._topics = TopicAdmin(fs, path, self.partitions, self._registry, self._space, handles, new_uuid)
 
     def run(self, lock: DirectoryLock, in_line_bytes: int | None, loading: Loading) -> LogDirectory:
         """Load everything. Raises OSError, LogDirectoryError, and what ``loading`` raises."""
@@ -195,7 +190,7 @@ class _Opening:
         known = filenames.REGISTRY_FILE in found
         directories = _partition_directories(fs, path, found)
         for name in found:
-            if name.removesuffix(TEMPORARY_SUFFIX) in _REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
+            if name.removesuffix(TEMPORARY_SUFFIX) in REPLACED_FILES and name.endswith(TEMPORARY_SUFFIX):
                 fs.unlink(self._file(name))
         cluster_id = self._cluster_id(found, has_data=bool(directories) or known)
         if known:
@@ -203,7 +198,7 @@ class _Opening:
             self._topics.unrecorded |= {self._file(name) for name in self._registry.remove_deleted(directories)}
             # Before the clean-shutdown marker is removed, because that may be the only sign of Kafka.
             adopt_kafka_changes(
-                fs, path, found, directories, self._registry, self._partitions.checkpoints, self._report, self._new_id
+                fs, path, found, directories, self._registry, self.partitions.checkpoints, self._report, self._new_id
             )
         clean = filenames.CLEAN_SHUTDOWN_FILE in found
         if clean:
@@ -212,7 +207,7 @@ class _Opening:
             fs.sync_directory(path)
         if filenames.CLEAN_PARTITIONS_FILE in found:
             if not clean and not self._report.kafka_signs:
-                self._partitions.checkpoints.load_clean_ends(self._report.problems)
+                self.partitions.checkpoints.load_clean_ends(self._report.problems)
             fs.unlink(self._file(filenames.CLEAN_PARTITIONS_FILE))
             fs.sync_directory(path)
         self._report.clean = clean or not directories
@@ -221,18 +216,18 @@ class _Opening:
         if filenames.FORMAT_FILE not in found:
             write_format(fs, path)
         self._mark_leftovers(directories)
-        loader = PartitionLoader(fs, path, self._partitions, self._registry, self._report)
+        loader = PartitionLoader(fs, path, self.partitions, self._registry, self._report)
         try:
             loader.load_all({*found, *directories}, in_line_bytes, loading)
         except LoadingStoppedError as stopped:
             stopped.is_clean = self._close_loaded()
             raise
-        seen = (log.producers.highest_id for log in self._partitions.logs.values())
+        seen = (log.producers.highest_id for log in self.partitions.logs.values())
         producer_ids = ProducerIds(
             fs, self._file(filenames.PRODUCER_IDS_FILE), highest_seen=max(seen, default=NO_PRODUCER_ID)
         )
         return LogDirectory(
-            fs, path, lock, cluster_id, self._report, self._space, producer_ids, self._partitions, self._topics, loader
+            fs, path, lock, cluster_id, self._report, self._space, producer_ids, self.partitions, self._topics, loader
         )
 
     def _cluster_id(self, found: list[str], *, has_data: bool) -> str:
@@ -319,7 +314,7 @@ class _Opening:
         if not self._report.clean or self._report.offline or self._report.kafka_signs:
             return False
         try:
-            for log in self._partitions.logs.values():
+            for log in self.partitions.logs.values():
                 log.close()
             write_file_atomically(self._fs, self._file(filenames.CLEAN_SHUTDOWN_FILE), CLEAN_MARKER)
         except (OSError, StorageError):

@@ -131,6 +131,11 @@ class PartitionLogs:
         del self.recovering[key]
         self.offline[key] = reason
 
+    def release(self) -> None:
+        """Close the files of all logs without writing anything."""
+        for log in self.logs.values():
+            log.release()
+
     def note_recovery_point(self, key: TopicPartition, offset: int) -> None:
         """Set the recovery point: everything below ``offset`` is on the disk, indexes included, and needs no recovery.
 

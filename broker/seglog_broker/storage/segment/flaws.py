@@ -1,4 +1,4 @@
-"""Where a segment is wrong: looked for when a reader met bytes that are no batch, or a batch that may be the wrong one.
+"""The search for damage in a segment, after a reader met bytes that are no batch, or a batch that may be wrong.
 
 Headers lead readers through a log, and are not verified on the way. Here checksums are, and offsets, which no checksum
 covers, are compared with those of the batches before and after.

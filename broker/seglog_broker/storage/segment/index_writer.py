@@ -55,7 +55,7 @@ class IndexWriter:
         return is_due
 
     def pass_over(self, size: int) -> None:
-        """Count appended bytes that are no batch."""
+        """Count appended bytes that belong to no batch."""
         self.bytes_since_entry += size
 
     def resume(self, largest: TimestampOffset, bytes_since_entry: int) -> None:
