@@ -163,7 +163,7 @@ def _build(directory: str, config: TopicConfig, count: int) -> dict[str, float]:
 
 def _append_all(log: PartitionLog, views: list[memoryview]) -> None:
     for view in views:
-        log.append(view, parse_header(view))
+        log.append([view], [parse_header(view)])
 
 
 def _seek(directory: str, config: TopicConfig, count: int, seeks: int) -> dict[str, float]:

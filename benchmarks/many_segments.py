@@ -62,7 +62,7 @@ def build(path: Path, count: int) -> None:
     batch = one_record()
     while len(log.segments) < count or not log.active.size:
         encoded = memoryview(bytearray(batch))
-        log.append(encoded, parse_header(encoded))
+        log.append([encoded], [parse_header(encoded)])
     assert not log_directory.close()
 
 

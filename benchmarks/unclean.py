@@ -71,9 +71,9 @@ def _build(path: Path) -> None:
     view = memoryview(bytearray(batch))
     header = parse_header(view)
     small = memoryview(bytearray(one_record()))
-    directory.logs[_UNTOUCHED, 0].append(small, parse_header(small))
+    directory.logs[_UNTOUCHED, 0].append([small], [parse_header(small)])
     for number in range(LARGE_BYTES // len(batch)):
-        directory.logs[_LARGE, number % _PARTITIONS].append(view, header)
+        directory.logs[_LARGE, number % _PARTITIONS].append([view], [header])
     assert not directory.close()
 
 

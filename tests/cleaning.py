@@ -55,7 +55,7 @@ class Log:
         segment.create()
         for batch in batches:
             header = parse_header(batch)
-            segment.append(batch, header.last_offset, header.max_timestamp)
+            segment.append((batch,), ((len(batch), header.last_offset, header.max_timestamp),))
             self.end = max(self.end, header.next_offset)
         segment.close()
         self.end = max(self.end, base)

@@ -14,7 +14,7 @@ from seglog_broker.storage.segment.batch_verifier import BatchVerifier
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.errors import CorruptRecordError
+from seglog_protocol.errors import CorruptRecordError, SeglogError
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.record_batch import parse_header
 from seglog_protocol.records import Record, decode_records
@@ -84,7 +84,15 @@ class LogOnDisk:
     def append_batch(self, encoded: bytes) -> Appended:
         """One ready batch."""
         view = memoryview(bytearray(encoded))
-        return self.log.append(view, parse_header(view))
+        return append_one(self.log, view)
+
+
+def append_one(log: PartitionLog, view: memoryview) -> Appended:
+    """Append a batch alone. Raises the error of it."""
+    (outcome,) = log.append([view], [parse_header(view)])
+    if isinstance(outcome, SeglogError):
+        raise outcome
+    return outcome
 
 
 def batch(*values: bytes, timestamp: int = -1, key: bytes | None = None) -> bytes:

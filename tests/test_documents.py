@@ -303,7 +303,7 @@ def example() -> Example:
         records = [(timestamp, b"commit", value, ()) for value in (b"Fix lookup, v1.", b"Fix lookup, v2.")]
         batch = bytearray(encode_batch(records))
         rewrite_offset_and_epoch(batch, 0, _BASE_OFFSET + 2 * number, 0)
-        segment.append(batch, _BASE_OFFSET + 2 * number + 1, timestamp)
+        segment.append((batch,), ((len(batch), _BASE_OFFSET + 2 * number + 1, timestamp),))
     segment.close()
     return Example(segment, fs, *_tables(_section(_read("docs/STORAGE.md"), "A worked example")))
 

@@ -15,7 +15,8 @@ from seglog_broker.api.explain import SEGMENTS_SHOWN_MAX
 from seglog_broker.api.topics import DESCRIBED_MAX
 from seglog_broker.api.turns import RESULTS_MAX
 from seglog_broker.config import load_config
-from seglog_broker.listeners import acks, connection, graceful_close, native
+from seglog_broker.listeners import acks, connection, fetches
+from seglog_broker.listeners.serving import acceptor, graceful_close
 from seglog_broker.runtime import request_memory
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -192,12 +193,12 @@ def test_the_limits_are_those_of_the_code() -> None:
         ),
         "appends not yet answered, of one connection": f"{acks.APPENDS_IN_FLIGHT_MAX:,}",
         "their payloads together": f"{acks.APPEND_BYTES_IN_FLIGHT_MAX:,} bytes",
-        "waiting fetches of one connection": f"{connection.FETCHES_IN_FLIGHT_MAX:,}",
-        "partitions in them together": f"{connection.PARTITIONS_WAITING_MAX:,}",
+        "waiting fetches of one connection": f"{fetches.FETCHES_IN_FLIGHT_MAX:,}",
+        "partitions in them together": f"{fetches.PARTITIONS_WAITING_MAX:,}",
         "batches in one answer to a fetch": f"{config.fetch_max_bytes:,} bytes",
         "wait of a fetch": f"{config.seglog_fetch_max_wait_ms_max:,} ms",
         "connections": f"{config.seglog_connections_max:,}",
-        "requests under way when the broker stops": f"{native.DRAIN_SECONDS} s",
+        "requests under way when the broker stops": f"{acceptor.DRAIN_SECONDS} s",
         "what the broker still reads and discards after its last frame": f"{graceful_close.CLOSE_SECONDS_MAX} s",
     }
     assert {row[0]: row[1] for row in TABLES["Limits"]} == actual

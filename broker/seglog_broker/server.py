@@ -13,7 +13,9 @@ import trio
 
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.native import addresses_of, open_listeners, serve_native
+from seglog_broker.listeners.native import serve_native
+from seglog_broker.listeners.serving.acceptor import addresses_of, open_listeners
+from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.reloading import ReloadRequests, run_reloads
 from seglog_broker.runtime.descriptors import StopReserve
 from seglog_broker.runtime.interpreter import describe_interpreter
@@ -129,9 +131,10 @@ async def serve(
         listeners = await open_listeners(config.seglog_listen if listen is None else listen)
         tasks = trio.CancelScope(shield=True)
         running = trio.Event()
+        ready = ReadySockets()
         async with trio.open_nursery() as nursery:
             try:
-                nursery.start_soon(_run_tasks, broker, tasks, running)
+                nursery.start_soon(_run_tasks, broker, ready, tasks, running)
                 await running.wait()
                 addresses = addresses_of(listeners)
                 log.info(
@@ -147,7 +150,7 @@ async def serve(
                 task_status.started(addresses)
                 if reloads is not None:
                     nursery.start_soon(run_reloads, broker, reloads, manager, status)
-                await serve_native(broker, listeners)  # cancelled: stops accepting, drains, returns
+                await serve_native(broker, listeners, ready)  # cancelled: stops accepting, drains, returns
             finally:
                 for listener in listeners:
                     listener.socket.close()  # where serving has not begun
@@ -163,11 +166,12 @@ async def serve(
         log.info("broker_stopped")
 
 
-async def _run_tasks(broker: Broker, scope: trio.CancelScope, running: trio.Event) -> None:
-    """Run the background tasks until ``scope`` is cancelled; it is shielded, as they must outlive the connections."""
+async def _run_tasks(broker: Broker, ready: ReadySockets, scope: trio.CancelScope, running: trio.Event) -> None:
+    """Run the background tasks, and ``ready``, until ``scope`` is cancelled; they must outlive the connections."""
     with scope, watch_stalls(broker.metrics):
         async with broker.offload.ending_processes(), trio.open_nursery() as nursery:
             await nursery.start(broker.purgatory.run)
+            nursery.start_soon(ready.run)
             for task in TASKS:
                 nursery.start_soon(task, broker)
             running.set()

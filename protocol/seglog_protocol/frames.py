@@ -13,7 +13,7 @@ import mmap
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgpack
 
@@ -43,8 +43,8 @@ PACKER_BYTES: Final = 4096
 """Initial buffer of a packer; it grows as needed."""
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""Receive buffer while no large frame is being received: many small pipelined frames in one system call."""
-
+"""A frame of which a part has come, and which is larger with its length, gets a buffer of its own. Also the size of a
+receive buffer that is not shared: many small pipelined frames in one system call."""
 
 GRANT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Most memory that a large frame asks for at a time."""
@@ -55,13 +55,18 @@ SPARE_BUFFERS_MAX: Final = 4
 
 
 class Frame(NamedTuple):
-    """One whole frame. ``payload`` is a writable view into a buffer that only this frame uses.
+    """One whole frame, as two views into one buffer; that of ``payload`` is writable.
 
     ``packed`` is the header as it came; no more is known of it than its length.
     """
 
     packed: memoryview
     payload: memoryview
+
+    @property
+    def has_own_buffer(self) -> bool:
+        """Whether it lies in a large buffer that was granted for it alone, and may be used again."""
+        return isinstance(self.payload.obj, mmap.mmap)
 
     @property
     def header(self) -> dict[str, Any]:
@@ -129,6 +134,9 @@ class FrameReader:
     Either ``receive_data(bytes)``, or without a copy: ``n = socket.recv_into(reader.get_buffer())`` and then
     ``reader.received(n)``. After each, call ``next_frame`` until it returns None, which is "not yet".
 
+    A frame has memory of its own. Not so with a shared receive buffer: there it lies where it was received, until
+    ``settle``, which has to be called before another reader receives.
+
     Any bytes give frames or RemoteProtocolError; headers are decoded by whoever takes the frames. After an error the
     reader is unusable, because the start of the next frame is unknown.
     """
@@ -142,9 +150,9 @@ class FrameReader:
         *,
         asks: bool = False,
     ) -> None:
-        """``receive_buffer`` and ``pool`` may be shared by all readers of one thread.
+        """``receive_buffer``, of more than RECEIVE_BYTES, and ``pool`` are shared by all readers of one thread.
 
-        The receive buffer is empty after ``received``. With a pool, the caller gives frames back when done with them.
+        With a pool, the caller gives frames back when done with them, those larger than the receive buffer.
 
         ``asks`` is for servers with untrusted peers. A large frame then gets only the memory that is granted: when
         ``wanted`` is not 0, ``grant`` (or ``grant_spare``) must be called before the next ``get_buffer``. Headers with
@@ -152,13 +160,15 @@ class FrameReader:
         """
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
-        self._receive = bytearray(RECEIVE_BYTES) if receive_buffer is None else receive_buffer
-        self._pending = bytearray()  # received, not yet a whole frame
-        self._consumed = 0  # bytes of _pending already handed out
+        self._is_shared = receive_buffer is not None
+        self._receive = memoryview(bytearray(RECEIVE_BYTES) if receive_buffer is None else receive_buffer)
+        # Received and not handed out: bytes [_start, _end) of _held. That is the receive buffer or one of our own.
+        self._held = _NOTHING
+        self._start = self._end = 0
         self._pool = pool
         self._asks = asks
         self._announced = 0  # length of a large frame that has no buffer yet
-        self._large: memoryview | None = None  # buffer of a frame larger than the receive buffer, received in place
+        self._large: memoryview | None = None  # buffer of a large frame, which is received in place
         self._large_size = 0
         self._granted = 0  # bytes of that buffer that may be received into
 
@@ -167,14 +177,20 @@ class FrameReader:
         if self._is_filling_large():
             assert self._large is not None
             return self._large[self._large_size : self._granted]
-        return memoryview(self._receive)
+        receive, held = self._receive, self._end - self._start
+        if held >= len(receive):  # of whole frames that nobody took
+            receive = memoryview(bytearray(held + RECEIVE_BYTES))
+        if held and (self._held is not receive or self._start):
+            receive[:held] = self._held[self._start : self._end]
+        self._held, self._start, self._end = receive, 0, held
+        return receive[held:]
 
     def received(self, size: int) -> None:
         """``size`` bytes were written at the start of the last ``get_buffer``."""
         if self._is_filling_large():
             self._large_size += size
         else:
-            self._pending += memoryview(self._receive)[:size]
+            self._end += size
 
     def receive_data(self, data: Buffer) -> None:
         """Add bytes that the caller received into a buffer of its own."""
@@ -183,7 +199,31 @@ class FrameReader:
             self._large[self._large_size : self._large_size + len(part)] = part
             self._large_size += len(part)
             data = memoryview(data)[len(part) :]
-        self._pending += data  # what follows a large frame waits behind it
+        while len(data):  # what follows a large frame waits behind it
+            room = self._room()
+            size = min(len(room), len(data))
+            room[:size] = memoryview(data)[:size]
+            self._end += size
+            data = memoryview(data)[size:]
+
+    def settle(self) -> None:
+        """Keep what is left in a shared receive buffer, because another reader is about to receive into it."""
+        if self._held is self._receive and self._is_shared:
+            left = self._held[self._start : self._end]
+            self._held = memoryview(bytearray(left)) if left else _NOTHING
+            self._start, self._end = 0, len(left)
+
+    @property
+    def held(self) -> int:
+        """Bytes received and not handed out, without those of a large frame that has a buffer."""
+        return self._end - self._start
+
+    def _room(self) -> memoryview:
+        """As ``get_buffer``, also while a large frame is incomplete."""
+        large, self._large = self._large, None
+        room = self.get_buffer()
+        self._large = large
+        return room
 
     def _is_filling_large(self) -> bool:
         return self._large is not None and self._large_size < len(self._large)
@@ -191,7 +231,7 @@ class FrameReader:
     @property
     def is_idle(self) -> bool:
         """Whether no frame is partly received, so that the peer may close the connection cleanly."""
-        return self._large is None and len(self._pending) == self._consumed
+        return self._large is None and self._start == self._end
 
     def next_frame(self) -> Frame | None:
         """The next whole frame, or None when more bytes are needed.
@@ -203,40 +243,46 @@ class FrameReader:
                 return None
             large, self._large, self._large_size, self._granted = self._large, None, 0, 0
             return self._parse(large)
-        available = len(self._pending) - self._consumed
-        if available < LENGTH_SIZE:
-            self._compact()
+        held, start, end = self._held, self._start, self._end
+        if end - start < PREFIX.size:
+            self._look_at_length(held, start, end)
             return None
-        start = self._consumed + LENGTH_SIZE
-        length: int = _LENGTH.unpack_from(self._pending, self._consumed)[0]
-        if length > self.frame_bytes_max:
-            raise FrameTooLargeError(
-                f"a frame of {length} bytes was announced, the limit is {self.frame_bytes_max}",
-                size=length,
-                limit=self.frame_bytes_max,
-            )
-        if length < LENGTH_SIZE:
-            raise RemoteProtocolError(f"a frame of {length} bytes has no room for its header length")
-        if available >= LENGTH_SIZE + length:
-            body = self._pending[start : start + length]
-            self._consumed = start + length
-            if self._consumed == len(self._pending):
-                self._pending.clear()
-                self._consumed = 0
-            return self._parse(memoryview(body))
-        if available < PREFIX.size:
-            self._compact()
+        length, header_length = PREFIX.unpack_from(held, start)
+        header_begin = start + PREFIX.size
+        frame_end = start + LENGTH_SIZE + length
+        if length > self.frame_bytes_max or header_length > min(length - LENGTH_SIZE, self.header_bytes_max):
+            self._refuse(length, header_length)
+        if frame_end <= end:
+            self._start = frame_end
+            self._announced = 0
+            header_end = header_begin + header_length
+            if header_length > CONTAINERS_MAX and self._asks:
+                _check_containers(held[header_begin:header_end])
+            if self._is_shared:
+                return Frame(held[header_begin:header_end], held[header_end:frame_end])
+            body = memoryview(bytearray(held[header_begin:frame_end]))
+            return Frame(body[:header_length], body[header_length:])
+        if length + LENGTH_SIZE <= RECEIVE_BYTES:
             return None
-        # Both lengths are checked before anything is allocated for them.
-        self._check_header_length(_LENGTH.unpack_from(self._pending, start)[0], length)
-        if length <= RECEIVE_BYTES:
-            self._compact()
-        elif self._asks:
+        # Both lengths were checked before anything is allocated for them.
+        if self._asks:
             self._announced = length
         else:
             self._begin_large(length, None if self._pool is None else self._pool.take(length))
             self._granted = length
         return None
+
+    def _look_at_length(self, held: memoryview, start: int, end: int) -> None:
+        """Refuse a frame of which only the length has come, if that is wrong."""
+        if end - start >= LENGTH_SIZE:
+            length: int = _LENGTH.unpack_from(held, start)[0]
+            if length > self.frame_bytes_max or length < LENGTH_SIZE:
+                self._refuse(length, 0)
+
+    @property
+    def has_large(self) -> bool:
+        """Whether a part of a large frame has come."""
+        return self._large is not None or self._announced > 0
 
     @property
     def announced(self) -> int:
@@ -256,7 +302,7 @@ class FrameReader:
         is granted less than 2n, whatever length it announced.
         """
         if self._announced:
-            return min(self._announced, len(self._pending) - self._consumed + RECEIVE_BYTES)
+            return min(self._announced, self.held + RECEIVE_BYTES)
         if self._large is None or self._large_size < self._granted:
             return 0
         return min(len(self._large) - self._granted, self._granted, GRANT_BYTES_MAX)
@@ -279,29 +325,31 @@ class FrameReader:
         self._announced = 0
         self._granted = 0
         self._large = memoryview(buffer)[:length]
-        received = memoryview(self._pending)[self._consumed + LENGTH_SIZE :]
+        received = self._held[self._start + LENGTH_SIZE : self._end]
         self._large_size = len(received)
         self._large[: self._large_size] = received
-        received.release()
-        self._pending.clear()
-        self._consumed = 0
+        self._held, self._start, self._end = _NOTHING, 0, 0
 
-    def _compact(self) -> None:
-        if self._consumed:
-            del self._pending[: self._consumed]
-            self._consumed = 0
-
-    def _check_header_length(self, header_length: int, length: int) -> None:
+    def _refuse(self, length: int, header_length: int) -> NoReturn:
+        """Raise the error of a frame whose lengths are wrong."""
+        if length > self.frame_bytes_max:
+            raise FrameTooLargeError(
+                f"a frame of {length} bytes was announced, the limit is {self.frame_bytes_max}",
+                size=length,
+                limit=self.frame_bytes_max,
+            )
+        if length < LENGTH_SIZE:
+            raise RemoteProtocolError(f"a frame of {length} bytes has no room for its header length")
         if header_length > self.header_bytes_max:
             raise RemoteProtocolError(
                 f"a header of {header_length} bytes was announced, the limit is {self.header_bytes_max}"
             )
-        if header_length > length - LENGTH_SIZE:
-            raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
+        raise RemoteProtocolError(f"a header of {header_length} bytes does not fit its frame of {length}")
 
     def _parse(self, view: memoryview) -> Frame:
         header_length: int = _LENGTH.unpack_from(view)[0]
-        self._check_header_length(header_length, len(view))
+        if header_length > min(len(view) - LENGTH_SIZE, self.header_bytes_max):
+            self._refuse(len(view), header_length)
         end = LENGTH_SIZE + header_length
         if self._asks and header_length > CONTAINERS_MAX:
             _check_containers(view[LENGTH_SIZE:end])
@@ -319,6 +367,8 @@ def _new_buffer(size: int) -> mmap.mmap:
             buffer.madvise(_NO_HUGE_PAGES)
     return buffer
 
+
+_NOTHING: Final = memoryview(b"")
 
 _NO_HUGE_PAGES: Final[int | None] = getattr(mmap, "MADV_NOHUGEPAGE", None)
 """A huge page would take 2 MiB for the first byte, more than was granted."""

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from seglog_broker.config import BrokerConfig
-from seglog_broker.listeners.native import ListenError
+from seglog_broker.listeners.serving.acceptor import ListenError
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.runtime.service_manager import ServiceManager
 from seglog_broker.server import LoadProgress, serve

@@ -15,8 +15,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.clock import SystemClock
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.errors import ClientTimeoutError
-from seglog_protocol.record_batch import parse_header
-from tests.logs import batch_of_size
+from tests.logs import append_one, batch_of_size
 from tests.processes import Daemon, daemon
 from tests.small_disks import mounted
 from tests.support import soak_scaled, soak_seed
@@ -40,7 +39,7 @@ def built(path: Path, count: int) -> None:
     encoded = batch_of_size(400, int(time.time() * 1000))
     for _ in range(2 * count):
         batch = memoryview(bytearray(encoded))
-        log.append(batch, parse_header(batch))
+        append_one(log, batch)
     assert len(log.segments) == count
     assert not directory.close()
 

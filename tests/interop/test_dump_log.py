@@ -22,10 +22,9 @@ from typing import NamedTuple
 import pytest
 
 import seglog
-from seglog_protocol.record_batch import parse_header
 from tests.interop.golden import Row, adopted, read_everything
 from tests.interop.peer import kafka_script
-from tests.logs import batch
+from tests.logs import append_one, batch
 from tests.processes import Daemon, daemon
 
 pytestmark = pytest.mark.slow
@@ -189,7 +188,7 @@ def history(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         for log in logs.logs.values():
             log.truncation.truncate_to(log.log_end_offset * 2 // 3)
             encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START)))
-            log.append(encoded, parse_header(encoded))
+            append_one(log, encoded)
         assert logs.close() == []
     keep("truncated")
     return {stage: folder / stage for stage in STAGES}
@@ -267,7 +266,7 @@ def compacted(kafka: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         log = logs.logs["cut", 0]
         log.truncation.truncate_to(log.log_end_offset * 2 // 3)
         encoded = memoryview(bytearray(batch(b"behind the cut", timestamp=_START, key=b"key")))
-        log.append(encoded, parse_header(encoded))
+        append_one(log, encoded)
         assert logs.close() == []
     return data
 

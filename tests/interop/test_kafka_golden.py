@@ -45,7 +45,7 @@ from tests.interop.golden import (
     unpack,
 )
 from tests.interop.golden_differences import DIFFERENCES, WHOLE, Difference
-from tests.logs import batch
+from tests.logs import append_one, batch
 
 ANSWERED = tuple(name for name in CASES if name != "unclean")  # nobody asked the broker that was killed
 STOPPED = tuple(name for name in ANSWERED if "-start" not in name and "-recovered" not in name)
@@ -406,7 +406,7 @@ def test_appends_follow_what_kafka_wrote_and_survive_the_next_start(name: str, t
             ours = read_everything(log)
             end = log.log_end_offset
             encoded = memoryview(bytearray(batch(*values, timestamp=at)))
-            log.append(encoded, parse_header(encoded))
+            append_one(log, encoded)
             new = parse_header(fetch(log, end) or b"")
             assert (new.base_offset, new.leader_epoch) == (end, log.leader_epoch), partition
             added: list[Row] = [[end + n, at, 1, None, b64encode(value).decode(), []] for n, value in enumerate(values)]

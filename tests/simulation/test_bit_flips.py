@@ -21,6 +21,7 @@ from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import SeglogError
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest
 from tests import logs
+from tests.appends import append_request
 from tests.logs import LogOnDisk, ManualClock, add_bytes, batch_of_size, contents, cut_file, flip_bit, read_around
 
 DIRECTORY: Final = "/data/t-0"
@@ -52,7 +53,7 @@ async def _written() -> tuple[dict[str, bytes], Found]:
             base_sequence=2 * number,
         )
         request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
-        await broker.append(request, memoryview(bytearray(data))).wait()
+        await append_request(broker, request, memoryview(bytearray(data))).wait()
         records += [(2 * number + part, value) for part, value in enumerate(values)]
         if number % _BATCHES == _BATCHES - 1:
             clock.now += 2000

@@ -28,8 +28,7 @@ from seglog_broker.testing.forgetful import (
     Operation,
 )
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, flip_bit, read_around, verify
+from tests.logs import ManualClock, append_one, flip_bit, read_around, verify
 from tests.soundness import assert_directory_sound
 
 _TOPIC_CONFIG = {
@@ -68,7 +67,7 @@ def _fill(log: PartitionLog, written: Written, seed: int, count: int) -> None:
             value = None if chance.random() < 0.1 else b"%d" % chance.randrange(10**6) + b"." * chance.randrange(40)
             records.append((_NOW, key, value, ()))
         view = memoryview(bytearray(encode_batch(records)))
-        base = log.append(view, parse_header(view)).base_offset
+        base = append_one(log, view).base_offset
         written |= {base + number: (key, value) for number, (_, key, value, _) in enumerate(records)}
     log.flusher.flush()
 
@@ -177,7 +176,7 @@ def _swapped(lost: int | None) -> tuple[ForgetfulFileSystem, Written]:
     for number in range(12):
         record = (b"key %d" % (number if number % 3 else 0), b"%d" % number)
         view = memoryview(bytearray(encode_batch([(_NOW, *record, ())])))
-        written[log.append(view, parse_header(view)).base_offset] = record
+        written[append_one(log, view).base_offset] = record
         if number % 3 == 2:
             log.roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flusher.flush()
@@ -213,7 +212,7 @@ def test_a_start_completes_a_swap_whose_new_segment_has_damaged_bytes_in_it() ->
     _, log = _open(fs)
     for number in range(12):
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % number, b"v", ())])))
-        log.append(view, parse_header(view))
+        append_one(log, view)
         if number % 3 == 2:
             log.roller.roll(log.log_end_offset, RollReason.SIZE)
     log.flusher.flush()

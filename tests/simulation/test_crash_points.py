@@ -32,8 +32,7 @@ from seglog_broker.testing.forgetful import (
     Operation,
 )
 from seglog_protocol import segment_files
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, batch, read_around, verify
+from tests.logs import ManualClock, append_one, batch, read_around, verify
 from tests.soundness import assert_directory_sound
 
 _TOPIC_CONFIG = {"segment.bytes": "1024", "index.interval.bytes": "150", "segment.ms": "1000000000"}
@@ -108,7 +107,7 @@ class Scenario:
     def append(self, directory: LogDirectory, key: Key, number: int) -> None:
         value = f"value {number}".encode() + b"." * (number % 5 * 20)
         view = memoryview(bytearray(batch(value, timestamp=1000 + number)))
-        appended = directory.logs[key].append(view, parse_header(view))
+        appended = append_one(directory.logs[key], view)
         self.promises.written[key].append((appended.base_offset, value))
 
     def flush(self, log: PartitionLog, key: Key) -> None:
@@ -282,7 +281,7 @@ def check(found: ForgetfulFileSystem, promises: Promises, *, kept: bool, opened:
     for log in directory.logs.values():
         before = log.log_end_offset
         view = memoryview(bytearray(batch(b"after the crash")))
-        assert log.append(view, parse_header(view)).base_offset == before
+        assert append_one(log, view).base_offset == before
     ends = {key: log.log_end_offset for key, log in directory.logs.items()}
     assert directory.close() == []
     assert_directory_sound(found, "/data", config())

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 import trio
 
-from seglog_broker.api.append import AppendService
+from seglog_broker.api.append import PendingAppends
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import BrokerConfig, load_config
 from seglog_broker.partitions.partition import Partition
@@ -44,7 +44,6 @@ from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.header_scan import LocatedBatch
 from seglog_protocol.messages import (
-    Ack,
     AppendPartition,
     AppendReply,
     AppendRequest,
@@ -53,7 +52,7 @@ from seglog_protocol.messages import (
     FetchPartition,
     FetchRequest,
 )
-from seglog_protocol.record_batch import BatchHeader
+from tests.appends import append_request
 from tests.logs import ManualClock, read_around, verify
 
 PRODUCERS: Final = 8
@@ -169,10 +168,10 @@ class Simulation:
     ) -> AppendReply:
         """Send until a reply arrives; requests whose replies are lost go on in ``waiting``."""
         while dice.random() < ANSWERS_LOST:
-            waiting.start_soon(broker.append(request, memoryview(bytearray(payload))).wait)
+            waiting.start_soon(append_request(broker, request, memoryview(bytearray(payload))).wait)
             for _ in range(dice.randrange(6)):
                 await trio.lowlevel.checkpoint()
-        return await broker.append(request, memoryview(bytearray(payload))).wait()
+        return await append_request(broker, request, memoryview(bytearray(payload))).wait()
 
     async def _keep_house(self, broker: Broker) -> None:
         while not self.failure:
@@ -348,15 +347,14 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 def duplicate_acked_before_its_fsync(patch: pytest.MonkeyPatch) -> None:
     """A repeated batch is acked at once, as if it were on the disk."""
-    append_one = AppendService._append_one
+    wait_for = PendingAppends.wait_for
 
     def do_not_wait(
-        service: AppendService, partition: Partition, data: memoryview, header: BatchHeader, now: int, ack: Ack
-    ) -> tuple[AppendResult, int]:
-        result, end_offset = append_one(service, partition, data, header, now, ack)
-        return result, 0 if result.duplicate else end_offset
+        pending: PendingAppends, partition: Partition, end_offset: int, results: list[AppendResult], number: int
+    ) -> None:
+        wait_for(pending, partition, 0 if results[number].duplicate else end_offset, results, number)
 
-    patch.setattr(AppendService, "_append_one", do_not_wait)
+    patch.setattr(PendingAppends, "wait_for", do_not_wait)
 
 
 def rename_before_fsync(patch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ from seglog_protocol.errors import CorruptRecordError, LogDirectoryError, Seglog
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult, CreateTopicRequest
 from seglog_protocol.record_batch import parse_header, verify_crc
 from seglog_protocol.records import decode_records
+from tests.appends import append_request
 from tests.logs import ManualClock, contents, flip_bit
 
 _EVERY: Final = int(os.environ.get("SEGLOG_FLIPS_EVERY", "1"))
@@ -129,7 +130,7 @@ async def _append(broker: Broker, clock: ManualClock, records: Records, number: 
 
 async def _send(broker: Broker, data: bytes) -> AppendResult:
     request = AppendRequest([AppendPartition("t", 0, len(data))], "disk")
-    reply = await broker.append(request, memoryview(bytearray(data))).wait()
+    reply = await append_request(broker, request, memoryview(bytearray(data))).wait()
     return reply.partitions[0]
 
 

@@ -34,6 +34,7 @@ from seglog_protocol.messages import (
     LagRequest,
     decode_segments,
 )
+from tests.appends import append_request
 from tests.logs import batch_of_size
 from tests.support import REPOSITORY
 
@@ -93,7 +94,7 @@ class Running(NamedTuple):
         """Append a batch of 1,024 bytes with the current time."""
         encoded = batch_of_size(1024, self.broker.clock.now_ms())
         request = AppendRequest([AppendPartition("commits", 0, len(encoded))], "os")
-        reply = await self.broker.append(request, memoryview(bytearray(encoded))).wait()
+        reply = await append_request(self.broker, request, memoryview(bytearray(encoded))).wait()
         assert reply.partitions[0].error is None
 
     async def explain(self) -> tuple[ExplainSegmentsReply, list[ExplainedSegment]]:

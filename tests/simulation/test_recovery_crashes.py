@@ -17,8 +17,7 @@ from seglog_broker.testing.forgetful import (
     ForgetfulFileSystem,
     Operation,
 )
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, batch
+from tests.logs import ManualClock, append_one, batch
 from tests.simulation.test_crash_points import Promises, Scenario, Shortening, check, config, write_checkpoints
 
 
@@ -127,7 +126,7 @@ def test_a_disk_ack_after_a_recovery_includes_the_recovered_records() -> None:
     ends = {}
     for key, log in directory.logs.items():
         view = memoryview(bytearray(batch(b"after the recovery")))
-        log.append(view, parse_header(view))
+        append_one(log, view)
         log.flusher.flush()
         ends[key] = log.log_end_offset
     found = _opened_behind(fs.found_after(POWER_LOSS))

@@ -1,6 +1,6 @@
 """Appends: batches are checked, written in the order of the request, and acknowledged at the requested level."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -8,6 +8,7 @@ import structlog
 from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.topics import TopicService
 from seglog_broker.api.turns import BYTES_AN_EFFORT, EFFORT_A_TURN
+from seglog_broker.config import TopicConfig
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.group_commit import FlushSignal, Round
 from seglog_broker.partitions.partition import Partition
@@ -20,6 +21,7 @@ from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.filenames import TOPIC_NAME_MAX
 from seglog_broker.storage.log.batch_checks import RecordRules, check_batch, check_small_records, record_rules, stamp
 from seglog_broker.storage.log.retention import expired_before
+from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
 from seglog_protocol.errors import (
     DiskFullError,
     InvalidRequestError,
@@ -31,6 +33,7 @@ from seglog_protocol.errors import (
 )
 from seglog_protocol.messages import (
     Ack,
+    AppendPartition,
     AppendReply,
     AppendRequest,
     AppendResult,
@@ -39,7 +42,10 @@ from seglog_protocol.messages import (
     FlushRequest,
     FlushResult,
 )
-from seglog_protocol.record_batch import BatchHeader
+from seglog_protocol.record_batch import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+
+EFFORT_OF_NEXT: Final = 0.25
+"""The work for a small batch behind another one for the same partition: a quarter of what the first one takes."""
 
 log = structlog.get_logger()
 
@@ -58,16 +64,20 @@ Writing = Generator[RecordCheck | None, SeglogError | None, None]
 None, is then sent in."""
 
 
-class PendingAppend:
-    """An append in progress. Unless it ``is_written``, call ``write_rest``.
+class PendingAppends:
+    """Appends in progress: consecutive requests of one connection, all with one ack.
 
-    Then ``reply`` has the reply if no ack is outstanding; otherwise ``wait`` returns it.
+    Call ``write_rest`` unless ``is_written``. Then ``replies`` has the replies if no ack is outstanding; otherwise
+    ``wait`` returns them.
     """
 
     __slots__ = (
         "_counts",
+        "_ends",
         "_offload",
+        "_payloads",
         "_reads",
+        "_refused",
         "_results",
         "_round",
         "_stopped_for",
@@ -78,33 +88,58 @@ class PendingAppend:
         "is_written",
     )
 
-    def __init__(self, reads: ColdReads, offload: Offload, ack: Ack, counts: dict[str, int] | None) -> None:
+    def __init__(self, reads: ColdReads, offload: Offload, ack: Ack, payloads: list[memoryview]) -> None:
         self.ack = ack
-        self._counts = counts  # numbers of partitions, if the client has another number
-        self.effort = 0
+        self.effort = 0.0
         self.is_written = False
+        self._payloads = payloads
         self._reads = reads
         self._offload = offload
         self._round: Round | None = None  # of group commit, which syncs all of these partitions
-        self._results: list[AppendResult] = []
-        self._waits: list[tuple[int, Partition, int]] = []  # result's number, partition, offset that must be durable
+        self._results: list[list[AppendResult]] = []  # of each request
+        self._counts: dict[int, dict[str, int]] = {}  # by request: numbers of partitions, if the client has another one
+        self._refused: dict[int, SeglogError] = {}  # requests that were refused as a whole
+        self._ends: dict[Partition, int] = {}  # the offset up to which each must be durable
+        self._waits: list[tuple[Partition, int, list[AppendResult], int]] = []  # partition, offset; place of its result
         self._writing: Writing | None = None
         self._stopped_for: RecordCheck | None = None
 
-    def add(self, result: AppendResult) -> None:
-        """Add the result of the next batch, which waits for nothing."""
-        self._results.append(result)
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
-    def add_waiting(self, result: AppendResult, partition: Partition, end_offset: int) -> None:
-        """Add the result of the next batch, to be sent when every record below ``end_offset`` is durable."""
-        self._waits.append((len(self._results), partition, end_offset))
-        self._round = partition.want_durable()  # now, so that it is part of the next round
-        self._results.append(result)
+    def begin_request(self, counts: dict[str, int] | None = None) -> list[AppendResult]:
+        """The list for the results of the next request."""
+        if counts is not None:
+            self._counts[len(self._results)] = counts
+        results: list[AppendResult] = []
+        self._results.append(results)
+        return results
+
+    def refuse_request(self, error: SeglogError) -> None:
+        """Answer the request begun last with ``error``."""
+        self._refused[len(self._results) - 1] = error
+
+    def wait_for(self, partition: Partition, end_offset: int, results: list[AppendResult], number: int) -> None:
+        """Send result ``number`` of ``results`` when every record of ``partition`` below ``end_offset`` is durable."""
+        self._waits.append((partition, end_offset, results, number))
+        if end_offset > self._ends.get(partition, 0):
+            self._ends[partition] = end_offset
+
+    def join_round(self, partition: Partition) -> None:
+        """Have the next round sync ``partition``."""
+        self._round = partition.want_durable()
 
     def write(self, writing: Writing) -> None:
         """Write as much as is possible without letting other tasks run."""
         self._writing = writing
         self._go_on(None)
+
+    def keep_payloads(self) -> int:
+        """Copy what is not written yet, because the buffer that holds it gets other bytes; the bytes copied."""
+        copied = 0
+        for number in range(max(0, len(self._results) - 1), len(self._payloads)):
+            self._payloads[number] = memoryview(bytearray(self._payloads[number]))
+            copied += len(self._payloads[number])
+        return copied
 
     async def write_rest(self) -> None:
         """Write the rest, and let other tasks run in between. If cancelled, batches that are written stay."""
@@ -127,28 +162,105 @@ class PendingAppend:
         except StopIteration:
             self.is_written = True
 
+    # --- Answering ----------------------------------------------------------------------------------------------------
+
     @property
-    def reply(self) -> AppendReply | None:
-        """The reply, if every partition has reached the requested ack, or failed; else None."""
-        for _, partition, offset in self._waits:
+    def replies(self) -> list[AppendReply | SeglogError] | None:
+        """The reply to each request, if every partition has reached the requested ack, or failed; else None.
+
+        Fewer than requests where one with ack ``none`` failed: those behind it are not served.
+        """
+        for partition, offset in self._ends.items():
             if partition.log.durable_end_offset < offset:
                 return None
-        return AppendReply(self._results, self._counts)
+        return self._all_replies()
 
     def listen(self, listener: Callable[[], None]) -> bool:
-        """Call ``listener`` when the reply should be complete. False if no round will do that: then call ``wait``."""
+        """Call ``listener`` when the replies should be complete. False if no round will do that: then call ``wait``."""
         return self._round is not None and self._round.listen(listener)
 
-    async def wait(self) -> AppendReply:
+    async def wait(self) -> list[AppendReply | SeglogError]:
         """Return when every partition has reached the requested ack, or failed. If cancelled, the batches stay."""
-        while self._waits:
-            number, partition, offset = self._waits[-1]
+        while self._ends:
+            partition, offset = next(iter(self._ends.items()))
             try:
                 await partition.wait_durable(offset)
             except SeglogError as error:
-                self._results[number] = AppendResult(partition.topic, partition.number, error=as_result(error))
-            self._waits.pop()
-        return AppendReply(self._results, self._counts)
+                failed = AppendResult(partition.topic, partition.number, error=as_result(error))
+                durable = partition.log.durable_end_offset
+                for waiting, end_offset, results, number in self._waits:
+                    if waiting is partition and end_offset > durable:
+                        results[number] = failed
+            del self._ends[partition]
+        return self._all_replies()
+
+    def _all_replies(self) -> list[AppendReply | SeglogError]:
+        counts, refused = self._counts, self._refused
+        if not counts and not refused:
+            return [AppendReply(results) for results in self._results]
+        return [
+            refused[number] if number in refused else AppendReply(results, counts.get(number))
+            for number, results in enumerate(self._results)
+        ]
+
+
+class _Gathered:
+    """Checked batches of one partition that are written together, and where their results go.
+
+    ``now`` (ms) is the time of their checks, by which ``rules`` are those of the partition's configuration.
+    """
+
+    __slots__ = ("batches", "config", "headers", "is_stamped", "now", "partition", "places", "rules")
+
+    config: TopicConfig
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.partition: Partition | None = None
+        self.rules: RecordRules | None = None
+        self.is_stamped = False
+        self.batches: list[memoryview] = []
+        self.headers: list[BatchHeader] = []
+        self.places: list[tuple[list[AppendResult], int]] = []
+
+    def begin(self, partition: Partition) -> None:
+        """Gather for ``partition`` from now on."""
+        config = partition.log.config
+        self.partition, self.config = partition, config
+        self.rules = record_rules(config, self.now)
+        self.is_stamped = config.message_timestamp_type == "LogAppendTime"
+
+    def leave(self, now: int) -> None:
+        """Gather for no partition, at the time ``now``."""
+        self.partition, self.now = None, now
+
+    def add(self, batch: memoryview, header: BatchHeader, results: list[AppendResult]) -> None:
+        """Add a batch, whose result is to be the next of ``results``."""
+        self.batches.append(batch)
+        self.headers.append(header)
+        self.places.append((results, len(results)))
+        results.append(_UNKNOWN)
+
+    def clear(self) -> None:
+        """Forget the batches: they are written."""
+        self.batches.clear()
+        self.headers.clear()
+        self.places.clear()
+
+
+_UNKNOWN: Final = AppendResult("", 0)
+"""Stands where a result will be."""
+
+
+def _effort_of_records(header: BatchHeader) -> int:
+    """The work of looking at every record of a batch; a compressed one may open to as much as is looked at at once."""
+    if header.codec_id:
+        return EFFORT_A_TURN
+    return 1 + min(EFFORT_A_TURN, header.size * EFFORT_A_TURN // RECORDS_IN_LINE_BYTES)
+
+
+def _failed(item: AppendPartition, error: SeglogError) -> AppendResult:
+    return AppendResult(item.topic, item.partition, error=as_result(error))
 
 
 class AppendService:
@@ -197,131 +309,171 @@ class AppendService:
         return refused
 
     def append(
-        self, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None
-    ) -> PendingAppend:
-        """Write the batches in ``payload`` in the order of the request, each with its own result; some at once.
+        self,
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        refused: Mapping[str, SeglogError] | None = None,
+    ) -> PendingAppends:
+        """Write the batches of requests with one ack, in their order, each with its own result; some at once.
 
-        ``refused``: topic -> error, for topics that could not be created. ``payload`` is changed in place. Raises
-        InvalidRequestError if the request as a whole is invalid.
+        Batches for one partition that follow each other are written together. ``refused``: topic -> error, for topics
+        that could not be created. ``payloads`` are changed in place.
         """
-        asked = sum(item.size for item in request.partitions)
-        if asked != len(payload):
-            raise InvalidRequestError(
-                f"the batches have {asked} bytes by the request, the payload has {len(payload)}", field="partitions"
-            )
-        self._table.suggestions.renew()
-        pending = PendingAppend(
-            self._reads, self._offload, request.ack, self._table.counts_differing(request.partition_counts)
-        )
-        pending.write(self._write(pending, request, payload, refused or {}))
+        kept = list(payloads)
+        pending = PendingAppends(self._reads, self._offload, requests[0].ack, kept)
+        pending.write(self._write(pending, requests, kept, refused or {}))
         return pending
 
     def _write(
-        self, pending: PendingAppend, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError]
+        self,
+        pending: PendingAppends,
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        refused: Mapping[str, SeglogError],
     ) -> Writing:
-        position = 0
-        effort_before = 0
-        for item in request.partitions:
-            batch = payload[position : position + item.size]
-            position += item.size
-            if pending.effort - effort_before >= EFFORT_A_TURN:
-                effort_before = pending.effort
-                yield None
-            pending.effort += 1 + item.size // BYTES_AN_EFFORT
-            partition: Partition | None = None
-            try:
-                if request.topic_ids is not None and self._table.is_recreated(request.topic_ids, item.topic):
-                    raise self._table.another_topic(item.topic, item.partition, _PRODUCER_OF_ANOTHER)
-                partition = self._table.partition(item.topic, item.partition)
-                header, now = yield from self._check(partition, batch, pending)
-                result, end_offset = self._append_one(partition, batch, header, now, request.ack)
-            except UnknownTopicError as error:
-                pending.effort += EFFORT_A_TURN // 4  # for suggestions of names
-                pending.add(AppendResult(item.topic, item.partition, error=as_result(refused.get(item.topic, error))))
-            except SeglogError as error:
-                placed = error if partition is None else partition.with_partition(error)
-                pending.add(AppendResult(item.topic, item.partition, error=as_result(placed)))
-            else:
-                if request.ack == "disk":
-                    pending.add_waiting(result, partition, end_offset)
+        gathered = _Gathered(self._clock.now_ms())
+        effort_before = 0.0
+        for number, request in enumerate(requests):
+            self._table.suggestions.renew()
+            counts = request.partition_counts
+            results = pending.begin_request(None if counts is None else self._table.counts_differing(counts))
+            items = request.partitions
+            asked = items[0].size if len(items) == 1 else sum([item.size for item in items])
+            if asked != len(payloads[number]):
+                pending.refuse_request(
+                    InvalidRequestError(
+                        f"the batches have {asked} bytes by the request, the payload has {len(payloads[number])}",
+                        field="partitions",
+                    )
+                )
+                continue
+            position = 0
+            for item in items:
+                if pending.effort - effort_before >= EFFORT_A_TURN:
+                    effort_before = pending.effort
+                    self._append_gathered(pending, gathered)
+                    yield None
+                    gathered.leave(self._clock.now_ms())
+                end = position + item.size
+                try:
+                    if request.topic_ids is not None and self._table.is_recreated(request.topic_ids, item.topic):
+                        raise self._table.another_topic(item.topic, item.partition, _PRODUCER_OF_ANOTHER)
+                    partition = gathered.partition
+                    if partition is None or partition.number != item.partition or partition.topic != item.topic:
+                        self._append_gathered(pending, gathered)
+                        gathered.leave(gathered.now)
+                        gathered.begin(self._table.partition(item.topic, item.partition))
+                        pending.effort += 1
+                    else:
+                        pending.effort += EFFORT_OF_NEXT
+                    pending.effort += item.size // BYTES_AN_EFFORT
+                    batch = payloads[number][position:end]
+                    header = check_batch(batch, gathered.config, gathered.now)
+                    if gathered.rules is not None:
+                        pending.effort += _effort_of_records(header)
+                        if not check_small_records(header, batch, gathered.rules):
+                            self._append_gathered(pending, gathered)
+                            batch, header = yield from self._check_records(payloads, number, position, end, gathered)
+                    if gathered.is_stamped:
+                        header = stamp(batch, gathered.now)
+                    self._directory.space.check(header.batch_length + LOG_OVERHEAD)
+                except UnknownTopicError as error:
+                    pending.effort += EFFORT_A_TURN // 4  # for suggestions of names
+                    results.append(_failed(item, refused.get(item.topic, error)))
+                except SeglogError as error:
+                    partition = gathered.partition
+                    results.append(_failed(item, error if partition is None else partition.with_partition(error)))
                 else:
-                    pending.add(result)
+                    gathered.add(batch, header, results)
+                position = end
+            if request.ack == "none":
+                self._append_gathered(pending, gathered)
+                if any(result.error is not None for result in results):
+                    return  # the connection ends here
+        self._append_gathered(pending, gathered)
 
-    def _check(
-        self, partition: Partition, batch: memoryview, pending: PendingAppend
-    ) -> Generator[RecordCheck | None, SeglogError | None, tuple[BatchHeader, int]]:
-        """The header of a valid batch, and the time (ms) of the check."""
+    def _check_records(
+        self, payloads: Sequence[memoryview], number: int, position: int, end: int, gathered: "_Gathered"
+    ) -> Generator[RecordCheck | None, SeglogError | None, tuple[memoryview, BatchHeader]]:
+        """Have the records of a batch checked that takes long; the batch, where it lies then, and its header.
+
+        Raises the error of the check.
+        """
+        partition = gathered.partition
+        assert partition is not None
         while True:
-            config = partition.log.config
-            now = self._clock.now_ms()
-            header = check_batch(batch, config, now)
-            rules = record_rules(config, now)
-            if rules is None:
-                return header, now
-            pending.effort += EFFORT_A_TURN
-            if check_small_records(header, batch, rules):
-                return header, now
+            config, batch = gathered.config, payloads[number][position:end]
+            header = check_batch(batch, config, gathered.now)
+            rules = record_rules(config, gathered.now)
+            if rules is None or check_small_records(header, batch, rules):
+                return batch, header
             refusal = yield RecordCheck(batch, rules)
+            gathered.leave(self._clock.now_ms())
             if refusal is not None:
-                raise refusal
+                raise partition.with_partition(refusal)
             if partition.is_deleted:
                 raise UnknownTopicError(f"topic {partition.topic} was deleted", topic=partition.topic)
-            if partition.log.config is config:
-                return header, self._clock.now_ms()
+            gathered.begin(partition)
+            if gathered.config is config:
+                return payloads[number][position:end], header
 
-    def _append_one(
-        self, partition: Partition, batch: memoryview, checked: BatchHeader, now: int, ack: Ack
-    ) -> tuple[AppendResult, int]:
-        config = partition.log.config
-        header, append_time = stamp(batch, checked, config, now)
-        self._directory.space.check(header.size)
-        try:
-            appended = partition.log.append(batch, header)
-        except StorageError as error:
-            if isinstance(error, PartitionReadOnlyError):
-                raise
+    def _append_gathered(self, pending: PendingAppends, gathered: "_Gathered") -> None:
+        """Write what is gathered, and put the results where they belong."""
+        partition = gathered.partition
+        if partition is None or not gathered.headers:
+            return
+        headers = gathered.headers
+        config, ack, now = gathered.config, pending.ack, gathered.now
+        append_time = now if gathered.is_stamped else NO_TIMESTAMP
+        expired = expired_before(config, now)
+        written = written_bytes = 0
+        for outcome, header, (results, number) in zip(
+            partition.log.append(gathered.batches, headers), headers, gathered.places, strict=True
+        ):
+            if isinstance(outcome, SeglogError):
+                results[number] = self._not_written(partition, outcome)
+                continue
+            repeated = outcome.duplicate_of
+            if repeated is None:
+                written += 1
+                written_bytes += header.batch_length + LOG_OVERHEAD
+                partition.append_failure = None
+                if outcome.rolled is not None:
+                    partition.note_rolled(str(outcome.rolled))
+            else:
+                self._metrics.duplicates += 1
+            results[number] = AppendResult(
+                partition.topic,
+                partition.number,
+                outcome.base_offset,
+                append_time if repeated is None or not gathered.is_stamped else repeated,
+                ack,
+                repeated is not None,
+                expired,
+            )
+            if ack == "disk":  # a repeated one waits too, because the first append may still be waiting
+                pending.wait_for(partition, outcome.last_offset + 1, results, number)
+        if written:
+            self._metrics.appends[ack] += written
+            self._metrics.append_bytes += written_bytes
+            if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
+                self._flush_wanted.set()
+            if partition.waiters:
+                partition.note_append(written_bytes)
+        gathered.clear()
+        if ack == "disk":
+            pending.join_round(partition)  # now, so that it is part of the next round
+
+    def _not_written(self, partition: Partition, error: SeglogError) -> AppendResult:
+        """The result of a batch that the log did not take."""
+        if isinstance(error, StorageError) and not isinstance(error, PartitionReadOnlyError):
             if isinstance(error, DiskFullError):
                 error = self._directory.space.refusal_now(error.message)
             if partition.append_failure is None:  # once, not for each retry of a producer
-                log.error(  # noqa: TRY400 - the disk failed, not the program: a traceback says nothing
-                    "append_failed", topic=partition.topic, partition=partition.number, reason=error.message
-                )
+                log.error("append_failed", topic=partition.topic, partition=partition.number, reason=error.message)
             partition.append_failure = error.message
             partition.note_read_only()
-            raise error from error.__cause__
-        if appended.duplicate_of is not None:
-            # The same reply as the first time. At ack disk it waits too, because the first append may still be waiting.
-            self._metrics.duplicates += 1
-            is_stamped = config.message_timestamp_type == "LogAppendTime"
-            result = AppendResult(
-                partition.topic,
-                partition.number,
-                base_offset=appended.base_offset,
-                timestamp=appended.duplicate_of if is_stamped else append_time,
-                ack=ack,
-                duplicate=True,
-                expired_before=expired_before(config, now),
-            )
-            return result, appended.last_offset + 1
-        partition.append_failure = None
-        self._metrics.appends[ack] += 1
-        self._metrics.append_bytes += header.size
-        if appended.rolled is not None:
-            partition.note_rolled(str(appended.rolled))
-        if partition.log.log_end_offset - partition.log.durable_end_offset >= config.flush_messages:
-            self._flush_wanted.set()
-        if partition.waiters:
-            partition.note_append(header.size)
-        result = AppendResult(
-            partition.topic,
-            partition.number,
-            base_offset=appended.base_offset,
-            timestamp=append_time,
-            ack=ack,
-            duplicate=False,
-            expired_before=expired_before(config, now),
-        )
-        return result, appended.last_offset + 1
+        return AppendResult(partition.topic, partition.number, error=as_result(partition.with_partition(error)))
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         """Sync everything in these partitions, as an append at ack ``disk`` syncs earlier records."""

@@ -159,7 +159,9 @@ class Broker:
         self.fetch_now = self._fetches.fetch_now
         self.wait_for = self._fetches.wait_for
         self.fetch = self._fetches.fetch
-        self.offsets = ListOffsetsService(self.partitions, self.reads).offsets
+        offsets = ListOffsetsService(self.partitions, directory.handles, self.reads)
+        self.offsets = offsets.offsets
+        self._offsets_now = offsets.offsets_now
         self.topics = topics.describe
         self.create_topic = topics.create
         self.alter_topic = topics.alter
@@ -270,6 +272,13 @@ class Broker:
             offline=len(offline),
             read_only_until_room=len(self.views) or None,
         )
+
+    def answer_now(self, request: Request) -> Message | None:
+        """The reply to a request for offsets, if it waits for nothing and takes no longer than one turn; else None."""
+        if not isinstance(request, OffsetsRequest):
+            return None
+        self.partitions.suggestions.renew()
+        return self._offsets_now(request)
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
         """The reply and its payload, for any request except hello, append and fetch."""

@@ -6,6 +6,7 @@ from seglog_broker.api.result_errors import as_result
 from seglog_broker.api.turns import EFFORT_A_TURN, RESULTS_MAX, bring_in_times, effort_of
 from seglog_broker.partitions.cold_reads import ColdReads
 from seglog_broker.partitions.partition_table import PartitionTable
+from seglog_broker.storage.io.handle_pool import ColdReadError, HandlePool, RecordsWantedError, TurnWantedError
 from seglog_protocol.errors import InvalidRequestError, SeglogError
 from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequest, OffsetsResult
 
@@ -13,9 +14,37 @@ from seglog_protocol.messages import OffsetsPartition, OffsetsReply, OffsetsRequ
 class ListOffsetsService:
     """Answers requests for the start and end of partitions, and for offsets by timestamp."""
 
-    def __init__(self, table: PartitionTable, reads: ColdReads) -> None:
+    def __init__(self, table: PartitionTable, handles: HandlePool, reads: ColdReads) -> None:
         self._table = table
+        self._handles = handles
         self._reads = reads
+
+    def offsets_now(self, request: OffsetsRequest) -> OffsetsReply | None:
+        """As ``offsets``, if that waits for nothing and takes no longer than one turn; else None."""
+        if len(request.partitions) > EFFORT_A_TURN:
+            return None
+        results: list[OffsetsResult] = []
+        topic_ids: dict[str, str] = {}
+        effort = 0
+        with self._handles.only_warm:
+            for item in request.partitions:
+                try:
+                    topic = self._table.topic(item.topic)
+                    if item.partition is None:
+                        return None
+                    topic_ids[topic.name] = topic.id
+                    partition = self._table.find_readable(item.topic, item.partition)
+                    effort += effort_of(partition, item.timestamp)
+                    if effort > EFFORT_A_TURN or (
+                        item.timestamp is not None and any(True for _ in bring_in_times(partition))
+                    ):
+                        return None
+                    results.append(self._offsets_of(item, item.partition))
+                except SeglogError as error:
+                    results.append(OffsetsResult(item.topic, item.partition, error=as_result(error)))
+                except (ColdReadError, RecordsWantedError, TurnWantedError):
+                    return None
+        return OffsetsReply(results, topic_ids)
 
     async def offsets(self, request: OffsetsRequest) -> OffsetsReply:
         """The start and end of partitions, and their first offsets at or after a timestamp.

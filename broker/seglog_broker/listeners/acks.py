@@ -5,16 +5,24 @@ wait: waking one task for each connection took longer than the sending.
 """
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 import trio
 
 from seglog_broker.listeners.broker_api import Pending
-from seglog_broker.listeners.replies import as_seglog_error, count_errors, encode_long_reply, encode_reply, is_long
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.replies import (
+    AppendOutcome,
+    as_seglog_error,
+    count_errors,
+    encode_append_replies,
+    encode_long_reply,
+    encode_reply,
+    is_long,
+)
+from seglog_broker.listeners.serving.sender import Sender
 from seglog_protocol.errors import SeglogError
-from seglog_protocol.messages import AppendReply
+from seglog_protocol.frames import Buffer
 
 APPENDS_IN_FLIGHT_MAX: Final = 1_000
 """Appends of one connection that are not acknowledged yet. At the limit the connection is not read: the peer waits."""
@@ -24,7 +32,20 @@ APPEND_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 for. The first append is always accepted, however large."""
 
 REPLIES_A_TURN: Final = 64
-"""Replies sent in a row before other tasks run."""
+"""Replies sent in a row before other tasks run, or those to appends that were served together."""
+
+
+class _Waiting(NamedTuple):
+    """Appends that were served together; ``size`` is that of their payloads in bytes."""
+
+    request_ids: list[int]
+    outcome: Pending | Sequence[AppendOutcome]
+    size: int
+
+    @property
+    def replies(self) -> Sequence[AppendOutcome] | None:
+        """The replies to them; None while they are not known."""
+        return self.outcome if isinstance(self.outcome, Sequence) else self.outcome.replies
 
 
 class AckQueue:
@@ -44,7 +65,8 @@ class AckQueue:
         self._sender = sender
         self._error_counts = error_counts
         self._turn = turn
-        self._queue: deque[tuple[int, Pending | AppendReply | SeglogError, int]] = deque()
+        self._queue: deque[_Waiting] = deque()
+        self._count = 0
         self._bytes = 0
         self._finished = False
         self._is_listening = False  # for the first in the queue; else ``run`` answers it, or is about to
@@ -53,24 +75,30 @@ class AckQueue:
         self._shortened = trio.Event()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return self._count
 
     @property
     def is_full(self) -> bool:
         """Whether the connection is not to be read."""
-        return len(self._queue) >= APPENDS_IN_FLIGHT_MAX or self._bytes >= APPEND_BYTES_IN_FLIGHT_MAX
+        return self._count >= APPENDS_IN_FLIGHT_MAX or self._bytes >= APPEND_BYTES_IN_FLIGHT_MAX
 
-    def add(self, request_id: int, outcome: Pending | AppendReply | SeglogError, size: int) -> None:
-        """Queue the reply to an append; ``size`` is that of its payload in bytes."""
-        self._queue.append((request_id, outcome, size))
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many more appends it takes until it is full, and of how many bytes together."""
+        return APPENDS_IN_FLIGHT_MAX - self._count, APPEND_BYTES_IN_FLIGHT_MAX - self._bytes
+
+    def add(self, request_ids: list[int], outcome: Pending | Sequence[AppendOutcome], size: int) -> None:
+        """Queue the replies to appends that were served together; ``size`` is that of their payloads in bytes."""
+        self._queue.append(_Waiting(request_ids, outcome, size))
+        self._count += len(request_ids)
         self._bytes += size
         if not self._is_listening and (len(self._queue) > 1 or not self._listen()):
             self._filled.set()
 
     def _listen(self) -> bool:
-        """Listen for the ack of the first append in the queue; False when ``run`` has to wait for it instead."""
-        outcome = self._queue[0][1]
-        self._is_listening = not isinstance(outcome, (AppendReply, SeglogError)) and outcome.listen(self._reached)
+        """Listen for the ack of the first appends in the queue; False when ``run`` has to wait for it instead."""
+        outcome = self._queue[0].outcome
+        self._is_listening = not isinstance(outcome, Sequence) and outcome.listen(self._reached)
         return self._is_listening
 
     def finish(self) -> None:
@@ -89,7 +117,7 @@ class AckQueue:
         while True:
             self._filled = trio.Event()  # first, so that an append added during a wait below is seen
             self._is_listening = False
-            while self._queue and (self._finished or self._first_reply() is not None or not self._listen()):
+            while self._queue and (self._finished or self._queue[0].replies is not None or not self._listen()):
                 await self._answer_first()
             await self._sender.flush()
             if self._finished and not self._queue:
@@ -103,12 +131,13 @@ class AckQueue:
         self._is_listening = False
         answered = 0
         takes_turns = False
-        while self._queue and answered < REPLIES_A_TURN and (reply := self._first_reply()) is not None:
-            takes_turns = is_long(reply)
+        while self._queue and answered < REPLIES_A_TURN and (replies := self._queue[0].replies) is not None:
+            takes_turns = any(map(is_long, replies))
             if takes_turns:
                 break
-            self._reply_to_first(reply)
-            answered += 1
+            answered += self._reply_to_first(
+                encode_append_replies(self._queue[0].request_ids, replies, self._error_counts)
+            )
         is_done = self._sender.flush_now() and not takes_turns
         if self._queue:  # where listening gave no reply, ``run`` waits for it, which raises the error
             is_done = is_done and 0 < answered < REPLIES_A_TURN and self._listen()
@@ -116,42 +145,44 @@ class AckQueue:
             self._filled.set()
 
     async def _answer_first(self) -> None:
-        reply = self._first_reply()  # one fsync reaches many, and their replies go out together
-        if reply is None:
+        first = self._queue[0]
+        replies = first.replies  # one fsync reaches many, and their replies go out together
+        if replies is None:
             await self._sender.flush()
-            outcome = self._queue[0][1]
-            assert not isinstance(outcome, (AppendReply, SeglogError))
+            assert not isinstance(first.outcome, Sequence)
             try:
-                reply = await outcome.wait()
+                replies = await first.outcome.wait()
             except Exception as error:  # noqa: BLE001 - answered and, unless the client is at fault, logged
-                reply = as_seglog_error(error, "append")
-        frame = await self._encode_long(reply)
-        # It stays in the queue until here, so that no later append is answered before it.
-        self._reply_to_first(reply, frame)
-        self._answered += 1
-        if self._answered % REPLIES_A_TURN == 0:
+                replies = [as_seglog_error(error, "append")] * len(first.request_ids)
+        frames = await self._encode(first.request_ids, replies)
+        # They stay in the queue until here, so that no later append is answered before them.
+        self._answered += self._reply_to_first(frames)
+        if self._answered >= REPLIES_A_TURN:
+            self._answered = 0
             await self._sender.flush()
             await trio.lowlevel.checkpoint()
 
-    def _first_reply(self) -> AppendReply | SeglogError | None:
-        """The reply to the first append in the queue; None while it is not known."""
-        outcome = self._queue[0][1]
-        return outcome if isinstance(outcome, (AppendReply, SeglogError)) else outcome.reply
+    async def _encode(self, request_ids: list[int], replies: Sequence[AppendOutcome]) -> Buffer:
+        """The frames of the replies; long ones are encoded in turns."""
+        if not any(map(is_long, replies)):
+            return encode_append_replies(request_ids, replies, self._error_counts)
+        frames = []
+        for request_id, reply in zip(request_ids, replies, strict=False):
+            count_errors(self._error_counts, reply)
+            frame: bytes | None = None
+            if not isinstance(reply, SeglogError):
+                try:
+                    frame = await encode_long_reply(request_id, reply, 0, self._turn)
+                except SeglogError as error:  # too long for a frame
+                    frame = encode_reply(request_id, error)
+            frames.append(frame or encode_reply(request_id, reply))
+        return b"".join(frames)
 
-    async def _encode_long(self, reply: AppendReply | SeglogError) -> bytes | None:
-        """The frame of the reply to the first append, if it is a long one."""
-        if isinstance(reply, SeglogError):
-            return None
-        request_id = self._queue[0][0]
-        try:
-            return await encode_long_reply(request_id, reply, 0, self._turn)
-        except SeglogError as error:  # too long for a frame
-            return encode_reply(request_id, error)
-
-    def _reply_to_first(self, reply: AppendReply | SeglogError, frame: bytes | None = None) -> None:
-        """Send ``reply``; ``frame`` holds it encoded, where that was done before."""
-        request_id, _, size = self._queue.popleft()
-        count_errors(self._error_counts, reply)
-        self._sender.queue(frame or encode_reply(request_id, reply))
+    def _reply_to_first(self, frames: Buffer) -> int:
+        """Send ``frames``, the replies to the first in the queue; their number."""
+        request_ids, _, size = self._queue.popleft()
+        self._sender.queue(frames)
+        self._count -= len(request_ids)
         self._bytes -= size
         self._shortened.set()
+        return len(request_ids)

@@ -28,16 +28,20 @@ from seglog_protocol.messages import (
 
 
 class Pending(Protocol):
-    """An append that is written, or partly written, and may still wait for its ack."""
+    """Appends of one connection that are written, or partly written, and may still wait for their ack."""
 
     @property
     def is_written(self) -> bool:
-        """Whether everything is written. If not, call ``write_rest`` before anything else."""
+        """Whether everything is written. If not, call ``keep_payloads`` and ``write_rest`` before anything else."""
         ...
 
     @property
-    def effort(self) -> int:
-        """Work done for it without a pause; 1 is that of a small batch."""
+    def effort(self) -> float:
+        """Work done for them without a pause; 1 is that of a small batch alone."""
+        ...
+
+    def keep_payloads(self) -> int:
+        """Copy the payloads of what is not written yet, because their buffer gets other bytes; the bytes copied."""
         ...
 
     async def write_rest(self) -> None:
@@ -46,20 +50,20 @@ class Pending(Protocol):
 
     @property
     def ack(self) -> Ack:
-        """The ack that the request asked for."""
+        """The ack that the requests asked for."""
         ...
 
     @property
-    def reply(self) -> AppendReply | None:
-        """The reply; None while it has to wait."""
+    def replies(self) -> Sequence[AppendReply | SeglogError] | None:
+        """The reply to each; None while they have to wait. With ack ``none`` they end at the first that failed."""
         ...
 
     def listen(self, listener: Callable[[], None], /) -> bool:
-        """Call ``listener`` once, when the reply may be known. False: not possible here, use ``wait``."""
+        """Call ``listener`` once, when the replies may be known. False: not possible here, use ``wait``."""
         ...
 
-    async def wait(self) -> AppendReply:
-        """The reply, once every partition has reached the requested ack or has failed."""
+    async def wait(self) -> Sequence[AppendReply | SeglogError]:
+        """The replies, once every partition has reached the requested ack or has failed."""
         ...
 
 
@@ -166,9 +170,13 @@ class BrokerApi(Protocol):
         ...
 
     def append(
-        self, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None, /
+        self,
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        refused: Mapping[str, SeglogError] | None = None,
+        /,
     ) -> Pending:
-        """Write the batches in ``payload``; errors of single partitions stand in the reply.
+        """Write the batches in ``payloads``, of requests with one ack; the replies have errors of single partitions.
 
         ``refused`` holds the errors of ``create_missing``, for topics that could not be created.
         """
@@ -190,6 +198,10 @@ class BrokerApi(Protocol):
 
         Raises RequestCancelledError when ``waiter`` was ended first.
         """
+        ...
+
+    def answer_now(self, request: Request, /) -> Message | None:
+        """The reply to any other request, if it is short, needs no payload and waits for nothing; else None."""
         ...
 
     async def answer(self, request: Request, /) -> tuple[Message, bytes]:

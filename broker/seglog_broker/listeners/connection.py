@@ -1,49 +1,49 @@
 """One native connection from its first bytes to its last: hello, requests, replies, close.
 
-Its tasks run in the connection's own nursery: one reads and serves requests; one replies to appends that wait for
-their ack, in order; and one for each fetch that waits for something other than records. Fetches that only wait for
-records need no task (``fetch_purgatory``). A failure of any of them ends the connection and nothing else.
+Requests are served in turns by plain functions (``ReadySockets``). What has to wait is left to tasks in the
+connection's own nursery: one serves the request that the others have to wait for; one replies to appends that wait for
+their ack, in order; and one for each fetch that waits for something other than records. A failure of any of them ends
+the connection and nothing else.
 """
 
 import contextlib
 import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 import trio
 
 from seglog_broker.listeners.acks import AckQueue
-from seglog_broker.listeners.broker_api import Answer, BrokerApi, Pending
+from seglog_broker.listeners.broker_api import BrokerApi, Pending
+from seglog_broker.listeners.fetches import Fetches
 from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
 from seglog_broker.listeners.replies import (
+    AppendOutcome,
     as_seglog_error,
     count_errors,
-    encode_fetch_prefix,
+    encode_append_replies,
     encode_last_error,
     encode_long_reply,
     encode_reply,
     is_long,
 )
-from seglog_broker.listeners.sender import FileShrankError, Sender
-from seglog_broker.partitions.fetch_purgatory import Waiter
-from seglog_broker.runtime.request_memory import Share
+from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX, close_gracefully
+from seglog_broker.listeners.serving.ready_sockets import Next, ReadySockets
+from seglog_broker.listeners.serving.sender import FileShrankError, Sender
+from seglog_broker.runtime.request_memory import RECEIVE_BYTES_MAX, Share
 from seglog_broker.runtime.slow_readers import CutError
 from seglog_protocol.errors import (
-    BrokerStoppingError,
     InconsistentTopicIdError,
     InvalidRequestError,
     RemoteProtocolError,
-    RequestCancelledError,
     SeglogError,
 )
 from seglog_protocol.frames import RECEIVE_BYTES, Frame, FrameReader
 from seglog_protocol.messages import (
     PROTOCOL_NAME,
-    AppendReply,
     AppendRequest,
     CancelReply,
     CancelRequest,
@@ -68,16 +68,15 @@ HELLO_TRIES_MAX: Final = 10
 FIRST_BYTES: Final = 16
 """First bytes that are kept, to recognise the protocol of a peer that is not a seglog client."""
 
-FETCHES_IN_FLIGHT_MAX: Final = 100
-"""Fetches of one connection that wait for records or to be sent. One more is refused: not reading the connection would
-hold up all other requests behind a long poll."""
+APPENDS_AT_ONCE: Final = 256
+"""The most appends that are served together."""
 
-PARTITIONS_WAITING_MAX: Final = 20_000
-"""Partitions in all waiting fetches of one connection; each takes memory while it waits."""
+EFFORT_A_TURN: Final = 64
+"""The work of one turn, in the unit of ``Pending.effort``: one to three milliseconds. A request that fails ends the
+turn: such requests are seldom pipelined, and may cost far more."""
 
-FRAMES_A_TURN: Final = 32
-"""Small pipelined appends and fetches served before other tasks run. Any other request ends the turn, and so does one
-that fails or is much larger than a small batch: these are seldom pipelined, and may cost far more."""
+EFFORT_OF_OTHERS: Final = 2
+"""The work for any other request that is answered at once, without that for its partitions."""
 
 HEADER_BYTES_AT_ONCE: Final = 32 * 1024
 """A larger header, of a thousand partitions or so, is decoded in a turn of its own: 10,000 of them take milliseconds,
@@ -85,31 +84,46 @@ and some hundredths of a second where one of them is wrong and has to be named."
 
 log = structlog.get_logger()
 
-_receive_buffer = bytearray(RECEIVE_BYTES)
-"""Shared by all connections: no other task runs between receiving into it and taking the bytes out."""
+_receive_buffer = bytearray(RECEIVE_BYTES_MAX)
+"""Shared by all connections: frames are served where they were received, before another connection receives."""
+
+
+class _Append(NamedTuple):
+    """An append that is to be served together with those behind it."""
+
+    request_id: int
+    request: AppendRequest
+    frame: Frame
 
 
 class Connection:
     """Serves ``sock``, a connected non-blocking socket, and closes it."""
 
-    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str) -> None:
+    def __init__(self, broker: BrokerApi, sock: socket.socket, peer: str, ready: ReadySockets) -> None:
         self._broker = broker
         self._sock = sock
+        self._ready = ready
         self._memory = broker.request_memory
         self._share: Share | None = None  # of the memory, for the large request being received or served
         self._admission: trio.CancelScope | None = None  # while it waits for memory
         self._reader = FrameReader(HELLO_BYTES_MAX, receive_buffer=_receive_buffer, pool=self._memory.pool, asks=True)
         stall_seconds = broker.config.seglog_connections_max_stall_ms / 1000
         self._sender = Sender(sock, broker.offload, broker.transfers, stall_seconds)
-        self._quiet_since = math.inf  # when it began to wait for bytes; inf while it does not wait
         self._acks = AckQueue(self._sender, broker.metrics.request_errors, broker.turn)
         self._acks_running = False
-        self._fetches = 0
-        self._partitions_waiting = 0  # in these fetches
-        self._unwritten: Pending | None = None  # an append to be finished before anything else is read
-        self._served = 0  # requests in this turn
-        self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
-        self._cancelled: set[int] = set()  # ids of fetches that the client cancelled
+        self._fetches = Fetches(broker, self._sender)
+        self._nursery: trio.Nursery | None = None
+        self._quiet_since = math.inf  # when it began to wait for bytes; inf while it does not wait
+        self._has_frames = True  # perhaps: none was found incomplete since bytes came
+        self._held_beyond = 0  # bytes held beyond RECEIVE_BYTES that are in no share
+        self._effort = 0.0  # of this turn
+        self._appends: list[_Append] = []  # gathered in this turn, all with one ack
+        self._appends_size = 0  # bytes of their payloads
+        self._room = self._room_size = 0  # how many appends may be gathered, and of how many bytes
+        self._in_hand: tuple[OpenedRequest | None, Frame] | None = None  # to be served before any other frame
+        self._failure: RemoteProtocolError | None = None  # raised when all before it is served
+        self._job: Callable[[], Awaitable[None]] | None = None  # what the task has to do before the next turn
+        self._is_over = False  # nothing more is read or served
         self._stopping = False
         self._last_frame: bytes | None = None  # sent before closing: why the connection ends
         self._log = log.bind(peer=peer)
@@ -119,12 +133,13 @@ class Connection:
         try:
             if await self._greet():
                 async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
                     try:
-                        await self._read_requests(nursery)
-                        self._end_waiting()
+                        await self._serve_requests()
+                        self._fetches.end(is_stopping=False)
                         self._acks.finish()
                     finally:
-                        self._drop_waiting()
+                        self._fetches.drop()
             await self._close()
         except* OSError as lost:
             self._log.debug("connection_lost", error=str(lost.exceptions[0]))
@@ -137,16 +152,17 @@ class Connection:
             self._log.error("connection_crashed", exc_info=bug)
         finally:
             self._free_memory()
+            self._memory.note_held(-self._held_beyond)
             self._sock.close()
 
     def stop(self) -> None:
         """Begin to end the connection: read nothing more, answer waiting fetches at once, finish other requests."""
         self._stopping = True
-        self._end_waiting()
+        self._fetches.end(is_stopping=True)
         if self._admission is not None:
             self._admission.cancel()
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RD)  # wakes the reading task
+            self._sock.shutdown(socket.SHUT_RD)  # wakes whatever waits to read
 
     def stop_if_quiet(self, idle_seconds: float, stall_seconds: float) -> None:
         """Begin to end the connection if it is idle, or stalled in the middle of a request.
@@ -165,32 +181,12 @@ class Connection:
             self._broker.metrics.connections_cut += 1
             self._log.warning("connection_cut", reason="others wait for the memory of a request that comes too slowly")
             self.stop()
-        elif quiet >= idle_seconds and not (self._fetches or len(self._acks)):
+        elif quiet >= idle_seconds and not (len(self._fetches) or len(self._acks)):
             self._broker.metrics.connections_idle += 1
             self._log.info("connection_idle", seconds=round(quiet))
             self.stop()
 
-    # --- Reading ------------------------------------------------------------------------------------------------------
-
-    async def _receive(self) -> memoryview | None:
-        """Receive into the reader. Returns a view of the new bytes, or None at the end of the connection."""
-        while True:
-            self._quiet_since = trio.current_time()
-            await trio.lowlevel.wait_readable(self._sock)
-            self._quiet_since = math.inf
-            if self._reader.wanted and not self._stopping:  # only now: a request costs no memory until its bytes come
-                await self._get_memory()
-            if self._stopping:
-                return None
-            buffer = self._reader.get_buffer()
-            try:
-                size = self._sock.recv_into(buffer)
-            except BlockingIOError:
-                continue
-            if size == 0:
-                return None
-            self._reader.received(size)
-            return buffer[:size]
+    # --- Hello --------------------------------------------------------------------------------------------------------
 
     async def _greet(self) -> bool:
         """Read up to the first valid hello and answer it; False when the connection is to end instead."""
@@ -199,12 +195,18 @@ class Connection:
             with trio.move_on_after(HELLO_SECONDS):
                 for _ in range(HELLO_TRIES_MAX):
                     while (frame := self._reader.next_frame()) is None:
-                        received = await self._receive()
+                        self._reader.settle()
+                        self._quiet_since = trio.current_time()
+                        await trio.lowlevel.wait_readable(self._sock)
+                        self._quiet_since = math.inf
+                        received = self._receive()
                         if received is None:
+                            continue
+                        if not received or self._stopping:
                             return False
-                        if len(first) < FIRST_BYTES:
-                            first += bytes(received[: FIRST_BYTES - len(first)])
+                        first += bytes(received[: FIRST_BYTES - len(first)])
                     good = self._answer_hello(frame)
+                    self._reader.settle()
                     await self._sender.flush()
                     if good is not None:
                         return good
@@ -239,41 +241,23 @@ class Connection:
             )
         return self._broker.hello()
 
-    async def _read_requests(self, nursery: trio.Nursery) -> None:
+    # --- Turns --------------------------------------------------------------------------------------------------------
+
+    async def _serve_requests(self) -> None:
         """Serve requests in order of arrival; return when the peer sends no more."""
         try:
-            while True:
-                frame = self._reader.next_frame()
-                if frame is None:
-                    await self._sender.flush()
-                    if await self._receive() is None:
-                        return
-                    self._served = 0
-                    continue
-                self._served += 1
-                if len(frame.packed) > HEADER_BYTES_AT_ONCE:
-                    await self._sender.flush()
-                    await self._broker.turn()
-                opened = open_request(frame.packed)
-                if opened.api == AppendRequest.api:
-                    goes_on = self._append(opened, frame, nursery)
-                    if goes_on is None:
-                        await self._sender.flush()
-                        goes_on = await self._append_slowly(opened, frame, nursery)
-                    self._memory.pool.give_back(frame)
-                    self._free_memory()
-                    if not goes_on:
-                        return
-                    if self._acks.is_full:
-                        await self._sender.flush()
-                        await self._acks.wait_shortened()
-                else:
-                    await self._serve(opened, frame, nursery)
-                    self._free_memory()
-                if self._served >= FRAMES_A_TURN:
-                    self._served = 0
-                    await self._sender.flush()
-                    await trio.lowlevel.checkpoint()
+            while not self._is_over:
+                has_work = self._has_frames or self._in_hand is not None
+                self._quiet_since = math.inf if has_work else trio.current_time()
+                await self._ready.serve(self._sock, self._turn, begin=Next.TURN if has_work else Next.READABLE)
+                self._quiet_since = math.inf
+                while self._job is not None:
+                    job, self._job = self._job, None
+                    await job()
+                self._free_unused()
+                await self._sender.flush()
+                if self._acks.is_full:
+                    await self._acks.wait_shortened()
         except MemoryError as error:
             self._last_frame = encode_last_error(as_seglog_error(error, "receive"))
         except RemoteProtocolError as error:
@@ -281,108 +265,289 @@ class Connection:
             count_errors(self._broker.metrics.request_errors, error)
             self._last_frame = encode_last_error(error)
 
-    async def _get_memory(self) -> None:
-        """Wait until there is memory for the next part of a large request; nothing is read meanwhile."""
+    def _turn(self) -> Next:
+        """Receive once and serve what came, or go on with what the last turn left: a bounded amount of work.
+
+        Raises RemoteProtocolError for bytes that are no frame, once what came before them is served, MemoryError, and
+        OSError when the connection is lost.
+        """
+        try:
+            if self._has_frames or self._in_hand is not None or self._receive_more():
+                self._serve_frames()
+                self._keep_large_part()
+        finally:
+            self._reader.settle()
+            self._note_held()
+        is_sent = self._sender.flush_now()
+        if self._job is not None or self._is_over or not is_sent or self._acks.is_full:
+            return Next.TASK
+        self._free_unused()
+        if self._has_frames or self._in_hand is not None:
+            return Next.TURN
+        self._quiet_since = trio.current_time()
+        return Next.READABLE
+
+    def _receive_more(self) -> bool:
+        """Receive what has come; False if there is nothing to be served."""
+        if self._stopping:
+            self._is_over = True
+            return False
+        if self._reader.wanted and not self._take_memory():  # only now: it costs no memory until its bytes come
+            return False
+        received = self._receive()
+        if received is None:
+            return False
+        self._is_over = not received
+        self._has_frames = not self._is_over
+        return self._has_frames
+
+    def _receive(self) -> memoryview | None:
+        """Receive once. Returns a view of the new bytes, empty at the end of the connection; None if there are none."""
+        buffer = self._reader.get_buffer()[: self._memory.receive_bytes_max]
+        try:
+            size = self._sock.recv_into(buffer)
+        except BlockingIOError:
+            return None
+        self._reader.received(size)
+        return buffer[:size]
+
+    def _serve_frames(self) -> None:
+        """Serve whole frames in their order, up to a turn's work, or until the task has to do something."""
+        self._effort = 0.0
+        while self._effort < EFFORT_A_TURN and not self._is_blocked:
+            opened: OpenedRequest | None = None
+            if self._in_hand is not None:
+                (opened, frame), self._in_hand = self._in_hand, None
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                try:
+                    following = self._reader.next_frame()
+                except RemoteProtocolError as error:
+                    self._append_gathered()
+                    self._failure = error
+                    continue
+                if following is None:
+                    self._has_frames = False
+                    break
+                frame = following
+            self._serve_frame(opened, frame)
+        self._append_gathered()
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether no other request may be served in this turn."""
+        return self._job is not None or self._is_over or self._acks.is_full
+
+    def _serve_frame(self, opened: OpenedRequest | None, frame: Frame) -> None:
+        if opened is None:
+            if len(frame.packed) > HEADER_BYTES_AT_ONCE:
+                self._serve_behind_appends(None, frame)
+                return
+            try:
+                opened = open_request(frame.packed)
+            except RemoteProtocolError as error:
+                self._append_gathered()
+                self._failure = error
+                return
+        request = opened.request
+        if isinstance(request, AppendRequest) and not (request.create and self._broker.missing_topics(request)):
+            is_large = self._share is not None and frame.has_own_buffer
+            if self._appends and (is_large or self._appends[0].request.ack != request.ack):
+                self._append_gathered()
+                if self._is_blocked:
+                    self._in_hand = opened, self._kept(frame)
+                    return
+            self._gather(_Append(opened.request_id, request, frame), alone=is_large)
+        else:
+            self._serve_behind_appends(opened, frame)
+
+    def _gather(self, append: _Append, *, alone: bool) -> None:
+        """Have an append served with those that follow; at once if it must be alone, or no more may be gathered."""
+        appends = self._appends
+        if not appends:
+            self._room, self._room_size = self._acks.room
+        appends.append(append)
+        self._appends_size += len(append.frame.payload)
+        if alone or len(appends) >= min(self._room, APPENDS_AT_ONCE) or self._appends_size >= self._room_size:
+            self._append_gathered()
+
+    def _serve_behind_appends(self, opened: OpenedRequest | None, frame: Frame) -> None:
+        """Serve what is not gathered: write first what is."""
+        self._append_gathered()
+        if self._is_blocked:
+            self._in_hand = opened, self._kept(frame)
+        elif opened is None:
+            self._job = partial(self._open_slowly, self._kept(frame))
+        elif isinstance(opened.request, AppendRequest):
+            self._job = partial(self._append_creating, _Append(opened.request_id, opened.request, self._kept(frame)))
+        elif opened.api == AppendRequest.api:
+            self._effort = EFFORT_A_TURN
+            assert isinstance(opened.request, SeglogError)
+            self._answer_appends([opened.request_id], opened.ack, [opened.request], len(frame.payload))
+        else:
+            self._serve(opened, frame)
+
+    @staticmethod
+    def _kept(frame: Frame) -> Frame:
+        """The frame in memory that stays as it is when the turn is over."""
+        if frame.payload.obj is not _receive_buffer:
+            return frame
+        return Frame(memoryview(bytes(frame.packed)), memoryview(bytearray(frame.payload)))
+
+    async def _open_slowly(self, frame: Frame) -> None:
+        """Decode a large header, in a turn of its own."""
+        await self._sender.flush()
+        await self._broker.turn()
+        self._in_hand = open_request(frame.packed), frame
+
+    # --- Memory -------------------------------------------------------------------------------------------------------
+
+    def _keep_large_part(self) -> None:
+        """Have the part of a large frame that has come received into memory that is accounted for."""
+        if self._job is None and self._reader.held > RECEIVE_BYTES and self._reader.wanted:
+            self._take_memory()
+
+    def _take_memory(self) -> bool:
+        """Take memory for the next part of a large request. False: the task has to wait for it."""
         reader = self._reader
         if self._share is None:
             self._share = self._memory.begin()
             spare = self._share.take_spare(reader.announced)
             if spare is not None:
                 reader.grant_spare(spare)
-                return
+                return True
         size = reader.wanted
-        with trio.CancelScope() as self._admission:
-            await self._share.take(size)
+        if self._share.take_now(size):
             reader.grant(size)
+            return True
+        self._job = self._wait_for_memory
+        return False
+
+    async def _wait_for_memory(self) -> None:
+        await self._sender.flush()
+        size = self._reader.wanted
+        if await self._get_memory(size):
+            self._reader.grant(size)
+
+    async def _get_memory(self, size: int) -> bool:
+        """Wait for memory; nothing is read meanwhile. False if the broker stops first."""
+        if self._share is None:
+            self._share = self._memory.begin()
+        with trio.CancelScope() as self._admission:
+            if self._stopping:
+                self._admission.cancel()
+            await self._share.take(size)
+        is_granted = not self._admission.cancelled_caught
         self._admission = None
+        return is_granted
+
+    def _note_held(self) -> None:
+        """Report what is held in memory that is in no share, if it is more than every connection may hold."""
+        held = self._reader.held
+        if self._in_hand is not None and not self._in_hand[1].has_own_buffer:
+            held += len(self._in_hand[1].packed) + len(self._in_hand[1].payload)
+        beyond = max(0, held - RECEIVE_BYTES)
+        if beyond != self._held_beyond:
+            self._memory.note_held(beyond - self._held_beyond)
+            self._held_beyond = beyond
+
+    def _free_unused(self) -> None:
+        """Give the memory back, if no request needs it any more."""
+        if self._share is not None and self._in_hand is None and not self._reader.has_large:
+            self._free_memory()
 
     def _free_memory(self) -> None:
         if self._share is not None:
             self._share.close()
             self._share = None
 
-    # --- Serving ------------------------------------------------------------------------------------------------------
+    # --- Appends ------------------------------------------------------------------------------------------------------
 
-    async def _append_slowly(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> bool:
-        """Apply an append that has to wait; nothing else is read meanwhile, so that appends keep their order.
-
-        Either topics have to be created for it first, or writing it takes several turns or a worker process.
-        """
-        goes_on: bool | None = None
-        if self._unwritten is None:
-            request = opened.accepted()
-            assert isinstance(request, AppendRequest)
-            try:
-                refused = await self._broker.create_missing(request)
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
-            goes_on = self._append(opened, frame, nursery, refused)
-        if self._unwritten is not None:
-            pending, self._unwritten = self._unwritten, None
-            outcome: Pending | AppendReply | SeglogError
-            try:
-                await pending.write_rest()
-                outcome = pending if pending.reply is None else pending.reply
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                outcome = as_seglog_error(error, AppendRequest.api)
-            goes_on = self._answer_append(opened, outcome, frame, nursery)
-        return bool(goes_on)
-
-    def _append(
-        self,
-        opened: OpenedRequest,
-        frame: Frame,
-        nursery: trio.Nursery,
-        refused: Mapping[str, SeglogError] | None = None,
-    ) -> bool | None:
-        """Apply an append and answer or queue it; ``refused`` holds the errors of topics that cannot be created.
-
-        None: it has to wait, call ``_append_slowly``. False: an append with ack ``none`` failed, end the connection.
-        """
+    def _append_gathered(self, refused: Mapping[str, SeglogError] | None = None) -> None:
+        """Serve the gathered appends; ``refused`` holds the errors of topics that could not be created."""
+        appends = self._appends
+        if not appends:
+            return
+        size = self._appends_size
+        self._appends, self._appends_size = [], 0
+        request_ids = [append.request_id for append in appends]
+        requests = [append.request for append in appends]
+        payloads = [append.frame.payload for append in appends]
+        ack = requests[0].ack
+        self._broker.metrics.requests[AppendRequest.api] += len(appends)
         try:
-            request = opened.accepted()
-            assert isinstance(request, AppendRequest)
-            if refused is None and self._broker.missing_topics(request):
-                return None
-            self._broker.metrics.requests[AppendRequest.api] += 1
-            pending = self._broker.append(request, frame.payload, refused)
-            if pending.effort > 1:
-                self._served += pending.effort // 2
-            if not pending.is_written:
-                self._unwritten = pending
-                return None
-            outcome: Pending | AppendReply | SeglogError = pending if pending.reply is None else pending.reply
+            pending = self._broker.append(requests, payloads, refused)
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            outcome = as_seglog_error(error, AppendRequest.api)
-        return self._answer_append(opened, outcome, frame, nursery)
+            self._effort = EFFORT_A_TURN
+            self._answer_appends(request_ids, ack, [as_seglog_error(error, AppendRequest.api)] * len(appends), size)
+        else:
+            self._effort += pending.effort
+            if not pending.is_written:
+                kept = 0 if appends[0].frame.has_own_buffer else pending.keep_payloads()
+                self._job = partial(self._finish_appends, appends, pending, size, kept)
+                return
+            self._answer_appends(request_ids, ack, pending, size)
+        self._give_back(appends)
 
-    def _answer_append(
-        self,
-        opened: OpenedRequest,
-        outcome: Pending | AppendReply | SeglogError,
-        frame: Frame,
-        nursery: trio.Nursery,
-    ) -> bool:
-        """Answer an append now, or queue it. False: an append with ack ``none`` failed, end the connection."""
-        request_id = opened.request_id
-        if opened.ack == "none":
-            return not self._failed_unanswered(outcome)
-        if not len(self._acks) and isinstance(outcome, (AppendReply, SeglogError)) and not is_long(outcome):
-            self._queue_reply(request_id, outcome)
-            return True
-        if not self._acks_running:
-            self._acks_running = True
-            nursery.start_soon(self._acks.run)
-        self._acks.add(request_id, outcome, len(frame.payload))
-        return True
+    def _give_back(self, appends: Sequence[_Append]) -> None:
+        """Give back the buffer of a large append, which is always alone."""
+        if appends[0].frame.has_own_buffer:
+            self._memory.pool.give_back(appends[0].frame)
+            self._free_memory()
 
-    def _failed_unanswered(self, outcome: Pending | AppendReply | SeglogError) -> bool:
+    async def _append_creating(self, append: _Append) -> None:
+        """Serve an append for which topics have to be created first."""
+        await self._sender.flush()
+        request = append.request
+        try:
+            refused = await self._broker.create_missing(request)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            refused = dict.fromkeys(self._broker.missing_topics(request), as_seglog_error(error, AppendRequest.api))
+        self._appends, self._appends_size = [append], len(append.frame.payload)
+        self._append_gathered(refused)
+
+    async def _finish_appends(self, appends: Sequence[_Append], pending: Pending, size: int, kept: int) -> None:
+        """Write the rest of appends that take several turns of the loop, or a worker process.
+
+        Nothing else is read meanwhile, so that appends keep their order. ``kept`` is the size of their copies in bytes.
+        """
+        if kept > RECEIVE_BYTES:
+            await self._get_memory(kept)
+        await self._sender.flush()
+        outcome: Pending | Sequence[AppendOutcome]
+        try:
+            await pending.write_rest()
+            outcome = pending
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            outcome = [as_seglog_error(error, AppendRequest.api)] * len(appends)
+        self._answer_appends([append.request_id for append in appends], pending.ack, outcome, size)
+        self._give_back(appends)
+
+    def _answer_appends(
+        self, request_ids: list[int], ack: object, outcome: Pending | Sequence[AppendOutcome], size: int
+    ) -> None:
+        """Answer appends now, or queue them. One with ack ``none`` that failed ends the connection."""
+        replies = outcome if isinstance(outcome, Sequence) else outcome.replies
+        if ack == "none":
+            assert replies is not None, "an ack that is not sent is not waited for"
+            self._is_over |= self._failed_unanswered(replies)
+        elif replies is not None and not len(self._acks) and not any(map(is_long, replies)):
+            self._sender.queue(encode_append_replies(request_ids, replies, self._broker.metrics.request_errors))
+        else:
+            if not self._acks_running:
+                self._acks_running = True
+                self._tasks.start_soon(self._acks.run)
+            self._acks.add(request_ids, outcome if replies is None else replies, size)
+
+    def _failed_unanswered(self, replies: Sequence[AppendOutcome]) -> bool:
         """Whether an append with ack ``none`` failed: its sender can only be informed by ending the connection."""
         errors: list[SeglogError] = []
-        if isinstance(outcome, SeglogError):
-            errors = [outcome]
-        elif isinstance(outcome, AppendReply):
-            errors = [result.error for result in outcome.partitions if result.error is not None]
+        for reply in replies:
+            if isinstance(reply, SeglogError):
+                errors.append(reply)
+            else:
+                errors += [result.error for result in reply.partitions if result.error is not None]
         if errors:
             self._broker.metrics.request_errors.update(error.code for error in errors)
             self._log.warning("append_failed", ack="none", error=str(errors[0]), errors=len(errors))
@@ -391,177 +556,64 @@ class Connection:
                 self._last_frame = encode_last_error(another)
         return bool(errors)
 
-    async def _serve(self, opened: OpenedRequest, frame: Frame, nursery: trio.Nursery) -> None:
-        """Serve anything but an append."""
-        request_id = opened.request_id
+    # --- Other requests -----------------------------------------------------------------------------------------------
+
+    @property
+    def _tasks(self) -> trio.Nursery:
+        assert self._nursery is not None
+        return self._nursery
+
+    def _serve(self, opened: OpenedRequest, frame: Frame) -> None:
+        """Serve anything but an append: at once if possible, else it is a job of the task."""
         try:
             request = _without_payload(opened, frame)
             self._broker.metrics.requests[request.api] += 1
             if isinstance(request, FetchRequest):
-                answer = self._broker.fetch_now(request)
-                self._served += len(request.partitions) // 2
-                if answer is not None and any(result.error is not None for result in answer.reply.partitions):
-                    self._served = FRAMES_A_TURN
-                if answer is None:
-                    self._start_waiting(request_id, request, nursery)
+                reply = None
             else:
-                answer = None
-                self._served = FRAMES_A_TURN
-                reply, payload = await self._result(request)
-                long = await encode_long_reply(request_id, reply, len(payload), self._broker.turn)
-                if long is None:
-                    self._queue_reply(request_id, reply, payload)
-                else:
-                    count_errors(self._broker.metrics.request_errors, reply)
-                    self._sender.queue(long + payload)
+                reply = self._answer_now(request)
+                self._effort += EFFORT_A_TURN if reply is None else EFFORT_OF_OTHERS
         except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-            answer = None
-            self._served = FRAMES_A_TURN
-            self._queue_reply(request_id, as_seglog_error(error, str(opened.api)))
-        if answer is not None:
-            await self._send_answer(request_id, answer)
+            self._effort = EFFORT_A_TURN
+            self._queue_reply(opened.request_id, as_seglog_error(error, str(opened.api)))
+            return
+        if isinstance(request, FetchRequest):
+            self._sender.flush_now()
+            self._effort += EFFORT_OF_OTHERS + len(request.partitions)
+            outcome = self._fetches.answer(opened.request_id, request, self._tasks)
+            if outcome.has_errors:
+                self._effort = EFFORT_A_TURN
+            self._job = outcome.rest
+        elif reply is None:
+            self._job = partial(self._serve_slowly, opened.request_id, request)
+        else:
+            self._queue_reply(opened.request_id, reply)
 
-    async def _result(self, request: Request) -> tuple[Message, bytes]:
-        """The reply to a request, and its payload."""
+    async def _serve_slowly(self, request_id: int, request: Request) -> None:
+        await self._sender.flush()
+        try:
+            reply, payload = await self._broker.answer(request)
+            long = await encode_long_reply(request_id, reply, len(payload), self._broker.turn)
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._queue_reply(request_id, as_seglog_error(error, request.api))
+            return
+        if long is None:
+            self._queue_reply(request_id, reply, payload)
+        else:
+            count_errors(self._broker.metrics.request_errors, reply)
+            self._sender.queue(long + payload)
+
+    def _answer_now(self, request: Request) -> Message | None:
+        """The reply, if it waits for nothing."""
         if isinstance(request, HelloRequest):
-            return self._hello(request), b""
+            return self._hello(request)
         if isinstance(request, CancelRequest):
-            return CancelReply(self._cancel(request.target)), b""
-        return await self._broker.answer(request)
+            return CancelReply(self._fetches.cancel(request.target))
+        return self._broker.answer_now(request)
 
     def _queue_reply(self, request_id: int, reply: Message | SeglogError, payload: bytes = b"") -> None:
         count_errors(self._broker.metrics.request_errors, reply)
         self._sender.queue(encode_reply(request_id, reply, payload))
-
-    # --- Fetching -----------------------------------------------------------------------------------------------------
-
-    def _start_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
-        if self._fetches >= FETCHES_IN_FLIGHT_MAX:
-            raise InvalidRequestError(
-                f"{self._fetches} fetches are waiting on this connection already, which is the limit", field=""
-            )
-        if self._fetches and self._partitions_waiting + len(request.partitions) > PARTITIONS_WAITING_MAX:
-            raise InvalidRequestError(
-                f"fetches for {self._partitions_waiting} partitions are waiting on this connection already, with more "
-                f"they would be above the limit of {PARTITIONS_WAITING_MAX}",
-                field="partitions",
-            )
-        if request_id in self._waiting:
-            raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
-        self._fetches += 1
-        self._partitions_waiting += len(request.partitions)
-        # Registered here, because `stop` may come before a task has run.
-        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery))
-        self._waiting[request_id] = waiter
-        if self._stopping:
-            waiter.end()
-        if waiter.is_ended or not self._broker.wait_for(request, waiter):
-            nursery.start_soon(self._fetch, request_id, request, waiter)
-
-    def _retry_fetch(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
-        """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
-        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
-            del self._waiting[request_id]
-            self._end_fetch(request)
-        else:
-            nursery.start_soon(self._fetch, request_id, request, waiter)
-
-    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
-        """Send the answer to a waiting fetch, if it is known; whether it is sent or being sent."""
-        if not self._sender.is_free:
-            return False
-        try:
-            answer = self._broker.fetch_now(request, waiter)
-        except Exception:  # noqa: BLE001 - see above
-            return False
-        if answer is None:
-            return False
-        try:
-            prefix = self._encode_answer(request_id, answer)
-            left = self._sender.begin_frame(prefix, answer.slices)
-        except Exception:  # noqa: BLE001 - see above
-            answer.close()
-            return False
-        if left:
-            nursery.start_soon(self._end_answer, answer, prefix, left)
-        else:
-            answer.close()
-        return True
-
-    async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
-        with answer:
-            await self._sender.end_frame(prefix, answer.slices, left)
-
-    async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
-        """Wait for the answer to a fetch and send it."""
-        answer: Answer | None = None
-        failure: SeglogError | None = None
-        try:
-            try:
-                answer = await self._broker.fetch(request, waiter)
-            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
-                if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
-                    failure = as_seglog_error(error, FetchRequest.api)
-            self._waiting.pop(request_id, None)
-            if request_id in self._cancelled:  # even if an answer came just now: the cancel reply says it is ended
-                self._cancelled.discard(request_id)
-                failure = RequestCancelledError("the fetch was cancelled, as asked")
-                if answer is not None:
-                    with answer:
-                        answer = None
-            if answer is not None:
-                await self._send_answer(request_id, answer)
-                return
-            if failure is None and self._stopping:
-                failure = BrokerStoppingError("the broker is stopping; connect again")
-            if failure is not None:  # else the peer has left
-                self._queue_reply(request_id, failure)
-                await self._sender.flush()
-        finally:
-            self._end_fetch(request)
-
-    def _end_fetch(self, request: FetchRequest) -> None:
-        self._fetches -= 1
-        self._partitions_waiting -= len(request.partitions)
-
-    async def _send_answer(self, request_id: int, answer: Answer) -> None:
-        """Send the answer to a fetch and close it."""
-        with answer:
-            try:
-                prefix = await encode_long_reply(request_id, answer.reply, answer.size, self._broker.turn)
-                prefix = self._encode_answer(request_id, answer, prefix)
-            except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
-                self._queue_reply(request_id, as_seglog_error(error, FetchRequest.api))
-                await self._sender.flush()
-            else:
-                await self._sender.send_frame(prefix, answer.slices)
-
-    def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
-        """The frame of an answer without its slices of files, added to the metrics.
-
-        ``prefix`` is the frame up to the payload, where it is encoded already.
-        """
-        self._broker.metrics.fetch_bytes += answer.size
-        count_errors(self._broker.metrics.request_errors, answer.reply)
-        return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
-
-    def _cancel(self, target: int) -> bool:
-        waiter = self._waiting.get(target)
-        if waiter is None:
-            return False
-        self._cancelled.add(target)
-        waiter.end()
-        return True
-
-    def _end_waiting(self) -> None:
-        for waiter in self._waiting.values():
-            waiter.end()
-
-    def _drop_waiting(self) -> None:
-        """Drop all fetches that wait without a task; they get no reply."""
-        for waiter in self._waiting.values():
-            waiter.unwatch()
-        self._waiting.clear()
 
     # --- Closing ------------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,17 @@
 """Replies as bytes: the frames of results, and the errors that stand for exceptions."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
 
 from seglog_broker.storage.io.os_errors import storage_error, why
 from seglog_protocol.errors import OutOfResourcesError, SeglogError, UnknownServerError
-from seglog_protocol.frames import encode_frame, encode_packed_prefix
+from seglog_protocol.frames import LENGTH_SIZE, PREFIX, Buffer, encode_frame, encode_packed_prefix
 from seglog_protocol.messages import (
     AppendReply,
+    AppendRequest,
     FetchReply,
     FlushReply,
     Message,
@@ -21,6 +22,7 @@ from seglog_protocol.messages import (
     pack_long_fields,
     pack_reply,
     pack_reply_header,
+    pack_reply_into,
     reply_header,
 )
 
@@ -37,6 +39,32 @@ def encode_reply(request_id: int, reply: Message | SeglogError, payload: bytes =
     except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
         return encode_packed_prefix(pack_reply(request_id, as_seglog_error(error, type(reply).__name__)), 0)
 
+
+AppendOutcome = AppendReply | SeglogError
+"""The reply to an append: the results of its batches, or the error of the request as a whole."""
+
+
+def encode_append_replies(
+    request_ids: Sequence[int], replies: Sequence[AppendOutcome], error_counts: Counter[str]
+) -> Buffer:
+    """The frames of the short replies to appends; their errors are added to ``error_counts``, by code."""
+    frames = bytearray()
+    for request_id, reply in zip(request_ids, replies, strict=False):
+        count_errors(error_counts, reply)
+        begin = len(frames)
+        try:
+            frames += _NO_PREFIX
+            pack_reply_into(frames, request_id, reply)
+        except Exception as error:  # noqa: BLE001 - a bug in one reply must not end the others
+            del frames[begin:]
+            frames += encode_reply(request_id, as_seglog_error(error, AppendRequest.api))
+            continue
+        size = len(frames) - begin
+        PREFIX.pack_into(frames, begin, size - LENGTH_SIZE, size - PREFIX.size)
+    return frames
+
+
+_NO_PREFIX: Final = bytes(PREFIX.size)
 
 RESULTS_A_TURN: Final = 256
 """Results of a long reply that are encoded before other tasks run."""

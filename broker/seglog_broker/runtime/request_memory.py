@@ -15,11 +15,18 @@ from typing import Final
 
 import trio
 
-from seglog_protocol.frames import BufferPool, Memory
+from seglog_protocol.frames import RECEIVE_BYTES, BufferPool, Memory
 
 GRACE_SECONDS: Final = 5.0
 PACE_BYTES: Final = 1024 * 1024
 """While others wait for memory, a request must arrive at PACE_BYTES a second, after GRACE_SECONDS."""
+
+
+RECEIVE_BYTES_MAX: Final = 512 * 1024
+"""Bytes that a connection receives at a time, into a buffer that all share."""
+
+HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes that all connections together hold of small requests, beyond RECEIVE_BYTES each, before they receive less."""
 
 
 class RequestMemory:
@@ -33,6 +40,7 @@ class RequestMemory:
         self.used = 0  # bytes of buffers being filled or served
         self.waits = 0  # how often a request had to wait, since the start
         self._begun = 0  # requests
+        self._held = 0  # bytes received that are in no share, beyond RECEIVE_BYTES of each connection
         self._finishing: Share | None = None  # the one that may use the reserve
         self._waiting: list[Share] = []  # the oldest first
 
@@ -40,6 +48,19 @@ class RequestMemory:
     def waiting(self) -> int:
         """The number of requests that wait for memory."""
         return len(self._waiting)
+
+    @property
+    def receive_bytes_max(self) -> int:
+        """Bytes that a connection may receive at a time: few while memory is short.
+
+        So all connections together hold no more, outside of the budget, than RECEIVE_BYTES each, HELD_BYTES_MAX and
+        twice RECEIVE_BYTES_MAX: one may have received much when the memory for it turns out to be short.
+        """
+        return RECEIVE_BYTES if self._waiting or self._held > HELD_BYTES_MAX else RECEIVE_BYTES_MAX
+
+    def note_held(self, more: int) -> None:
+        """A connection holds ``more`` bytes than before, beyond RECEIVE_BYTES, that are in no share."""
+        self._held += more
 
     def begin(self) -> "Share":
         """The share of a new large request, without memory yet."""
@@ -126,10 +147,14 @@ class Share:
         """Whether it waits for memory."""
         return self._waiting_since < math.inf and not self.served.is_set()
 
+    def take_now(self, size: int) -> bool:
+        """Take ``size`` more bytes, if they are there and no other request must be served before; whether it did."""
+        return self._memory.may_take(self) and self._memory.take_now(self, size)
+
     async def take(self, size: int) -> None:
         """Wait for ``size`` more bytes; a checkpoint only if it has to wait. May be cancelled."""
         memory = self._memory
-        if memory.may_take(self) and memory.take_now(self, size):
+        if self.take_now(size):
             return
         self.wanted, self.served = size, trio.Event()
         self._waiting_since = trio.current_time()

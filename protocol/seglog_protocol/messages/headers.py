@@ -30,6 +30,7 @@ from seglog_protocol.frames import (
     without_collection,
 )
 from seglog_protocol.messages.apis import REQUESTS
+from seglog_protocol.messages.append import AppendReply, AppendResult
 from seglog_protocol.messages.base import INT64_MAX, Int63, Message, Request
 from seglog_protocol.messages.explain import ExplainedSegment
 from seglog_protocol.messages.hooks import REFUSED, encode_other
@@ -170,6 +171,21 @@ def pack_reply(request_id: int, reply: Message | SeglogError) -> bytes:
     if isinstance(reply, SeglogError):
         return encode_value(reply_header(request_id, reply))
     return pack_reply_header(request_id, _encode(reply))
+
+
+def pack_reply_into(buffer: bytearray, request_id: int, reply: Message | SeglogError) -> None:
+    """Add the packed ``reply_header`` to ``buffer``."""
+    if type(reply) is AppendReply:  # nearly always, and many in a row
+        identified = _IdentifiedAppendReply(request_id, reply.partitions, reply.partition_counts)
+        _encoder.encode_into(identified, buffer, -1)
+    else:
+        buffer += pack_reply(request_id, reply)
+
+
+class _IdentifiedAppendReply(Message):
+    id: int
+    partitions: list[AppendResult]
+    partition_counts: dict[str, int] | None = None
 
 
 def pack_fields(message: Message) -> bytes:

@@ -37,6 +37,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch, seal_batch
 from seglog_protocol.records import decode_records
+from tests.appends import append_request
 from tests.logs import ManualClock, batch
 
 NOW = 1_700_000_000_000
@@ -64,7 +65,7 @@ async def broker() -> AsyncIterator[Broker]:
 
 async def append(broker: Broker, *batches: bytes, ack: Ack = "os", partition: int = 0) -> list[AppendResult]:
     request = AppendRequest([AppendPartition("t", partition, len(encoded)) for encoded in batches], ack)
-    pending = broker.append(request, memoryview(bytearray(b"".join(batches))))
+    pending = append_request(broker, request, memoryview(bytearray(b"".join(batches))))
     reply: AppendReply = pending.reply or await pending.wait()
     return reply.partitions
 
@@ -99,8 +100,8 @@ async def test_a_disk_ack_comes_after_the_write_and_the_fdatasync_of_that_very_f
     assert isinstance(fs, ForgetfulFileSystem)
     fs.operations.clear()
     log = "/data/t-0/00000000000000000000.log"
-    pending = broker.append(
-        AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+    pending = append_request(
+        broker, AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
     )
     assert pending.reply is None, "no answer before the disk has it"
     assert [(op.name, op.path) for op in fs.operations] == [("pwritev", log)]
@@ -151,7 +152,7 @@ async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> 
     fs = broker.fs
     assert isinstance(fs, ForgetfulFileSystem)
     requests = [
-        broker.append(AppendRequest([AppendPartition("t", 0, len(one))], "disk"), memoryview(bytearray(one)))
+        append_request(broker, AppendRequest([AppendPartition("t", 0, len(one))], "disk"), memoryview(bytearray(one)))
         for one in [batch(b"v")] * 50
     ]
     fs.operations.clear()
@@ -162,8 +163,8 @@ async def test_disk_acks_that_arrive_together_share_an_fsync(broker: Broker) -> 
 
 
 async def test_a_cancelled_waiter_leaves_the_batch_and_the_flush(broker: Broker) -> None:
-    pending = broker.append(
-        AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
+    pending = append_request(
+        broker, AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "disk"), memoryview(bytearray(batch(b"v")))
     )
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -526,7 +527,7 @@ async def test_unknown_names_are_refused_with_the_nearest_name(broker: Broker) -
 
 async def test_a_request_whose_sizes_do_not_add_up_is_refused_as_a_whole(broker: Broker) -> None:
     with pytest.raises(errors.InvalidRequestError, match="have 10 bytes by the request"):
-        broker.append(AppendRequest([AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9)))
+        append_request(broker, AppendRequest([AppendPartition("t", 0, 10)], "os"), memoryview(bytearray(9)))
     with await broker.fetch(FetchRequest([FetchPartition("t", 0)])) as answer:
         assert isinstance(answer.reply.partitions[0].error, errors.InvalidRequestError)
 

@@ -21,8 +21,7 @@ from seglog_protocol.messages import (
     ExplainSegmentsRequest,
     decode_segments,
 )
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock
+from tests.logs import ManualClock, append_one
 
 _NOW = 1_700_000_000_000
 
@@ -49,7 +48,7 @@ async def _broker(offload: CountingOffload) -> Broker:
     await broker.create_topic(CreateTopicRequest("t", 1, dict(wanted)))
     for number in range(60):
         view = memoryview(bytearray(encode_batch([(_NOW, b"key %d" % (number % 7), b"." * 20, ())])))
-        broker.partitions["t", 0].log.append(view, parse_header(view))
+        append_one(broker.partitions["t", 0].log, view)
     return broker
 
 

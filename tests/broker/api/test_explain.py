@@ -34,6 +34,7 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_segments,
 )
+from tests.appends import append_request
 from tests.logs import ManualClock, batch_of_size
 
 NOW = 1_700_000_000_000
@@ -73,7 +74,7 @@ class Scene:
         for timestamp in timestamps:
             encoded = batch_of_size(SIZE, timestamp)
             request = AppendRequest([AppendPartition("t", 0, SIZE)], "os")
-            reply = self.broker.append(request, memoryview(bytearray(encoded))).reply
+            reply = append_request(self.broker, request, memoryview(bytearray(encoded))).reply
             assert reply is not None
             assert reply.partitions[0].error is None
 

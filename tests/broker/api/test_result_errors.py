@@ -24,6 +24,7 @@ from seglog_protocol.messages import (
     TruncatePartition,
     TruncateRequest,
 )
+from tests.appends import append_request
 from tests.logs import ManualClock
 
 RESULTS = 1_000
@@ -36,7 +37,7 @@ async def _fetch(broker: Broker, topic: str) -> None:
 
 async def _append(broker: Broker, topic: str) -> None:
     places = [AppendPartition(topic, n, 1) for n in range(RESULTS)]
-    pending = broker.append(AppendRequest(places, "os"), memoryview(bytearray(RESULTS)))
+    pending = append_request(broker, AppendRequest(places, "os"), memoryview(bytearray(RESULTS)))
     await pending.write_rest()
     await pending.wait()
 

@@ -41,8 +41,8 @@ from seglog_protocol.messages import (
     TruncateRequest,
     TruncateResult,
 )
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, batch, read_all, verify
+from tests.appends import append_request
+from tests.logs import ManualClock, append_one, batch, read_all, verify
 
 NOW = 1_700_000_000_000
 OLD = {"retention.ms": "1000", "segment.bytes": "4096"}
@@ -79,7 +79,7 @@ async def alter(broker: Broker, **fields: Any) -> AlterTopicReply:
 async def append(broker: Broker, *values: bytes, partition: int = 0, **how: Any) -> list[AppendResult]:
     batches = [batch(value, **how) for value in values]
     request = AppendRequest([AppendPartition("t", partition, len(encoded)) for encoded in batches], "disk")
-    return (await broker.append(request, memoryview(bytearray(b"".join(batches)))).wait()).partitions
+    return (await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()).partitions
 
 
 async def fetch(broker: Broker, offset: int, partition: int = 0) -> FetchResult:
@@ -262,7 +262,7 @@ def assert_old_or_new(found: ForgetfulFileSystem, finished: bool) -> bool:
     for log in directory.logs.values():
         assert log.config.max_message_bytes == (5000 if topic.partitions == 4 else 1_048_588)
         view = memoryview(bytearray(batch(b"after the crash")))
-        log.append(view, parse_header(view))
+        append_one(log, view)
     assert directory.close() == []
     again = open_log_directory(found, ManualClock(NOW), config_of(), "/data")
     assert again.report.clean
@@ -445,7 +445,7 @@ async def test_truncation_of_records_that_were_never_synced_survives_a_power_cut
     """A power cut takes the records, but offsets below the log start are still never given again."""
     request = AppendRequest([AppendPartition("t", 0, len(batch(b"v")))], "os")
     for _ in range(3):
-        broker.append(request, memoryview(bytearray(batch(b"v"))))
+        append_request(broker, request, memoryview(bytearray(batch(b"v"))))
     await truncate(broker, None)
     found = open_broker(fs_of(broker).found_after(POWER_LOSS))
     log = found.partitions["t", 0].log

@@ -32,6 +32,7 @@ from seglog_protocol.messages import (
     OffsetsRequest,
 )
 from seglog_protocol.record_batch import BatchHeader, parse_header
+from tests.appends import append_request
 from tests.logs import ManualClock
 
 BATCHES: Final = 3_000
@@ -52,7 +53,7 @@ async def filled(topic: dict[str, int], *, closed: bool = True, timestamp: Calla
     log = broker.partitions["t", 0].log
     for number in range(BATCHES):
         data = bytearray(encode_batch([(timestamp(number), b"", b"", ())]) if timestamp(number) != TIME else one)
-        await broker.append(AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
+        await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
     if closed:
         log.roller.roll(log.log_end_offset, RollReason.SIZE)
     assert not broker.close()
@@ -216,9 +217,9 @@ async def test_batches_whose_headers_promise_what_their_records_have_not(work: W
     lie(lying, TIME + 10**9)
     for _ in range(200):
         data = bytearray(lying)
-        await broker.append(AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
+        await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "os"), memoryview(data)).wait()
     last = bytearray(encode_batch([(TIME + 10**9, b"", b"", ())]))
-    await broker.append(AppendRequest([AppendPartition("t", 0, len(last))], "os"), memoryview(last)).wait()
+    await append_request(broker, AppendRequest([AppendPartition("t", 0, len(last))], "os"), memoryview(last)).wait()
     opened, most = 0, 0
     first_at = segment_module.first_at
 

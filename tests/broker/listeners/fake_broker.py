@@ -10,7 +10,9 @@ import trio
 
 from seglog_broker.config import BrokerConfig
 from seglog_broker.listeners.broker_api import BrokerApi
-from seglog_broker.listeners.native import open_listeners, serve_native
+from seglog_broker.listeners.native import serve_native
+from seglog_broker.listeners.serving.acceptor import open_listeners
+from seglog_broker.listeners.serving.ready_sockets import ReadySockets
 from seglog_broker.partitions.fetch_purgatory import Waiter
 from seglog_broker.runtime.metrics import Metrics
 from seglog_broker.runtime.offload import Offload
@@ -52,14 +54,17 @@ from seglog_protocol.messages import (
 
 @dataclass
 class FakePending:
-    """An append whose ack is sent when the test decides."""
+    """Appends whose acks are sent when the test decides."""
 
     ack: Ack
-    reply: AppendReply | None
+    replies: list[AppendReply | SeglogError] | None
     reached: trio.Event = field(default_factory=trio.Event)
-    outcome: AppendReply | Exception | None = None
+    outcome: list[AppendReply | SeglogError] | Exception | None = None
     is_written: bool = True
-    effort: int = 1
+    effort: float = 1
+
+    def keep_payloads(self) -> int:
+        raise NotImplementedError
 
     async def write_rest(self) -> None:
         raise NotImplementedError
@@ -67,7 +72,7 @@ class FakePending:
     def listen(self, listener: Callable[[], None]) -> bool:
         return False
 
-    async def wait(self) -> AppendReply:
+    async def wait(self) -> list[AppendReply | SeglogError]:
         await self.reached.wait()
         assert self.outcome is not None
         if isinstance(self.outcome, Exception):
@@ -190,22 +195,30 @@ class FakeBroker:
         raise NotImplementedError
 
     def append(
-        self, request: AppendRequest, payload: memoryview, _refused: Mapping[str, SeglogError] | None = None
+        self,
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        _refused: Mapping[str, SeglogError] | None = None,
     ) -> FakePending:
         """Topic "missing" does not exist; an ack of "disk" waits for ``reach``."""
         self._raise()
-        results = []
-        for place in request.partitions:
-            if place.topic == "missing":
-                results.append(AppendResult("missing", place.partition, error=UnknownTopicError("no topic missing")))
-            else:
-                results.append(
-                    AppendResult(place.topic, place.partition, base_offset=len(self.appended), ack=request.ack)
-                )
-        self.appended.append(bytes(payload))
-        reply = AppendReply(results)
-        pending = FakePending(request.ack, None if request.ack == "disk" else reply, outcome=reply)
-        if request.ack == "disk":
+        replies: list[AppendReply | SeglogError] = []
+        for request, payload in zip(requests, payloads, strict=True):
+            results = []
+            for place in request.partitions:
+                if place.topic == "missing":
+                    results.append(
+                        AppendResult("missing", place.partition, error=UnknownTopicError("no topic missing"))
+                    )
+                else:
+                    results.append(
+                        AppendResult(place.topic, place.partition, base_offset=len(self.appended), ack=request.ack)
+                    )
+            self.appended.append(bytes(payload))
+            replies.append(AppendReply(results))
+        ack = requests[0].ack
+        pending = FakePending(ack, None if ack == "disk" else replies, outcome=replies)
+        if ack == "disk":
             self.pending.append(pending)
         return pending
 
@@ -233,6 +246,9 @@ class FakeBroker:
             raise RequestCancelledError("the fetch was ended")
         self._raise()
         return self.late_answers.popleft()
+
+    def answer_now(self, request: Request) -> Message | None:
+        return None
 
     async def answer(self, request: Request) -> tuple[Message, bytes]:
         self._raise()
@@ -322,7 +338,9 @@ class Served:
 async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
     """A native listener in front of ``broker`` on a port of its own."""
     listeners = await open_listeners("127.0.0.1:0")
+    ready = ReadySockets()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(ready.run)
         scope = trio.CancelScope()
 
         async def run(task_status: trio.TaskStatus[Served]) -> None:
@@ -335,7 +353,7 @@ async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
                     task_status.started(served)
 
             with scope:
-                await serve_native(broker, listeners, task_status=Started())  # type: ignore[arg-type] # has what is used
+                await serve_native(broker, listeners, ready, task_status=Started())  # type: ignore[arg-type] # has what is used
             assert served is not None
             served.ended.set()
 
@@ -345,6 +363,9 @@ async def serving(broker: BrokerApi) -> AsyncIterator[Served]:
         finally:
             await served.close_peers()
             scope.cancel()
+            with trio.CancelScope(shield=True):
+                await served.ended.wait()
+            nursery.cancel_scope.cancel()
 
 
 def append_of(size: int, ack: Ack = "disk", topic: str = "commits") -> AppendRequest:

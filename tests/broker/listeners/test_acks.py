@@ -1,5 +1,6 @@
 """Replies to appends: in their order, and together for those that one sync covers."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from seglog_broker.listeners.acks import REPLIES_A_TURN, AckQueue
-from seglog_broker.listeners.replies import RESULTS_A_TURN
-from seglog_broker.listeners.sender import Sender
+from seglog_broker.listeners.replies import RESULTS_A_TURN, AppendOutcome
+from seglog_broker.listeners.serving.sender import Sender
 from seglog_protocol.errors import UnknownTopicError
 from seglog_protocol.frames import FrameReader
 from seglog_protocol.messages import Ack, AppendReply, AppendResult, headers
@@ -46,18 +47,17 @@ class Recorder:
 
     def _send(self) -> None:
         if self._queued:
-            self.sends.append([_request_id(frame) for frame in self._queued])
+            self.sends.append(_request_ids(b"".join(self._queued)))
             self._queued.clear()
 
 
-def _request_id(frame: bytes) -> int:
+def _request_ids(frames: bytes) -> list[int]:
     reader = FrameReader(1 << 20)
-    buffer = reader.get_buffer()
-    buffer[: len(frame)] = frame
-    reader.received(len(frame))
-    read = reader.next_frame()
-    assert read is not None
-    return int(read.header["id"])
+    reader.receive_data(frames)
+    ids = []
+    while (read := reader.next_frame() or reader.next_frame()) is not None:
+        ids.append(int(read.header["id"]))
+    return ids
 
 
 class Disk:
@@ -79,21 +79,25 @@ class Disk:
 
 
 class Waiting:
-    """An append that is acknowledged when the disk has reached its offset."""
+    """Appends that are acknowledged when the disk has reached their offset."""
 
     ack: Final[Ack] = "disk"
     is_written: Final = True
-    effort: Final = 1
+    effort: Final = 1.0
 
-    def __init__(self, disk: Disk, offset: int, results: int = 1) -> None:
+    def __init__(self, disk: Disk, offset: int, results: int = 1, requests: int = 1) -> None:
         self._disk = disk
         self._offset = offset
         self._results = results
+        self._requests = requests
 
     @property
-    def reply(self) -> AppendReply | None:
+    def replies(self) -> list[AppendOutcome] | None:
         result = AppendResult("t", 0, base_offset=self._offset, timestamp=-1, ack="disk", duplicate=False)
-        return AppendReply([result] * self._results) if self._disk.end > self._offset else None
+        return [AppendReply([result] * self._results)] * self._requests if self._disk.end > self._offset else None
+
+    def keep_payloads(self) -> int:
+        raise NotImplementedError
 
     async def write_rest(self) -> None:
         raise NotImplementedError
@@ -103,10 +107,10 @@ class Waiting:
             self._disk.listeners.append(listener)
         return self._disk.has_leader
 
-    async def wait(self) -> AppendReply:
-        while (reply := self.reply) is None:
+    async def wait(self) -> list[AppendOutcome]:
+        while (replies := self.replies) is None:
             await self._disk.moved.wait()
-        return reply
+        return replies
 
 
 @pytest.mark.parametrize("has_leader", [False, True], ids=["the task answers", "whoever ends the round answers"])
@@ -117,7 +121,7 @@ async def test_replies_that_one_sync_has_reached_go_out_with_one_send_in_order(h
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         for number in range(10):
-            acks.add(number, Waiting(disk, number), 100)
+            acks.add([number], Waiting(disk, number), 100)
         await wait_all_tasks_blocked()
         assert sender.sends == []
         disk.reach(7)
@@ -141,7 +145,7 @@ async def test_a_long_row_of_replies_lets_others_work_in_between() -> None:
 
     disk.reach(1000)
     for number in range(5 * REPLIES_A_TURN):
-        acks.add(number, Waiting(disk, number), 100)
+        acks.add([number], Waiting(disk, number), 100)
     acks.finish()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
@@ -173,9 +177,9 @@ async def test_long_replies_are_encoded_in_turns(has_leader: bool, monkeypatch: 
     monkeypatch.setattr(headers, "_encoder", SimpleNamespace(encode_into=counted))
     refused = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no such topic", topic="t"))] * 600)
     too_long = AppendReply([AppendResult("t", 0, error=UnknownTopicError("no" * 1_000, topic="t"))] * 600)
-    acks.add(0, Waiting(disk, 0), 100)
+    acks.add([0], Waiting(disk, 0), 100)
     for number in range(1, 9):
-        acks.add(number, (Waiting(disk, 0, 600), refused, too_long)[number % 3], 100)
+        acks.add([number], (Waiting(disk, 0, 600), [refused], [too_long])[number % 3], 100)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         await wait_all_tasks_blocked()
@@ -196,7 +200,7 @@ async def test_acks_of_a_finished_round_are_sent_before_any_task_runs() -> None:
         nursery.start_soon(acks.run)
         await wait_all_tasks_blocked()
         for number in range(2 * REPLIES_A_TURN):
-            acks.add(number, Waiting(disk, number), 100)
+            acks.add([number], Waiting(disk, number), 100)
         disk.reach(2)
         assert sender.sends == [[0, 1]]
         disk.reach(4)
@@ -223,6 +227,7 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
     disk, sender = Disk(), Recorder()
     acks = AckQueue(cast("Sender", sender), Counter())
     added = 0
+    begins: list[int] = []  # of those that came together
 
     async def drive() -> None:
         nonlocal added
@@ -231,12 +236,14 @@ def test_every_append_is_answered_once_and_in_order_by_whichever_task_is_first(s
             for step, count in steps:
                 match step:
                     case "add":
-                        for _ in range(count):
-                            results = RESULTS_A_TURN + 1 if added % 4 == 3 else 1
-                            acks.add(added, Waiting(disk, added, results), 100)
-                            added += 1
+                        results = RESULTS_A_TURN + 1 if added % 4 == 3 else 1
+                        acks.add(list(range(added, added + count)), Waiting(disk, added, results, count), 100)
+                        begins.append(added)
+                        added += count
+                        assert len(acks) <= added
                     case "reach":
-                        disk.reach(min(added, disk.end + count))
+                        reached = bisect_left(begins, disk.end) + count
+                        disk.reach(begins[reached] if reached < len(begins) else added)
                     case "lead":
                         disk.has_leader = bool(count)
                     case "block":

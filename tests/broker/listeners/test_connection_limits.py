@@ -8,8 +8,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.listeners import native
-from seglog_broker.listeners.graceful_close import CLOSE_SECONDS_MAX
+from seglog_broker.listeners.serving import acceptor
+from seglog_broker.listeners.serving.graceful_close import CLOSE_SECONDS_MAX
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.frames import RECEIVE_BYTES, encode_frame
 from seglog_protocol.messages import request_header
@@ -175,7 +175,7 @@ async def test_a_stop_does_not_wait_for_requests_that_wait_for_memory(autojump_c
             for peer in peers:
                 assert await peer.hung_up()
             await served.ended.wait()
-        assert trio.current_time() - began < native.DRAIN_SECONDS
+        assert trio.current_time() - began < acceptor.DRAIN_SECONDS
         assert "connections_cut" not in events(logged)
 
 
@@ -190,7 +190,7 @@ async def test_an_idle_connection_is_closed_and_one_that_waits_for_records_is_no
         began = trio.current_time()
         with capture_logs() as logged:
             assert await idle.hung_up()
-        assert 60 <= trio.current_time() - began <= 60 + 2 * native.WATCH_SECONDS_MAX
+        assert 60 <= trio.current_time() - began <= 60 + 2 * acceptor.WATCH_SECONDS_MAX
         assert "connection_idle" in events(logged)
         await trio.sleep(600)
         broker.late_answers.append(answer_of())

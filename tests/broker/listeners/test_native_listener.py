@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from seglog_broker.listeners import acks, connection, native
+from seglog_broker.listeners import acks, connection, fetches
 from seglog_broker.listeners.first_bytes import hint_for
-from seglog_broker.listeners.native import ListenError, open_listeners
+from seglog_broker.listeners.native import serve_native
 from seglog_broker.listeners.replies import RESULTS_A_TURN
-from seglog_broker.listeners.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
+from seglog_broker.listeners.serving import acceptor
+from seglog_broker.listeners.serving.acceptor import ListenError, open_listeners
+from seglog_broker.listeners.serving.ready_sockets import ReadySockets
+from seglog_broker.listeners.serving.sender import READ_AHEAD_BYTES, SEND_STEP_BYTES
 from seglog_broker.runtime.offload import Offload
 from seglog_broker.storage.io.filesystem import File, PosixFileSystem
 from seglog_broker.testing.offload import InlineOffload
@@ -314,6 +317,7 @@ async def test_appends_are_applied_as_they_come_and_answered_in_that_order() -> 
         batches = [bytes([number]) * 100 for number in range(5)]
         for number, batch in enumerate(batches):
             await peer.send(number, append_of(100, "os" if number == 3 else "disk"), batch)
+            await wait_all_tasks_blocked()  # else some are served together
         await peer.send(5, append_of(0), b"")
         await peer.send(99, OFFSETS)
         assert await peer.receive_ids(1) == [99]  # overtakes them all
@@ -360,7 +364,7 @@ async def test_appends_are_answered_to_a_peer_that_has_finished_sending() -> Non
 async def test_many_small_requests_in_one_packet_are_all_answered() -> None:
     async with serving(FakeBroker()) as served:
         peer = await served.greeted()
-        count = 3 * connection.FRAMES_A_TURN + 1
+        count = 3 * connection.APPENDS_AT_ONCE + 1
         frames = [encode_frame(request_header(n, append_of(100, "os")), [BATCH]) for n in range(count)]
         await peer.stream.send_all(b"".join(frames))
         assert await peer.receive_ids(count) == list(range(count))
@@ -460,7 +464,7 @@ async def test_a_peer_with_too_many_appends_in_flight_waits(monkeypatch: pytest.
         peer = await served.greeted()
         for number in range(9):
             await peer.send(number, append_of(100), BATCH)
-        await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()  # else they are served together
         assert len(broker.appended) == 5
         reach(broker.pending[1])  # not the first: nothing can be answered yet
         await wait_all_tasks_blocked()
@@ -475,6 +479,24 @@ async def test_a_peer_with_too_many_appends_in_flight_waits(monkeypatch: pytest.
         for pending in broker.pending:
             reach(pending)
         assert await peer.receive_ids(7) == [2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.trio
+async def test_appends_in_one_packet_are_limited_in_flight_to_the_same_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "APPENDS_IN_FLIGHT_MAX", 5)
+    broker = FakeBroker()
+    async with serving(broker) as served:
+        peer = await served.greeted()
+        frames = [encode_frame(request_header(number, append_of(100)), [BATCH]) for number in range(9)]
+        await peer.stream.send_all(b"".join(frames))
+        await wait_all_tasks_blocked()
+        assert len(broker.appended) == 5
+        for pending in broker.pending:
+            reach(pending)
+        assert await peer.receive_ids(5) == [0, 1, 2, 3, 4]
+        await wait_all_tasks_blocked()
+        reach(broker.pending[-1])
+        assert await peer.receive_ids(4) == [5, 6, 7, 8]
 
 
 @pytest.mark.trio
@@ -521,7 +543,7 @@ async def test_other_requests_overtake_a_waiting_fetch() -> None:
 
 @pytest.mark.trio
 async def test_too_many_waiting_fetches_are_refused_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FETCHES_IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(fetches, "FETCHES_IN_FLIGHT_MAX", 2)
     broker = FakeBroker()
     async with serving(broker) as served:
         peer = await served.greeted()
@@ -612,6 +634,7 @@ async def test_replies_that_become_ready_while_a_large_answer_is_sent_wait_for_i
     async with serving(broker) as served:
         peer = await served.greeted()
         await peer.send(1, append_of(100), BATCH)
+        await wait_all_tasks_blocked()  # else both are served together
         await peer.send(2, append_of(100), BATCH)
         await peer.send(3, fetch_of())  # waits, so that it is sent by a task of its own
         await wait_all_tasks_blocked()
@@ -740,7 +763,7 @@ async def test_stopping_does_not_wait_for_ever(autojump_clock: MockClock) -> Non
         with capture_logs() as logged:
             served.stop()
             await served.ended.wait()
-        assert trio.current_time() - before == pytest.approx(native.DRAIN_SECONDS)
+        assert trio.current_time() - before == pytest.approx(acceptor.DRAIN_SECONDS)
         assert [entry["event"] for entry in logged] == ["connections_cut"]
         assert await peer.hung_up()
         assert await silent.hung_up()
@@ -751,7 +774,7 @@ async def test_stopping_before_anything_has_begun_ends_at_once() -> None:
     listeners = await open_listeners("127.0.0.1:0")
     with trio.CancelScope() as scope:
         scope.cancel()
-        await native.serve_native(FakeBroker(), listeners)
+        await serve_native(FakeBroker(), listeners, ReadySockets())
     assert scope.cancelled_caught
     assert listeners[0].socket.fileno() == -1
 

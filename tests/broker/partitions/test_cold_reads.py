@@ -22,6 +22,7 @@ from seglog_protocol.messages import (
     OffsetsReply,
     OffsetsRequest,
 )
+from tests.appends import append_request
 from tests.logs import ManualClock, batch
 
 
@@ -50,7 +51,7 @@ async def _filled(fs: ForgetfulFileSystem, offload: Watching) -> Broker:
     await broker.create_topic(CreateTopicRequest("t", 1, topic))  # type: ignore[arg-type]
     for number in range(600):
         encoded = bytearray(batch(b"value %d" % number, timestamp=1000 + number))
-        broker.append(AppendRequest([AppendPartition("t", 0, len(encoded))], "os"), memoryview(encoded))
+        append_request(broker, AppendRequest([AppendPartition("t", 0, len(encoded))], "os"), memoryview(encoded))
     assert len(broker.partitions["t", 0].log.segments) > 10
     broker.close()
     broker = Broker.open(config, fs, ManualClock(), offload)

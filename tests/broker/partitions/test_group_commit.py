@@ -9,7 +9,6 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from seglog_broker.api.append import PendingAppend
 from seglog_broker.api.broker import Broker
 from seglog_broker.config import load_config
 from seglog_broker.runtime.offload import Arguments, T
@@ -36,6 +35,7 @@ from seglog_protocol.messages import (
     FlushRequest,
     FlushResult,
 )
+from tests.appends import OneAppend, append_request
 from tests.logs import ManualClock, batch, batch_of_size
 
 PARTITIONS = 5
@@ -99,11 +99,11 @@ class Running:
         self.broker.close()
         assert self.fs.open_files == []
 
-    def append(self, *partitions: int, data: bytes | None = None, ack: Ack = "disk") -> PendingAppend:
+    def append(self, *partitions: int, data: bytes | None = None, ack: Ack = "disk") -> OneAppend:
         """Append with one request."""
         encoded = data or batch(b"v")
         request = AppendRequest([AppendPartition("t", number, len(encoded)) for number in partitions], ack)
-        return self.broker.append(request, memoryview(bytearray(encoded * len(partitions))))
+        return append_request(self.broker, request, memoryview(bytearray(encoded * len(partitions))))
 
     def roll(self, partition: int) -> None:
         log = self.broker.partitions["t", partition].log
@@ -124,7 +124,7 @@ class Running:
         ]
 
 
-async def error_of(pending: PendingAppend) -> SeglogError | None:
+async def error_of(pending: OneAppend) -> SeglogError | None:
     return (await pending.wait()).partitions[0].error
 
 
@@ -185,7 +185,7 @@ async def test_a_cancelled_waiter_does_not_stop_the_round_for_the_others(who: st
         scopes = {name: trio.CancelScope() for name in ("leader", "follower")}
         left = dict.fromkeys(scopes, False)
 
-        async def wait(name: str, pending: PendingAppend) -> None:
+        async def wait(name: str, pending: OneAppend) -> None:
             with scopes[name]:
                 await pending.wait()
             left[name] = True
@@ -323,7 +323,7 @@ async def test_a_retriable_error_is_reported_to_all_waiters_and_the_next_round_s
         first, second = running.append(0), running.append(0)
         errors: list[SeglogError | None] = []
 
-        async def wait(pending: PendingAppend) -> None:
+        async def wait(pending: OneAppend) -> None:
             errors.append(await error_of(pending))
 
         async with trio.open_nursery() as nursery:
@@ -357,7 +357,7 @@ async def test_a_topic_deleted_while_its_round_runs_is_unknown_to_those_who_wait
     async with Running() as running:
         errors: list[SeglogError | None] = []
 
-        async def wait(pending: PendingAppend) -> None:
+        async def wait(pending: OneAppend) -> None:
             errors.append(await error_of(pending))
 
         running.offload.is_holding = True
@@ -475,7 +475,7 @@ async def test_a_failed_fsync_or_write_is_final_logged_reported_by_ping_and_reme
 async def still_read_only(broker: Broker) -> None:
     encoded = batch(b"v")
     request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
-    reply = await broker.append(request, memoryview(bytearray(encoded))).wait()
+    reply = await append_request(broker, request, memoryview(bytearray(encoded))).wait()
     assert isinstance(reply.partitions[0].error, PartitionReadOnlyError)
     assert any("t-0 is read-only" in text for text in broker.hello().problems)
 
@@ -485,7 +485,9 @@ async def test_an_fsync_that_fails_while_the_broker_stops_is_final_too_and_the_s
     await running.broker.create_topic(CreateTopicRequest("t", PARTITIONS, {}))
     assert await error_of(running.append(0, 1)) is None
     os_only = batch(b"v")
-    running.broker.append(AppendRequest([AppendPartition("t", 0, len(os_only))], "os"), memoryview(bytearray(os_only)))
+    append_request(
+        running.broker, AppendRequest([AppendPartition("t", 0, len(os_only))], "os"), memoryview(bytearray(os_only))
+    )
     running.fs.inject(Fault("fdatasync", "t-0/00000000000000000000.log", error=errno.EIO))
     with capture_logs() as logged:
         running.broker.close()

@@ -32,6 +32,7 @@ from seglog_protocol.messages import (
     HelloReply,
     TopicsReply,
 )
+from tests.appends import append_request
 from tests.logs import ManualClock, batch
 from tests.support import REPOSITORY
 
@@ -46,7 +47,7 @@ def open_broker(offload: Offload | None = None, *flags: str) -> Broker:
 
 async def append(broker: Broker, *batches: bytes, ack: Ack = "os") -> None:
     request = AppendRequest([AppendPartition("t", 0, len(encoded)) for encoded in batches], ack)
-    await broker.append(request, memoryview(bytearray(b"".join(batches)))).wait()
+    await append_request(broker, request, memoryview(bytearray(b"".join(batches)))).wait()
 
 
 def numbers(broker: Broker) -> dict[str, float]:
@@ -124,7 +125,7 @@ async def test_acks_that_share_a_flush_count_it_once() -> None:
     await broker.create_topic(CreateTopicRequest("t", 1))
     encoded = batch(b"v")
     request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
-    pending = [broker.append(request, memoryview(bytearray(encoded))) for _ in range(20)]
+    pending = [append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(20)]
     async with trio.open_nursery() as nursery:
         for one in pending:
             nursery.start_soon(one.wait)

@@ -24,6 +24,7 @@ from seglog_protocol.messages import (
     FetchRequest,
     FetchResult,
 )
+from tests.appends import append_request
 from tests.logs import batch_of_size
 
 START_MS = 1_700_000_000_000
@@ -121,7 +122,7 @@ def append(
     for _ in range(count):
         encoded = batch_of_size(256, broker.clock.now_ms() if timestamp is None else timestamp)
         request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")
-        reply = broker.append(request, memoryview(bytearray(encoded))).reply
+        reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
         assert reply is not None
         assert reply.partitions[0].error is None, reply
 

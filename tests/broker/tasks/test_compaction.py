@@ -39,6 +39,7 @@ from seglog_protocol.messages import (
     TruncatePartition,
     TruncateRequest,
 )
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import (
     START_MS,
     HeldOffload,
@@ -110,7 +111,7 @@ def offload() -> CleaningOffload:
 
 def send(broker: Broker, encoded: bytes, topic: str = "t", partition: int = 0) -> AppendResult:
     request = AppendRequest([AppendPartition(topic, partition, len(encoded))], "os")
-    reply = broker.append(request, memoryview(bytearray(encoded))).reply
+    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     [result] = reply.partitions
     return result

@@ -8,6 +8,7 @@ from seglog_broker.storage.io.filenames import LOCK_FILE
 from seglog_broker.tasks.directory_watch import LOOK_SECONDS
 from seglog_protocol.errors import LogDirectoryError, PartitionReadOnlyError
 from seglog_protocol.messages import AppendPartition, AppendRequest
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 from tests.logs import batch
 
@@ -29,8 +30,8 @@ async def test_after_the_directory_is_replaced_nothing_is_acked_at_disk_and_noth
         replace(fs)
         before = fs.snapshot()
         encoded = batch(b"late")
-        pending = broker.append(
-            AppendRequest([AppendPartition("t", 0, len(encoded))], "disk"), memoryview(bytearray(encoded))
+        pending = append_request(
+            broker, AppendRequest([AppendPartition("t", 0, len(encoded))], "disk"), memoryview(bytearray(encoded))
         )
         [result] = (await pending.wait()).partitions
         assert isinstance(result.error, PartitionReadOnlyError)

@@ -28,6 +28,7 @@ from seglog_protocol.messages import (
     TruncatePartition,
     TruncateRequest,
 )
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import (
     LoopClock,
     TimedDisk,
@@ -47,6 +48,7 @@ MARKS = (
     "seglog.disk.free.hard.bytes=10000",
     "seglog.disk.ballast.bytes=3000",
 )
+
 UNMARKED = ("seglog.disk.free.soft.bytes=0", "seglog.disk.free.hard.bytes=0", "seglog.disk.ballast.bytes=0")
 BALLAST = "/data/seglog-ballast"
 
@@ -54,7 +56,7 @@ BALLAST = "/data/seglog-ballast"
 def refusal(broker: Broker) -> DiskFullError:
     encoded = batch_of_size(256, broker.clock.now_ms())
     request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
-    reply = broker.append(request, memoryview(bytearray(encoded))).reply
+    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     error = reply.partitions[0].error
     assert isinstance(error, DiskFullError)

@@ -12,6 +12,7 @@ from seglog_broker.tasks.holes import run_hole_search
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
 from seglog_broker.testing.offload import InlineOffload
 from seglog_protocol.messages import AppendPartition, AppendRequest, CreateTopicRequest, FetchPartition, FetchRequest
+from tests.appends import append_request
 from tests.logs import ManualClock, batch_of_size, flip_bit
 
 _CONFIG: Mapping[str, str | int | float] = {
@@ -36,7 +37,7 @@ async def _written(
     await broker.create_topic(CreateTopicRequest("t", 1, dict(config)))
     for number in range(batches):
         data = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))
-        await broker.append(AppendRequest([AppendPartition("t", 0, len(data))], "disk"), data).wait()
+        await append_request(broker, AppendRequest([AppendPartition("t", 0, len(data))], "disk"), data).wait()
     if clean:
         assert broker.close() == []
     else:

@@ -9,6 +9,7 @@ from seglog_broker.tasks.producers import run_producer_expiry
 from seglog_protocol.batch_builder import encode_batch
 from seglog_protocol.errors import InvalidRecordError
 from seglog_protocol.messages import AppendPartition, AppendRequest, AppendResult
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, living, with_topic
 
 TASKS = (run_producer_expiry,)
@@ -18,7 +19,7 @@ FLAGS = ("producer.id.expiration.ms=60000", "producer.id.expiration.check.interv
 def append(broker: Broker, sequence: int, timestamp: int = -1) -> AppendResult:
     encoded = encode_batch([(timestamp, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
     request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
-    reply = broker.append(request, memoryview(bytearray(encoded))).reply
+    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     return reply.partitions[0]
 
@@ -72,7 +73,7 @@ async def test_a_repetition_waits_for_the_disk_as_the_first_one_does(autojump_cl
         await with_topic(broker)
         encoded = encode_batch([(-1, None, b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
         request = AppendRequest([AppendPartition("t", 0, len(encoded))], "disk")
-        first, again = (broker.append(request, memoryview(bytearray(encoded))) for _ in range(2))
+        first, again = (append_request(broker, request, memoryview(bytearray(encoded))) for _ in range(2))
         assert (first.reply, again.reply) == (None, None)
         assert broker.partitions["t", 0].log.durable_end_offset == 0
         reply = await again.wait()
@@ -91,7 +92,7 @@ async def test_impossible_producer_ids_are_refused(
             [(-1, None, b"v", ())], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
         )
         request = AppendRequest([AppendPartition("t", 0, len(encoded))], "os")
-        reply = broker.append(request, memoryview(bytearray(encoded))).reply
+        reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
         assert reply is not None
         assert isinstance(reply.partitions[0].error, InvalidRecordError)
         assert broker.partitions["t", 0].log.log_end_offset == 0

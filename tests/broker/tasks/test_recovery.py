@@ -41,6 +41,7 @@ from seglog_protocol.messages import (
     TruncateRequest,
     decode_descriptions,
 )
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, alter, append, fetch, living, with_topic
 from tests.logs import batch, flip_bit, read_around
 
@@ -117,7 +118,7 @@ async def killed(count: int = 6, *, partitions: int = 1) -> ForgetfulFileSystem:
 async def error_of_append(broker: Broker, topic: str = "big") -> SeglogError | None:
     encoded = batch(b"more")
     request = AppendRequest([AppendPartition(topic, 0, len(encoded))], "disk")
-    return (await broker.append(request, memoryview(bytearray(encoded))).wait()).partitions[0].error
+    return (await append_request(broker, request, memoryview(bytearray(encoded))).wait()).partitions[0].error
 
 
 async def test_partitions_that_need_no_recovery_are_served_while_others_are_recovered(autojump_clock: object) -> None:

@@ -28,6 +28,7 @@ from seglog_protocol.messages import (
     decode_descriptions,
 )
 from seglog_protocol.record_batch import parse_header
+from tests.appends import append_request
 from tests.broker.tasks.living_broker import LoopClock, TimedDisk, append, living, with_topic
 from tests.logs import add_bytes, batch_of_size, verify
 
@@ -60,7 +61,7 @@ async def killed(*, torn: bytes = b"") -> ForgetfulFileSystem:
 def append_error(broker: Broker, topic: str = "t") -> SeglogError | None:
     encoded = batch_of_size(256, broker.clock.now_ms())
     request = AppendRequest([AppendPartition(topic, 0, len(encoded))], "os")
-    reply = broker.append(request, memoryview(bytearray(encoded))).reply
+    reply = append_request(broker, request, memoryview(bytearray(encoded))).reply
     assert reply is not None
     return reply.partitions[0].error
 

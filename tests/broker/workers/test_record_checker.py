@@ -33,6 +33,7 @@ from seglog_protocol.messages import (
 )
 from seglog_protocol.record_batch import HEADER_SIZE, parse_header, seal_batch
 from seglog_protocol.records import Record
+from tests.appends import append_request
 from tests.broker.listeners.fake_broker import serving
 from tests.logs import ManualClock
 from tests.processes import workers
@@ -145,7 +146,7 @@ def open_broker(offload: Offload) -> Broker:
     return Broker.open(config, ForgetfulFileSystem(), ManualClock(), offload)
 
 
-def append_request(*batches: bytes, topic: str = "keyed") -> tuple[AppendRequest, bytes]:
+def request_of(*batches: bytes, topic: str = "keyed") -> tuple[AppendRequest, bytes]:
     return AppendRequest([AppendPartition(topic, 0, len(batch)) for batch in batches], "os"), b"".join(batches)
 
 
@@ -156,12 +157,12 @@ async def test_appends_of_a_connection_keep_their_order_while_a_batch_is_checked
     async with serving(broker) as served:
         peer, other = await served.greeted(), await served.greeted()
         large, small = bomb(), encode_batch([(-1, b"k", b"v", ())])
-        await peer.send(1, *append_request(large))
-        await peer.send(2, *append_request(small))
+        await peer.send(1, *request_of(large))
+        await peer.send(2, *request_of(small))
         with trio.fail_after(10):
             while not offload.waiting:  # noqa: ASYNC110 - a real socket is between
                 await trio.sleep(0.001)
-        await other.send(3, *append_request(small))
+        await other.send(3, *request_of(small))
         [result] = (await other.receive()).header["partitions"]
         assert result["base_offset"] == 0, "no other request waits"
         offload.let_go.set()
@@ -176,8 +177,8 @@ async def test_changes_of_the_topic_while_a_batch_is_checked_take_effect(what: s
     offload = HeldOffload()
     broker = open_broker(offload)
     await broker.create_topic(CreateTopicRequest("keyed", 1, {"cleanup.policy": "compact"}))
-    request, payload = append_request(bomb(None if what == "refused" else b"k"))
-    pending = broker.append(request, memoryview(bytearray(payload)))
+    request, payload = request_of(bomb(None if what == "refused" else b"k"))
+    pending = append_request(broker, request, memoryview(bytearray(payload)))
     assert not pending.is_written
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pending.write_rest)
@@ -199,7 +200,7 @@ async def test_many_batches_are_written_in_turns_with_others_and_in_their_order(
     broker = open_broker(InlineOffload())
     await broker.create_topic(CreateTopicRequest("plain", 1))
     batches = [encode_batch([(-1, None, b"%d" % number, ())]) for number in range(1000)]
-    request, payload = append_request(*batches, topic="plain")
+    request, payload = request_of(*batches, topic="plain")
     turns = 0
     is_over = False
 
@@ -211,7 +212,7 @@ async def test_many_batches_are_written_in_turns_with_others_and_in_their_order(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        pending = broker.append(request, memoryview(bytearray(payload)))
+        pending = append_request(broker, request, memoryview(bytearray(payload)))
         assert not pending.is_written
         await pending.write_rest()
         is_over = True
@@ -241,8 +242,8 @@ async def test_a_timestamp_in_a_large_batch_is_searched_in_a_process_with_the_sa
     broker = open_broker(offload)
     await broker.create_topic(CreateTopicRequest("plain", 1))
     batch = encode_batch([(time, b"k", bytes(value_size), ()) for time in (10, 20, 30)], codec=codec)
-    request, payload = append_request(batch, topic="plain")
-    await broker.append(request, memoryview(bytearray(payload))).wait()
+    request, payload = request_of(batch, topic="plain")
+    await append_request(broker, request, memoryview(bytearray(payload))).wait()
     for moment in (5, 15, 25, 35):
         log = broker.partitions["plain", 0].log
         plain = log.find_timestamp(moment)
@@ -267,8 +268,8 @@ async def test_headers_that_promise_timestamps_that_no_record_has_are_searched_o
         batch = bytearray(encode_batch([(10, b"k", bytes(50_000), ())]))
         header = parse_header(batch)
         lying = bytes(seal_batch(header._replace(max_timestamp=1_000), bytes(batch[HEADER_SIZE:])))
-        request, payload = append_request(lying, topic="plain")
-        await broker.append(request, memoryview(bytearray(payload))).wait()
+        request, payload = request_of(lying, topic="plain")
+        await append_request(broker, request, memoryview(bytearray(payload))).wait()
     with pytest.raises(OutOfResourcesError, match="promise"):
         await broker.offsets(OffsetsRequest([OffsetsPartition("plain", 0, 500)]))
     assert offload.searched == 3

@@ -23,8 +23,7 @@ from seglog_broker.storage.log.recovery_job import RecoveryJob, recover_partitio
 from seglog_broker.workers.jobs.recoverer import RECOVERY, WORKER
 from seglog_broker.workers.messages import WorkerError
 from seglog_broker.workers.pool import WorkerPool
-from seglog_protocol.record_batch import parse_header
-from tests.logs import TOPIC_ID, batch_of_size
+from tests.logs import TOPIC_ID, append_one, batch_of_size
 from tests.processes import clean_environment, told_of_nonsense, workers
 
 _FS = PosixFileSystem()
@@ -39,7 +38,7 @@ def directory(tmp_path: Path) -> str:
     log = PartitionLog(load(_FS, HandlePool(_FS), SystemClock(), path, TopicConfig(), clean=True))
     for _ in range(_BATCHES):
         view = memoryview(bytearray(batch_of_size(100_000)))
-        log.append(view, parse_header(view))
+        append_one(log, view)
     log.release()
     with (tmp_path / "topic-0" / f"{0:020d}.log").open("ab") as file:
         file.write(b"torn")

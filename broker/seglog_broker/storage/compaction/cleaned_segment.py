@@ -43,7 +43,7 @@ class CleanedSegment:
 
     def append(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
         """Write batches, of each of which (size, last offset, max timestamp) are given."""
-        self._segment.append_many(buffers, batches)
+        self._segment.append(buffers, batches)
 
     def append_damaged(self, data: Buffer) -> None:
         """Write damaged bytes."""

@@ -1,6 +1,8 @@
-"""Appends one checked batch to the end of a log, at the next offsets."""
+"""Appends checked batches to the end of a log, at the next offsets."""
 
-from typing import NamedTuple, NoReturn
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.storage.io.clock import Clock
 from seglog_broker.storage.io.os_errors import storage_error, why
@@ -10,9 +12,15 @@ from seglog_broker.storage.log.roller import SegmentRoller
 from seglog_broker.storage.log.segment_list import SegmentList
 from seglog_broker.storage.log.state_file import StateFile
 from seglog_broker.storage.producers.producer_state import ProducerState
+from seglog_broker.storage.segment.index_writer import WrittenBatch
+from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
-from seglog_protocol.errors import PartitionReadOnlyError, RecordListTooLargeError, StorageError
-from seglog_protocol.record_batch import NO_PRODUCER_ID, BatchHeader, rewrite_offset_and_epoch
+from seglog_protocol.errors import PartitionReadOnlyError, RecordListTooLargeError, SeglogError, StorageError
+from seglog_protocol.record_batch import LOG_OVERHEAD, BatchHeader, rewrite_offset_and_epoch
+
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""Batches of so many bytes together are copied into one piece to be written: a checksum and a write take longer to
+begin than this copy takes."""
 
 
 class Appended(NamedTuple):
@@ -69,21 +77,36 @@ class Appender:
         self._policy = roller.policy
         self._leader_epoch = leader_epoch
 
-    def append(self, batch: memoryview, header: BatchHeader) -> Appended:
-        """Write one checked batch at the log end, with the next offsets and the current epoch.
+    def append(self, batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> list[Appended | SeglogError]:
+        """Write checked batches at the log end, with the next offsets and the current epoch, each as if it came alone.
 
-        ``batch`` is changed in place: its base offset and leader epoch, which its checksum does not cover. One that
-        repeats a recent batch of its producer is not written again. Nothing is synced; see ``LogFlusher``. Raises
-        PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check`` raises, or StorageError, after
-        which the log is unchanged.
+        ``batches`` are changed in place: base offset and leader epoch, which their checksums do not cover. One that
+        repeats a recent batch of its producer is not written again. Nothing is synced; see ``LogFlusher``. Returns the
+        outcome of each: where it is, or PartitionReadOnlyError, RecordListTooLargeError, what ``ProducerState.check``
+        raises, or StorageError, after which the log is as it was before that batch.
+        """
+        outcomes: list[Appended | SeglogError] = []
+        while len(outcomes) < len(headers):
+            try:
+                outcomes += self._append_some(batches, headers, len(outcomes))
+            except SeglogError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _append_some(self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], first: int) -> list[Appended]:
+        """Write the batch number ``first`` and those behind it that can be written together with it.
+
+        Raises the error of the first one.
         """
         state, offsets = self._state, self._offsets
         if state.read_only is not None:
             self._refuse(state.read_only)
-        if header.producer_id > NO_PRODUCER_ID:
+        count = self._producers.count_new(headers, first)
+        header = headers[first]
+        if not count:
             repeated = self._producers.check((header,))
-            if repeated is not None:
-                return Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)
+            assert repeated is not None, "it is either new, or repeated, or refused"
+            return [Appended(repeated.base_offset, repeated.last_offset, None, repeated.timestamp)]
         size = header.size
         limit = self._settings.config.segment_bytes
         if size > limit:
@@ -100,26 +123,54 @@ class Appender:
         active = self._segments.active
         try:
             reason = self._policy.reason(active, size, last_offset, header.max_timestamp, now, state.first_append_ms)
+            if count > 1 and reason is None:
+                count = self._policy.count_without_roll(active, headers[first : first + count], base)
         except OSError as error:
             raise unreadable(active, error) from error
         if reason is not None:
+            count = 1
             if not self._roller.roll_or_note(base, reason):
                 reason = None
             active = self._segments.active
-        rewrite_offset_and_epoch(batch, 0, base, self._leader_epoch)
-        try:
-            position = active.append(batch, last_offset, header.max_timestamp)
-        except OSError as error:
-            self._cut_back(error)
-        active.tail.note(base, last_offset + 1, position, position + size)
-        offsets.end = last_offset + 1
-        self._producers.apply(header, base, now)
+        appended = self._write(active, batches[first : first + count], headers[first : first + count], now)
+        if reason is not None:
+            appended[0] = appended[0]._replace(rolled=reason)
         if state.first_append_ms is None:
             state.first_append_ms = now
             state.active_segment = active.base_offset
             self._state_file.mark_dirty()
         state.last_append_ms = now
-        return Appended(base, last_offset, reason)
+        return appended
+
+    def _write(
+        self, active: Segment, batches: Sequence[memoryview], headers: Sequence[BatchHeader], now: int
+    ) -> list[Appended]:
+        """Write batches at the end of the active segment, as one; the first alone where that fails."""
+        base, epoch = self._offsets.end, self._leader_epoch
+        appended: list[Appended] = []
+        written: list[WrittenBatch] = []
+        for batch, header in zip(batches, headers, strict=True):
+            rewrite_offset_and_epoch(batch, 0, base, epoch)
+            last_offset = base + header.last_offset_delta
+            appended.append(Appended(base, last_offset, None))
+            written.append((header.batch_length + LOG_OVERHEAD, last_offset, header.max_timestamp))
+            base = last_offset + 1
+        size = sum([size for size, _, _ in written])
+        try:
+            position = active.append(
+                (b"".join(batches),) if len(batches) > 1 and size <= JOINED_BYTES_MAX else batches, written
+            )
+        except OSError as error:
+            self._cut_back(error)
+            if len(batches) > 1:
+                return self._write(active, batches[:1], headers[:1], now)
+            raise self._not_written(error) from error
+        bases = [place.base_offset for place in appended]
+        positions = list(accumulate([size for size, _, _ in written[:-1]], initial=position))
+        active.tail.note(bases, positions, base, position + size)
+        self._offsets.end = base
+        self._producers.apply_many(headers, bases, now)
+        return appended
 
     @staticmethod
     def _refuse(reason: str) -> NoReturn:
@@ -129,11 +180,15 @@ class Appender:
             reason=reason,
         )
 
-    def _cut_back(self, error: OSError) -> NoReturn:
+    def _cut_back(self, error: OSError) -> None:
+        """Remove what a failed write left. Raises StorageError where that fails, too: the log is read-only then."""
         try:
             self._segments.active.log.cut_back()
         except OSError as second:
             self._state_file.mark_read_only(
                 f"a write failed ({why(error)}) and what it left could not be removed ({why(second)})"
             )
-        raise storage_error(f"the batch could not be written to {self._directory}: {why(error)}", error) from error
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: OSError) -> StorageError:
+        return storage_error(f"the batch could not be written to {self._directory}: {why(error)}", error)

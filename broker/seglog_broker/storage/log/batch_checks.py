@@ -6,10 +6,11 @@ name the first bad one by its index. That runs on the loop for a batch that is s
 worker process (``record_checker``). Source: Kafka's LogValidator.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from seglog_broker.config import TopicConfig
 from seglog_broker.storage.segment.segment import RECORDS_IN_LINE_BYTES
+from seglog_protocol.checksum import crc32c
 from seglog_protocol.compression import DECOMPRESSED_BATCH_BYTES_MAX, Codec
 from seglog_protocol.errors import (
     CorruptBatchError,
@@ -21,6 +22,7 @@ from seglog_protocol.errors import (
     UnsupportedMagicError,
 )
 from seglog_protocol.record_batch import (
+    ATTRIBUTES_POSITION,
     BATCH_LENGTH_MIN,
     CODEC_MASK,
     CONTROL_BIT,
@@ -71,6 +73,30 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
     MessageTooLargeError or InvalidTimestampError for a batch that the topic does not accept.
     """
     size = len(batch)
+    if HEADER_SIZE <= size <= config.max_message_bytes:
+        header = parse_header(batch)
+        if (
+            header.batch_length == size - LOG_OVERHEAD
+            and header.magic == MAGIC
+            and crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc
+            and 0 <= header.attributes <= _CODEC_MAX
+            and header.base_offset == 0
+            and header.record_count == header.last_offset_delta + 1
+            and header.record_count > 0
+            and header.producer_id >= NO_PRODUCER_ID
+            and (
+                header.base_timestamp <= header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
+                or header.max_timestamp == NO_TIMESTAMP
+                or config.message_timestamp_type == "LogAppendTime"
+            )
+        ):
+            return header
+    return _refuse(batch, config, now_ms)
+
+
+def _refuse(batch: memoryview, config: TopicConfig, now_ms: int) -> NoReturn:
+    """Raise the error of a batch that does not pass ``check_batch``; what its first bytes say comes first."""
+    size = len(batch)
     if size > config.max_message_bytes:
         raise MessageTooLargeError(
             f"the batch has {size} bytes, more than max.message.bytes = {config.max_message_bytes}: send less at once",
@@ -95,7 +121,8 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
         raise InvalidRecordError(f"{size - header.size} bytes follow the batch: send exactly one batch for a partition")
     if not verify_crc(batch, 0, header):
         raise CorruptBatchError("the batch does not match its CRC-32C: it was damaged in transit, send it again")
-    _check_attributes(header)
+    if not 0 <= header.attributes <= _CODEC_MAX:
+        _refuse_attributes(header)
     if header.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {header.base_offset}: the broker gives offsets, send 0")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
@@ -105,22 +132,17 @@ def check_batch(batch: memoryview, config: TopicConfig, now_ms: int) -> BatchHea
         )
     if header.producer_id < NO_PRODUCER_ID:
         raise InvalidRecordError(f"the batch has producer id {header.producer_id}: ids are 0 or more, -1 means none")
-    _check_timestamps(header, config, now_ms)
-    return header
+    _refuse_timestamps(header, config, now_ms)
 
 
-def stamp(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[BatchHeader, int]:
-    """(header, append time in ms): a LogAppendTime topic gives the batch the broker's time, in place; else -1."""
-    if config.message_timestamp_type != "LogAppendTime":
-        return header, NO_TIMESTAMP
+def stamp(batch: memoryview, now_ms: int) -> BatchHeader:
+    """Give the batch the broker's time, in place, as a LogAppendTime topic does; the header that it has then."""
     rewrite_log_append_time(batch, 0, now_ms)
-    return parse_header(batch), now_ms
+    return parse_header(batch)
 
 
-def _check_attributes(header: BatchHeader) -> None:
+def _refuse_attributes(header: BatchHeader) -> NoReturn:
     attributes = header.attributes
-    if 0 <= attributes <= _CODEC_MAX:
-        return
     if attributes & CODEC_MASK > _CODEC_MAX:
         raise InvalidRecordError(f"the batch names codec {attributes & CODEC_MASK}, there are 0 to {_CODEC_MAX}")
     if attributes & LOG_APPEND_TIME_BIT:
@@ -132,22 +154,18 @@ def _check_attributes(header: BatchHeader) -> None:
     raise InvalidRecordError(f"the batch has attribute bits {attributes & 0xFFFF:#06x} that no producer may set")
 
 
-def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    if header.max_timestamp == NO_TIMESTAMP or config.message_timestamp_type == "LogAppendTime":
-        return
-    latest = now_ms + config.message_timestamp_after_max_ms
+def _refuse_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> NoReturn:
     if header.max_timestamp < header.base_timestamp:
         raise InvalidTimestampError(
             f"the batch's largest timestamp {header.max_timestamp} lies before its base timestamp "
             f"{header.base_timestamp}",
             timestamp=header.max_timestamp,
         )
-    if header.max_timestamp > latest:
-        raise InvalidTimestampError(
-            f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
-            f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
-            timestamp=header.max_timestamp,
-        )
+    raise InvalidTimestampError(
+        f"timestamp {header.max_timestamp} lies {header.max_timestamp - now_ms} ms in the future, the topic allows "
+        f"message.timestamp.after.max.ms = {config.message_timestamp_after_max_ms}: are they milliseconds?",
+        timestamp=header.max_timestamp,
+    )
 
 
 def check_small_records(header: BatchHeader, batch: memoryview, rules: RecordRules) -> bool:

@@ -5,6 +5,7 @@ The idle timer rolls by the wall time since the first append, so that the tail o
 compacted or expire; Kafka has no such timer. See "Rolling" in docs/STORAGE.md.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from random import Random
 
@@ -13,6 +14,7 @@ from seglog_broker.config.values import LONG_MAX
 from seglog_broker.storage.log.log_files import LogSettings
 from seglog_broker.storage.segment.segment import Segment
 from seglog_protocol import segment_files as names
+from seglog_protocol.record_batch import LOG_OVERHEAD, BatchHeader
 
 
 class RollReason(StrEnum):
@@ -83,6 +85,26 @@ class RollPolicy:
         if last_offset - active.base_offset > names.RELATIVE_OFFSET_MAX:
             return RollReason.OFFSET_RANGE
         return None
+
+    def count_without_roll(self, active: Segment, batches: Sequence[BatchHeader], base_offset: int) -> int:
+        """How many of ``batches`` fit the active segment, one behind the other from ``base_offset`` on, by ``reason``.
+
+        The first of them is known to fit. Where more than sizes and timestamps would have to be looked at, it is 1.
+        """
+        count_max = min(active.offset_index.room, active.time_index.room)
+        if active.size == 0 or count_max < len(batches):
+            return 1
+        bytes_max = self._settings.config.segment_bytes - active.size
+        first = active.first_timestamp
+        timestamp_max = first + self.segment_ms_max if first >= 0 else LONG_MAX
+        offset_max = min(active.base_offset + names.RELATIVE_OFFSET_MAX, names.OFFSET_MAX - 1)
+        last_offset = base_offset - 1
+        for count, header in enumerate(batches):
+            bytes_max -= header.batch_length + LOG_OVERHEAD
+            last_offset += header.last_offset_delta + 1
+            if count and (bytes_max < 0 or header.max_timestamp > timestamp_max or last_offset > offset_max):
+                return count
+        return len(batches)
 
     def idle_roll_ms(self, active: Segment, first_append_ms: int | None) -> int | None:
         """The wall time (ms) after which the idle timer closes ``active``; None if it is empty, or for never.

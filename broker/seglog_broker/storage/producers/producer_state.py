@@ -23,6 +23,7 @@ from seglog_protocol.errors import (
     InvalidRecordError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
+    SeglogError,
 )
 from seglog_protocol.record_batch import (
     NO_PRODUCER_EPOCH,
@@ -184,6 +185,29 @@ class ProducerState:
             )
         return Duplicate(duplicates[0].base_offset, duplicates[-1].last_offset, duplicates[-1].timestamp)
 
+    def count_new(self, headers: Sequence[BatchHeader], first: int) -> int:
+        """How many headers, from number ``first`` on, ``check`` would accept as new ones.
+
+        Each is checked as if those before it had been applied already. ``check`` tells about the one that follows them.
+        """
+        ahead: dict[int, tuple[int, int]] = {}  # producer id -> epoch and sequence of the batch that is due
+        for number in range(first, len(headers)):
+            header = headers[number]
+            producer_id = header.producer_id
+            if producer_id <= NO_PRODUCER_ID:
+                continue
+            due = ahead.get(producer_id)
+            if due is None:
+                try:
+                    if self.check((header,)) is not None:
+                        return number - first
+                except SeglogError:
+                    return number - first
+            elif due != (header.producer_epoch, header.base_sequence):
+                return number - first
+            ahead[producer_id] = header.producer_epoch, add_sequence(header.base_sequence, header.last_offset_delta + 1)
+        return len(headers) - first
+
     def apply(self, header: BatchHeader, base_offset: int, seen_ms: int = 0) -> None:
         """Count a data batch whose bytes are now in the log at ``base_offset``, wherever its header says it begins.
 
@@ -203,6 +227,13 @@ class ProducerState:
         if header.is_transactional and producer_id not in self._open:
             self._open[producer_id] = base_offset
         self._put_back(producer_id, producer)
+
+    def apply_many(self, headers: Sequence[BatchHeader], base_offsets: Sequence[int], seen_ms: int) -> None:
+        """As ``apply`` of each, in their order."""
+        for header, base_offset in zip(headers, base_offsets, strict=True):
+            if header.producer_id > NO_PRODUCER_ID:
+                self.apply(header, base_offset, seen_ms)
+        self.end_offset = base_offsets[-1] + headers[-1].last_offset_delta + 1
 
     # --- Replaying ----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,12 @@ from seglog_broker.storage.segment.segment_log import SegmentLog, Stop
 from seglog_broker.storage.segment.time_index import TimeIndex, TimestampOffset
 from seglog_protocol import segment_files as names
 from seglog_protocol.header_scan import LocatedBatch
-from seglog_protocol.record_batch import NO_TIMESTAMP
+from seglog_protocol.record_batch import INT64_MIN, NO_TIMESTAMP
 
 ResultT = TypeVar("ResultT")
+
+WrittenBatch = tuple[int, int, int]
+"""(size in bytes, last offset, largest timestamp in ms) of a batch."""
 
 InTurns = Generator[Stop, None, ResultT]
 """An operation in steps, which may be left alone between two of them."""
@@ -41,18 +44,27 @@ class IndexWriter:
         self._offset_index.create()
         self._time_index.create()
 
-    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Count a batch, and add index entries if they are due; whether they were."""
-        largest = self.largest
-        if largest is None or max_timestamp > largest.timestamp:
-            largest = self.largest = TimestampOffset(max_timestamp, last_offset)
-        is_due = self.bytes_since_entry > self.interval and not self.is_full
-        if is_due:
-            self._offset_index.append(last_offset, position)
-            self._time_index.offer(*largest)
-            self.bytes_since_entry = 0
-        self.bytes_since_entry += size
-        return is_due
+    def add(self, position: int, batches: Iterable[WrittenBatch]) -> int | None:
+        """Count batches that lie one behind the other from ``position`` on, and add the index entries that are due.
+
+        Returns the position of the last batch that got entries, None where none did.
+        """
+        largest, since, indexed = self.largest, self.bytes_since_entry, None
+        highest = INT64_MIN - 1 if largest is None else largest.timestamp
+        interval = self.interval
+        for size, last_offset, max_timestamp in batches:
+            if max_timestamp > highest:
+                highest = max_timestamp
+                largest = TimestampOffset(max_timestamp, last_offset)
+            if since > interval and not self.is_full:
+                assert largest is not None
+                self._offset_index.append(last_offset, position)
+                self._time_index.offer(*largest)
+                since, indexed = 0, position
+            since += size
+            position += size
+        self.largest, self.bytes_since_entry = largest, since
+        return indexed
 
     def pass_over(self, size: int) -> None:
         """Count appended bytes that belong to no batch."""
@@ -96,7 +108,7 @@ class IndexWriter:
             if not (next_offset or base_offset) <= header.base_offset <= header.last_offset <= highest:
                 continue  # an offset that its checksum does not cover is wrong: no entry can name it
             self.bytes_since_entry = position - indexed
-            if self.add(position, header.size, header.last_offset, header.max_timestamp):
+            if self.add(position, ((header.size, header.last_offset, header.max_timestamp),)) is not None:
                 indexed = position
             next_offset = header.next_offset
         self.bytes_since_entry = log.size - indexed

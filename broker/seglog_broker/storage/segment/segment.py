@@ -17,6 +17,7 @@ from seglog_broker.storage.io.pauses import HEADERS_A_TURN
 from seglog_broker.storage.segment.checksum_file import ChecksumFile
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.storage.segment.flaws import FlawFinder
+from seglog_broker.storage.segment.index_writer import WrittenBatch
 from seglog_broker.storage.segment.offset_index import OffsetIndex
 from seglog_broker.storage.segment.segment_indexes import SegmentIndexes
 from seglog_broker.storage.segment.segment_log import SegmentLog
@@ -264,29 +265,17 @@ class Segment:
 
     # --- Appending ----------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> int:
-        """Write one batch at the end and index it when due; return its position.
+    def append(self, buffers: Sequence[Buffer], batches: Iterable[WrittenBatch]) -> int:
+        """Write batches at the end, one behind the other, and index them when due; return the position of the first.
 
-        Raises OSError with the segment as it was but for bytes behind its end: ``SegmentLog.cut_back`` must remove them
-        before anything else is appended.
-        """
-        position = self.log.write((batch,))
-        self.checksum.update(batch)
-        self.indexes.writer.add(position, len(batch), last_offset, max_timestamp)
-        return position
-
-    def append_many(self, buffers: Sequence[Buffer], batches: Iterable[tuple[int, int, int]]) -> None:
-        """Write many batches at the end, as ``append`` does one by one.
-
-        ``buffers`` are their bytes, split anywhere; ``batches`` has (size, last offset, max timestamp) of each. After
-        an OSError the segment must not be used any more.
+        ``buffers`` are their bytes, split anywhere; ``batches`` tells each of them. Raises OSError with the segment as
+        it was but for bytes behind its end: ``SegmentLog.cut_back`` must remove them before anything else is appended.
         """
         position = self.log.write(buffers)
         for data in buffers:
             self.checksum.update(data)
-        for size, last_offset, max_timestamp in batches:
-            self.indexes.writer.add(position, size, last_offset, max_timestamp)
-            position += size
+        self.indexes.writer.add(position, batches)
+        return position
 
     def append_damaged(self, data: Buffer) -> None:
         """Write damaged bytes at the end: they count towards the next index entry, and get none themselves."""

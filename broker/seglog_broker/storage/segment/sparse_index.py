@@ -82,9 +82,14 @@ class SparseIndex:
         return self.count * self.entry_size
 
     @property
+    def room(self) -> int:
+        """How many more plain entries fit; the time index keeps one slot for its closing entry."""
+        return self.entries_max - self.count
+
+    @property
     def is_full(self) -> bool:
-        """Whether the next plain append would not fit; the time index keeps one slot for its closing entry."""
-        return self.count >= self.entries_max
+        """Whether the next plain entry would not fit."""
+        return self.room <= 0
 
     def search(self, floor: FloorSearch, wanted: int) -> bytes | None:
         """The last entry at or below ``wanted``, as bytes, or None; at most log2(count) + 2 probes."""

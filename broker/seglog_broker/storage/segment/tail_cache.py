@@ -10,10 +10,11 @@ clears it.
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 BATCHES_MIN: Final = 256
-"""The number of batches kept; at twice that the older half is dropped. At most 8 KiB a partition."""
+"""The number of batches kept; beyond twice that the older ones are dropped. At most 8 KiB a partition."""
 
 
 class TailRange(NamedTuple):
@@ -41,15 +42,15 @@ class TailCache:
     def __len__(self) -> int:
         return len(self._bases)
 
-    def note(self, base_offset: int, next_offset: int, position: int, end: int) -> None:
-        """Add an appended batch: offsets [``base_offset``, ``next_offset``), bytes [``position``, ``end``)."""
-        if position != self._end or base_offset != self._next_offset:
-            self.forget()  # it does not follow the last one
-        elif len(self._bases) >= 2 * BATCHES_MIN:
-            del self._bases[:BATCHES_MIN], self._positions[:BATCHES_MIN]
+    def note(self, base_offsets: Sequence[int], positions: Sequence[int], next_offset: int, end: int) -> None:
+        """Add appended batches, one behind the other: where each begins, by offset and by position, and the end."""
+        if positions[0] != self._end or base_offsets[0] != self._next_offset:
+            self.forget()  # they do not follow the last one
         self.latest = None
-        self._bases.append(base_offset)
-        self._positions.append(position)
+        self._bases.extend(base_offsets)
+        self._positions.extend(positions)
+        if len(self._bases) > 2 * BATCHES_MIN:
+            del self._bases[:-BATCHES_MIN], self._positions[:-BATCHES_MIN]
         self._next_offset, self._end = next_offset, end
 
     def forget(self) -> None:

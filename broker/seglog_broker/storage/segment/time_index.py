@@ -40,9 +40,9 @@ class TimeIndex(SparseIndex):
     _last: TimestampOffset | None = None  # the newest entry, None for none; valid while ``_last_known``
 
     @property
-    def is_full(self) -> bool:
-        """One slot is kept free for the closing entry."""
-        return self.count >= self.entries_max - 1
+    def room(self) -> int:
+        """As in the base class; one slot is kept free for the closing entry."""
+        return super().room - 1
 
     @property
     def last(self) -> TimestampOffset:

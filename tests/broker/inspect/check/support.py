@@ -11,8 +11,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import FileSystem
 from seglog_broker.storage.log.partition_log import PartitionLog
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.record_batch import parse_header
-from tests.logs import ManualClock, batch_of_size
+from tests.logs import ManualClock, append_one, batch_of_size
 
 DATA = "/data"
 PARTITION = f"{DATA}/commits-0"
@@ -32,7 +31,7 @@ def opened(fs: FileSystem) -> LogDirectory:
 def append(log: PartitionLog, number: int, size: int = 100) -> None:
     """One batch of one record and exactly ``size`` bytes."""
     view = memoryview(bytearray(batch_of_size(size, timestamp=1_700_000_000_000 + number * 7 % 50)))
-    log.append(view, parse_header(view))
+    append_one(log, view)
 
 
 def written(

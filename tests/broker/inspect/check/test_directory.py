@@ -35,7 +35,7 @@ from tests.broker.inspect.check.support import (
 )
 from tests.broker.inspect.dump.support import append as append_bytes
 from tests.broker.inspect.dump.support import create, overwrite
-from tests.logs import batch, cut_file
+from tests.logs import append_one, batch, cut_file
 
 Fs = ForgetfulFileSystem
 
@@ -289,7 +289,7 @@ def test_records_that_cannot_be_read_are_found_only_by_opening_the_batches() -> 
     encoded = bytearray(batch(b"value"))
     encoded[-8:] = b"\xff" * 8
     view = memoryview(bytearray(seal_batch(parse_header(encoded), bytes(encoded[HEADER_SIZE:]))))
-    log.append(view, parse_header(view))
+    append_one(log, view)
     logs.close()
     assert findings(check(fs)) == []
     (finding,) = findings(check(fs, deep=True))

@@ -18,7 +18,6 @@ from seglog_broker.storage.directory.log_directory import LogDirectory
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import File, FileSystem, PosixFileSystem
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.record_batch import parse_header
 from tests.broker.inspect.dump.support import (
     LOG,
     append,
@@ -32,7 +31,7 @@ from tests.broker.inspect.dump.support import (
     overwrite,
     small_log,
 )
-from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, batch_of_size
+from tests.logs import DIRECTORY, TOPIC_ID, ManualClock, append_one, batch_of_size
 
 
 def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
@@ -42,7 +41,7 @@ def log_directory(fs: FileSystem, path: str = "/data") -> LogDirectory:
     logs.topics.create_topic("commits", 2, {"retention.ms": "-1"})
     for number in range(10):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + 1000 * number)))
-        logs.logs["commits", 0].append(view, parse_header(view))
+        append_one(logs.logs["commits", 0], view)
     return logs
 
 

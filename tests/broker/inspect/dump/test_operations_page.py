@@ -15,9 +15,8 @@ from seglog_broker.inspect.dump.command import make_parser
 from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.io.filesystem import PosixFileSystem
 from seglog_protocol.batch_builder import encode_batch
-from seglog_protocol.record_batch import parse_header
 from tests.broker.inspect.dump.support import flip
-from tests.logs import ManualClock
+from tests.logs import ManualClock, append_one
 from tests.support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
@@ -40,7 +39,7 @@ def write_example(folder: Path) -> None:
             value = json.dumps({"commit": f"{commit:04x}", "path": path, "added": 3 * commit % 17})
             records.append((1_546_300_800_000 + 61_000 * commit, path.encode(), value.encode(), ()))
         view = memoryview(bytearray(encode_batch(records)))
-        logs.logs["commits", number // 25].append(view, parse_header(view))
+        append_one(logs.logs["commits", number // 25], view)
         clock.now += 1000
     logs.close()
     flip(PosixFileSystem(), str(folder / "commits-1" / "00000000000000000000.log"), 700)

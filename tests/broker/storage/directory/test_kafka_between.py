@@ -20,9 +20,9 @@ from seglog_broker.storage.log.partition_state import PARTITION_STATE_FILE, Part
 from seglog_broker.storage.segment.damaged_range import DamagedRange
 from seglog_broker.testing.forgetful import POWER_LOSS, PROCESS_KILL, CrashPolicy, ForgetfulFileSystem, Operation
 from seglog_protocol.errors import LogDirectoryError
-from seglog_protocol.record_batch import parse_header, rewrite_offset_and_epoch
+from seglog_protocol.record_batch import rewrite_offset_and_epoch
 from tests.broker.inspect.check.support import check, codes, faults, findings
-from tests.logs import ManualClock, batch, batch_of_size, cut_file, flip_bit, read_all
+from tests.logs import ManualClock, append_one, batch, batch_of_size, cut_file, flip_bit, read_all
 from tests.soundness import assert_directory_sound
 
 _DATA = "/data"
@@ -58,7 +58,7 @@ def _written() -> Fs:
     log = directory.logs["orders", 0]
     for number in range(23):
         view = memoryview(bytearray(batch_of_size(100, timestamp=1_700_000_000_000 + number)))
-        log.append(view, parse_header(view))
+        append_one(log, view)
     assert directory.close() == []
     return fs
 

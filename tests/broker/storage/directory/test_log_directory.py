@@ -29,9 +29,8 @@ from seglog_protocol.errors import (
     StorageError,
     TopicExistsError,
 )
-from seglog_protocol.record_batch import parse_header
 from tests.broker.inspect.check.support import DATA, opened, written
-from tests.logs import ManualClock, add_bytes, batch, cut_file, flip_bit, read_all
+from tests.logs import ManualClock, add_bytes, append_one, batch, cut_file, flip_bit, read_all
 
 _MARKER = "/data/.kafka_cleanshutdown"
 _ID = "IVT1Seu3QjacxS7oBTKhDQ"
@@ -54,7 +53,7 @@ def _opened(
 
 def _append(log: PartitionLog, value: bytes = b"value") -> Appended:
     view = memoryview(bytearray(batch(value)))
-    return log.append(view, parse_header(view))
+    return append_one(log, view)
 
 
 def _with_topic(*, partitions: int = 2, records: int = 5) -> tuple[ForgetfulFileSystem, LogDirectory]:

@@ -12,8 +12,7 @@ from seglog_broker.storage.directory.opening import open_log_directory
 from seglog_broker.storage.log.retention import DeletionRule
 from seglog_broker.storage.segment.segment import Segment
 from seglog_broker.testing.forgetful import ForgetfulFileSystem
-from seglog_protocol.record_batch import parse_header
-from tests.logs import DIRECTORY, LogOnDisk, ManualClock, batch_of_size, read_all, verify
+from tests.logs import DIRECTORY, LogOnDisk, ManualClock, append_one, batch_of_size, read_all, verify
 
 SMALL = TopicConfig(segment_bytes=1024, retention_ms=-1)
 
@@ -133,7 +132,7 @@ def test_a_log_directory_lists_a_partition_once_after_a_clean_stop() -> None:
     directory.topics.create_topic("t", 1, {"segment.bytes": "1024"})
     for _ in range(40):
         encoded = memoryview(bytearray(batch_of_size(400, timestamp=clock.now)))
-        directory.logs["t", 0].append(encoded, parse_header(encoded))
+        append_one(directory.logs["t", 0], encoded)
     assert not directory.close()
     fs.reads.clear()
     again = open_log_directory(fs, clock, config, "/data")

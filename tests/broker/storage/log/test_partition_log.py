@@ -32,6 +32,7 @@ from tests.logs import (
     TOPIC_ID,
     LogOnDisk,
     ManualClock,
+    append_one,
     batch,
     batch_of_size,
     contents,
@@ -161,7 +162,7 @@ def test_jitter_rolls_between_segment_ms_less_jitter_and_segment_ms() -> None:
         timestamp = 5000
         while True:
             view = memoryview(bytearray(batch(b"value", timestamp=timestamp)))
-            if log.append(view, parse_header(view)).rolled:
+            if append_one(log, view).rolled:
                 break
             timestamp += 1
         ages.add(timestamp - 1 - 5000)

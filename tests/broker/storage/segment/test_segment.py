@@ -50,7 +50,7 @@ class OnDisk:
         rewrite_offset_and_epoch(buffer, 0, self.next_offset if at is None else at, 3)
         header = parse_header(buffer)
         self.next_offset = header.next_offset
-        return self.segment.append(buffer, header.last_offset, header.max_timestamp)
+        return self.segment.append((buffer,), ((len(buffer), header.last_offset, header.max_timestamp),))
 
     def fill(self, count: int = 20, *, timestamps: list[int] | None = None) -> None:
         for number in range(count):

@@ -33,8 +33,12 @@ def test_it_finds_what_a_list_of_all_batches_gives(
     plain: list[tuple[int, int, int, int]] = []
     for records, size in batches:
         plain.append((offset, offset + records, position, position + size))
-        tail.note(*plain[-1])
         offset, position = offset + records, position + size
+    done = 0
+    while done < len(plain):
+        noted = plain[done : done + data.draw(st.integers(1, len(plain)))]
+        tail.note([base for base, _, _, _ in noted], [begin for _, _, begin, _ in noted], noted[-1][1], noted[-1][3])
+        done += len(noted)
     asked = data.draw(st.integers(max(0, first_offset - 3), offset + 3))
     bytes_max = data.draw(st.integers(0, position - first_position + 10))
     min_one = data.draw(st.booleans())
@@ -52,7 +56,7 @@ def test_it_forgets_the_older_half_when_it_is_full_and_never_the_newest() -> Non
     tail = TailCache()
     longest = 0
     for number in range(5 * BATCHES_MIN):
-        tail.note(number, number + 1, number * 70, number * 70 + 70)
+        tail.note([number], [number * 70], number + 1, number * 70 + 70)
         longest = max(longest, len(tail))
         oldest = max(0, number - BATCHES_MIN + 1)
         assert tail.find(oldest, 70) == TailRange(oldest * 70, oldest * 70 + 70, oldest)
@@ -64,10 +68,11 @@ def test_it_forgets_the_older_half_when_it_is_full_and_never_the_newest() -> Non
 @pytest.mark.parametrize("next_batch", [(5, 6, 80, 150), (3, 4, 100, 170)], ids=["of offsets", "of bytes"])
 def test_what_lies_before_a_hole_is_forgotten(next_batch: tuple[int, int, int, int]) -> None:
     tail = TailCache()
-    tail.note(0, 3, 0, 80)
-    tail.note(*next_batch)
+    tail.note([0], [0], 3, 80)
+    base, next_offset, position, end = next_batch
+    tail.note([base], [position], next_offset, end)
     assert tail.find(0, 1000) is None
-    assert tail.find(next_batch[0], 1000) == TailRange(next_batch[2], next_batch[3], next_batch[0])
+    assert tail.find(base, 1000) == TailRange(position, end, base)
 
 
 # --- In a log ---------------------------------------------------------------------------------------------------------

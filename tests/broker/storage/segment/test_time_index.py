@@ -231,7 +231,7 @@ def test_real_appends_give_kafkas_own_index_bytes() -> None:
         encoded = bytearray(encode_batch([(timestamp, None, b"." * 21, ()), (timestamp, None, b"." * 21, ())]))
         assert len(encoded) == 117
         rewrite_offset_and_epoch(encoded, 0, 1000 + 2 * number, 0)
-        assert segment.append(encoded, 1001 + 2 * number, timestamp) == 117 * number
+        assert segment.append((encoded,), ((len(encoded), 1001 + 2 * number, timestamp),)) == 117 * number
     segment.close()
     disk = fs.snapshot()
     assert disk["/p-0/00000000000000001000.index"].hex() == (

@@ -49,7 +49,7 @@ class Sender:
         self._offload = offload
         self._transfers = transfers
         self._stall_seconds = stall_seconds
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[Buffer] = []
         self._sending = trio.Semaphore(1, max_value=1)  # taken while a frame is under way across a checkpoint
         self._cut_short = False
 
@@ -58,7 +58,7 @@ class Sender:
         """Whether no other frame is queued or being sent."""
         return self._sending.value > 0 and not self._outgoing
 
-    def queue(self, frame: bytes) -> None:
+    def queue(self, frame: Buffer) -> None:
         """Send ``frame`` with the next ``flush``. The caller must flush before it waits for anything else."""
         self._outgoing.append(frame)
 

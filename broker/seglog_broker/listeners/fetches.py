@@ -1,0 +1,229 @@
+"""The fetches of one connection: answered at once, or when there are records for them.
+
+Nearly all that wait do so without a task (``fetch_purgatory``). One that waits for something else, or fails, gets a
+task of its own in the connection's nursery.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+import trio
+
+from seglog_broker.listeners.broker_api import Answer, BrokerApi
+from seglog_broker.listeners.replies import (
+    as_seglog_error,
+    count_errors,
+    encode_fetch_prefix,
+    encode_long_reply,
+    encode_reply,
+)
+from seglog_broker.listeners.serving.sender import Sender
+from seglog_broker.partitions.fetch_purgatory import Waiter
+from seglog_protocol.errors import BrokerStoppingError, InvalidRequestError, RequestCancelledError, SeglogError
+from seglog_protocol.messages import FetchRequest
+
+FETCHES_IN_FLIGHT_MAX: Final = 100
+"""Fetches of one connection that wait for records or to be sent. One more is refused: not reading the connection would
+hold up all other requests behind a long poll."""
+
+Sending = Callable[[], Awaitable[None]]
+"""Sends the rest of an answer, and closes it."""
+
+PARTITIONS_WAITING_MAX: Final = 20_000
+"""Partitions in all waiting fetches of one connection; each takes memory while it waits."""
+
+
+class Outcome(NamedTuple):
+    """What became of a fetch; ``rest`` is what a task has to do to end its answer, None if nothing."""
+
+    rest: Sending | None
+    has_errors: bool
+
+
+_DONE: Final = Outcome(None, has_errors=False)
+_FAILED: Final = Outcome(None, has_errors=True)
+
+
+class Fetches:
+    """Answers fetches with ``sender``. Its length is the number of those that wait."""
+
+    def __init__(self, broker: BrokerApi, sender: Sender) -> None:
+        self._broker = broker
+        self._sender = sender
+        self._count = 0
+        self._partitions = 0
+        self._waiting: dict[int, Waiter] = {}  # of each fetch that waits for records, by request id
+        self._cancelled: set[int] = set()  # ids of fetches that the client cancelled
+        self._is_stopping = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def answer(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> Outcome:
+        """Answer a fetch now, or have it wait. Raises OSError when the connection is lost."""
+        try:
+            answer = self._broker.fetch_now(request)
+            if answer is None:
+                self._start(request_id, request, nursery)
+                return _DONE
+        except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+            self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+            return _FAILED
+        rest: Sending | None = None
+        try:
+            prefix = self._encode_answer(request_id, answer)
+            left = self._sender.begin_frame(prefix, answer.slices)
+        except BaseException:
+            answer.close()
+            raise
+        if left is None:
+            rest = partial(self._send_encoded, answer, prefix)
+        elif left:
+            rest = partial(self._end_answer, answer, prefix, left)
+        else:
+            answer.close()
+        return Outcome(rest, any(result.error is not None for result in answer.reply.partitions))
+
+    def _start(self, request_id: int, request: FetchRequest, nursery: trio.Nursery) -> None:
+        if self._count >= FETCHES_IN_FLIGHT_MAX:
+            raise InvalidRequestError(
+                f"{self._count} fetches are waiting on this connection already, which is the limit", field=""
+            )
+        if self._count and self._partitions + len(request.partitions) > PARTITIONS_WAITING_MAX:
+            raise InvalidRequestError(
+                f"fetches for {self._partitions} partitions are waiting on this connection already, with more "
+                f"they would be above the limit of {PARTITIONS_WAITING_MAX}",
+                field="partitions",
+            )
+        if request_id in self._waiting:
+            raise InvalidRequestError(f"a fetch with id {request_id} is waiting already", field="id")
+        self._count += 1
+        self._partitions += len(request.partitions)
+        # Registered here, because `stop` may come before a task has run.
+        waiter = Waiter(partial(self._retry_fetch, request_id, request, nursery))
+        self._waiting[request_id] = waiter
+        if self._is_stopping:
+            waiter.end()
+        if waiter.is_ended or not self._broker.wait_for(request, waiter):
+            nursery.start_soon(self._fetch, request_id, request, waiter)
+
+    def _retry_fetch(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> None:
+        """Answer a fetch that has waited; if that fails here, a task does it, which also handles the errors."""
+        if not waiter.is_ended and self._answer_waiting(request_id, request, nursery, waiter):
+            del self._waiting[request_id]
+            self._end_fetch(request)
+        else:
+            nursery.start_soon(self._fetch, request_id, request, waiter)
+
+    def _answer_waiting(self, request_id: int, request: FetchRequest, nursery: trio.Nursery, waiter: Waiter) -> bool:
+        """Send the answer to a waiting fetch, if it is known; whether it is sent or being sent."""
+        if not self._sender.is_free:
+            return False
+        try:
+            answer = self._broker.fetch_now(request, waiter)
+        except Exception:  # noqa: BLE001 - see above
+            return False
+        if answer is None:
+            return False
+        try:
+            prefix = self._encode_answer(request_id, answer)
+            left = self._sender.begin_frame(prefix, answer.slices)
+        except Exception:  # noqa: BLE001 - see above
+            answer.close()
+            return False
+        if left:
+            nursery.start_soon(self._end_answer, answer, prefix, left)
+        else:
+            answer.close()
+        return True
+
+    async def _fetch(self, request_id: int, request: FetchRequest, waiter: Waiter) -> None:
+        """Wait for the answer to a fetch and send it."""
+        answer: Answer | None = None
+        failure: SeglogError | None = None
+        try:
+            try:
+                answer = await self._broker.fetch(request, waiter)
+            except Exception as error:  # noqa: BLE001 - answered, and logged where it is a bug
+                if not (waiter.is_ended and isinstance(error, RequestCancelledError)):
+                    failure = as_seglog_error(error, FetchRequest.api)
+            self._waiting.pop(request_id, None)
+            if request_id in self._cancelled:  # even if an answer came just now: the cancel reply says it is ended
+                self._cancelled.discard(request_id)
+                failure = RequestCancelledError("the fetch was cancelled, as asked")
+                if answer is not None:
+                    with answer:
+                        answer = None
+            if answer is not None:
+                await self._send_answer(request_id, answer)
+                return
+            if failure is None and self._is_stopping:
+                failure = BrokerStoppingError("the broker is stopping; connect again")
+            if failure is not None:  # else the peer has left
+                self._queue_error(request_id, failure)
+                await self._sender.flush()
+        finally:
+            self._end_fetch(request)
+
+    def _end_fetch(self, request: FetchRequest) -> None:
+        self._count -= 1
+        self._partitions -= len(request.partitions)
+
+    def cancel(self, target: int) -> bool:
+        """End the fetch with this id, as its client asks; whether it was waiting."""
+        waiter = self._waiting.get(target)
+        if waiter is None:
+            return False
+        self._cancelled.add(target)
+        waiter.end()
+        return True
+
+    def end(self, *, is_stopping: bool) -> None:
+        """End all waiting fetches: with an error if the broker is stopping, else their client has left."""
+        self._is_stopping |= is_stopping
+        for waiter in self._waiting.values():
+            waiter.end()
+
+    def drop(self) -> None:
+        """Drop all fetches that wait without a task; they get no reply."""
+        for waiter in self._waiting.values():
+            waiter.unwatch()
+        self._waiting.clear()
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    async def _send_answer(self, request_id: int, answer: Answer) -> None:
+        """Send the answer to a fetch and close it."""
+        with answer:
+            try:
+                prefix = await encode_long_reply(request_id, answer.reply, answer.size, self._broker.turn)
+                prefix = self._encode_answer(request_id, answer, prefix)
+            except Exception as error:  # noqa: BLE001 - nothing is sent yet, so it can be answered
+                self._queue_error(request_id, as_seglog_error(error, FetchRequest.api))
+                await self._sender.flush()
+            else:
+                await self._sender.send_frame(prefix, answer.slices)
+
+    async def _send_encoded(self, answer: Answer, prefix: bytes) -> None:
+        """Send an answer whose frame is encoded up to its slices, and close it."""
+        with answer:
+            await self._sender.send_frame(prefix, answer.slices)
+
+    async def _end_answer(self, answer: Answer, prefix: bytes, left: int) -> None:
+        """Send the last ``left`` bytes of an answer and close it."""
+        with answer:
+            await self._sender.end_frame(prefix, answer.slices, left)
+
+    def _encode_answer(self, request_id: int, answer: Answer, prefix: bytes | None = None) -> bytes:
+        """The frame of an answer without its slices of files, added to the metrics.
+
+        ``prefix`` is the frame up to the payload, where it is encoded already.
+        """
+        self._broker.metrics.fetch_bytes += answer.size
+        count_errors(self._broker.metrics.request_errors, answer.reply)
+        return (prefix or encode_fetch_prefix(request_id, answer.reply, answer.size)) + answer.payload
+
+    def _queue_error(self, request_id: int, error: SeglogError) -> None:
+        count_errors(self._broker.metrics.request_errors, error)
+        self._sender.queue(encode_reply(request_id, error))

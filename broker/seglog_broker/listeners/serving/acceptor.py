@@ -1,0 +1,228 @@
+"""Accepts connections, limits their number, ends those that are idle, and closes all of them in order."""
+
+import contextlib
+import errno
+import math
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from seglog_broker.config import BrokerConfig, split_address
+from seglog_broker.listeners.serving.graceful_close import close_gracefully
+from seglog_broker.runtime.descriptors import connections_max
+from seglog_broker.runtime.metrics import Metrics
+from seglog_protocol.errors import PolicyViolationError, SeglogError
+
+DRAIN_SECONDS: Final = 5
+"""Seconds that requests under way may take when the broker stops; then their connections are cut."""
+
+ACCEPT_RETRY_SECONDS: Final = 0.1
+ACCEPT_CAPACITY_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Errors of accept(2) on an overloaded machine, and the pause before the next try; as in trio."""
+
+WATCH_SECONDS_MIN: Final = 0.01
+WATCH_SECONDS_MAX: Final = 5.0
+"""Limits of the pause between two checks for idle connections, which is a tenth of the idle time allowed."""
+
+REFUSALS_MAX: Final = 100
+"""Connections beyond the limit that get an error reply at a time; further ones are closed without one."""
+
+log = structlog.get_logger()
+
+
+class ListenError(SeglogError):
+    """The broker cannot listen on the address. Never on the wire: the daemon does not start."""
+
+
+class ServedConnection(Protocol):
+    """One connection of a protocol; it owns its socket."""
+
+    async def run(self) -> None:
+        """Serve until the peer leaves or ``stop`` is called, and close the socket. Raises nothing but Cancelled."""
+        ...
+
+    def stop(self) -> None:
+        """Begin to end the connection: read nothing more, answer what is under way."""
+        ...
+
+    def stop_if_quiet(self, idle_seconds: float, stall_seconds: float, /) -> None:
+        """Begin to end the connection if it is idle, or stalled in the middle of a request."""
+        ...
+
+
+async def open_listeners(address: str) -> list[trio.SocketListener]:
+    """Listening sockets for ``HOST:PORT``, one for each address of the host name; port 0 is any free one.
+
+    Raises ListenError with a sentence for the operator.
+    """
+    host, port = split_address(address)
+    try:
+        return await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            why = "another program, perhaps a second seglogd, is using it; stop it or choose another port"
+        elif error.errno in {errno.EACCES, errno.EPERM}:
+            why = "it is not permitted; choose a port above 1023"
+        else:
+            why = error.strerror or str(error)
+        raise ListenError(f"Cannot listen on {address}: {why}.") from error
+
+
+def addresses_of(listeners: Sequence[trio.SocketListener]) -> list[str]:
+    """``HOST:PORT`` of each, with the port that the system chose where 0 was asked for."""
+    return [_address(listener.socket.getsockname()) for listener in listeners]
+
+
+class Acceptor:
+    """Owns the connections of one protocol."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        metrics: Metrics,
+        connect: Callable[[socket.socket, str], ServedConnection],
+        encode_refusal: Callable[[SeglogError], bytes],
+    ) -> None:
+        """``connect`` makes the connection of an accepted socket and the name of its peer.
+
+        ``config`` returns the configuration in force; ``encode_refusal`` encodes the error for one too many.
+        """
+        self._config = config
+        self._metrics = metrics
+        self._connect = connect
+        self._encode_refusal = encode_refusal
+        self._connections: set[ServedConnection] = set()
+        self._refusals = 0
+        self._ready = trio.Event()
+        self._closing = trio.Event()
+        self._handlers: trio.Nursery | None = None
+
+    async def run(self, listeners: Sequence[trio.SocketListener], task_status: trio.TaskStatus[list[str]]) -> None:
+        """Serve connections from ``listeners``, which it closes, until cancelled; started with their addresses.
+
+        A connection's failure ends that connection. Raises OSError when accepting fails for good.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_connections)
+                nursery.start_soon(self._watch_connections)
+                try:
+                    await self._ready.wait()
+                    async with trio.open_nursery() as acceptors:
+                        for listener in listeners:
+                            acceptors.start_soon(self._accept, listener)
+                        task_status.started(addresses_of(listeners))
+                finally:
+                    # In this order: accept no more, then stop the open connections.
+                    for listener in listeners:
+                        listener.socket.close()
+                    self._closing.set()
+        finally:
+            for listener in listeners:
+                listener.socket.close()  # also when cancelled before the first step; a second close does nothing
+
+    async def _keep_connections(self) -> None:
+        """Own the connections, shielded: a cancellation from outside stops them in order and does not cut them."""
+        # Not by nursery.start: it would wait for ever for a shielded child whose start is cancelled.
+        with trio.CancelScope(shield=True) as scope:
+            async with trio.open_nursery() as self._handlers:
+                self._ready.set()
+                await self._closing.wait()
+                scope.deadline = trio.current_time() + DRAIN_SECONDS
+                for connection in self._connections:
+                    connection.stop()
+        if scope.cancelled_caught:
+            log.warning("connections_cut", after_seconds=DRAIN_SECONDS)
+
+    async def _watch_connections(self) -> None:
+        """End connections that are idle or stalled, until accepting ends."""
+        config = self._config()
+        idle_ms, stall_ms = config.connections_max_idle_ms, config.seglog_connections_max_stall_ms
+        idle_seconds = math.inf if idle_ms < 0 else idle_ms / 1000
+        pause = min(WATCH_SECONDS_MAX, idle_seconds / 10, stall_ms / 10_000)
+        while True:
+            await trio.sleep(max(WATCH_SECONDS_MIN, pause))
+            for connection in list(self._connections):
+                connection.stop_if_quiet(idle_seconds, stall_ms / 1000)
+
+    async def _accept(self, listener: trio.SocketListener) -> None:
+        assert self._handlers is not None
+        limit = connections_max(self._config())
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in ACCEPT_CAPACITY_ERRNOS:
+                    raise
+                log.warning("accept_failed", error=os.strerror(error.errno), retry_seconds=ACCEPT_RETRY_SECONDS)
+                await trio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            sock = _plain_socket(stream)
+            if len(self._connections) < limit:
+                connection = self._connect(sock, _peer(sock))
+                self._connections.add(connection)
+                self._metrics.connections_total += 1
+                self._metrics.connections_open = len(self._connections)
+                self._handlers.start_soon(self._serve, connection)
+            elif self._refusals < REFUSALS_MAX:
+                self._refusals += 1
+                self._handlers.start_soon(self._refuse, sock, limit)
+            else:
+                sock.close()
+
+    async def _serve(self, connection: ServedConnection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            self._metrics.connections_open = len(self._connections)
+
+    async def _refuse(self, sock: socket.socket, limit: int) -> None:
+        """Send a retriable error to a connection beyond the limit, and close it."""
+        error = PolicyViolationError(
+            f"the broker has {limit} connections, which is its limit (seglog.connections.max); try again later",
+            limit=limit,
+        )
+        error.retriable = True
+        log.warning("connection_refused", peer=_peer(sock), reason="too many connections", limit=limit)
+        self._metrics.request_errors[error.code] += 1
+        try:
+            sock.send(self._encode_refusal(error))
+            await close_gracefully(sock)
+        except OSError:
+            pass  # the peer has closed
+        finally:
+            sock.close()
+            self._refusals -= 1
+
+
+def _plain_socket(stream: trio.SocketStream) -> socket.socket:
+    """The same connection as a plain non-blocking socket, set up for our frames.
+
+    Every send on a trio stream is a checkpoint; ``Sender`` yields to the loop only when it has to wait.
+    """
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers that vanished
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # Back from trio's 16 KiB to the system's own: we send a fetch as fast as the peer takes it.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
+    return sock
+
+
+def _peer(sock: socket.socket) -> str:
+    try:
+        return _address(sock.getpeername())
+    except OSError:
+        return "gone"
+
+
+def _address(name: tuple[object, ...]) -> str:
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,0 +1,79 @@
+"""One append to a broker in this process."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from seglog_protocol.errors import SeglogError
+from seglog_protocol.messages import AppendReply, AppendRequest
+
+
+class Appends(Protocol):
+    """Appends in progress."""
+
+    effort: float
+    is_written: bool
+
+    @property
+    def replies(self) -> Sequence[AppendReply | SeglogError] | None: ...
+
+    def keep_payloads(self) -> int: ...
+
+    async def write_rest(self) -> None: ...
+
+    def listen(self, listener: Callable[[], None], /) -> bool: ...
+
+    async def wait(self) -> Sequence[AppendReply | SeglogError]: ...
+
+
+class TakesAppends(Protocol):
+    """A broker, as far as it is appended to."""
+
+    def append(
+        self,
+        requests: Sequence[AppendRequest],
+        payloads: Sequence[memoryview],
+        refused: Mapping[str, SeglogError] | None = None,
+        /,
+    ) -> Appends: ...
+
+
+class OneAppend:
+    """An append in progress."""
+
+    def __init__(self, appends: Appends) -> None:
+        self._appends = appends
+        self.write_rest = appends.write_rest
+        self.listen = appends.listen
+
+    @property
+    def is_written(self) -> bool:
+        return self._appends.is_written
+
+    @property
+    def effort(self) -> float:
+        return self._appends.effort
+
+    @property
+    def reply(self) -> AppendReply | None:
+        replies = self._appends.replies
+        return None if replies is None else _only(replies)
+
+    async def wait(self) -> AppendReply:
+        return _only(await self._appends.wait())
+
+
+def append_request(
+    broker: TakesAppends, request: AppendRequest, payload: memoryview, refused: Mapping[str, SeglogError] | None = None
+) -> OneAppend:
+    """Append with one request. Raises the error by which it is refused as a whole."""
+    appends = broker.append([request], [payload], refused)
+    if appends.replies:
+        _only(appends.replies)
+    return OneAppend(appends)
+
+
+def _only(replies: Sequence[AppendReply | SeglogError]) -> AppendReply:
+    (reply,) = replies
+    if isinstance(reply, SeglogError):
+        raise reply
+    return reply

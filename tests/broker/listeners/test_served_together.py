@@ -1,0 +1,230 @@
+"""Requests that come together are served together, with the results that they have one at a time.
+
+The same bytes go to two brokers: cut anywhere, and frame by frame. The files of the partitions and the replies must be
+the same.
+"""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import trio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from seglog_broker.api.broker import Broker
+from seglog_broker.config import load_config
+from seglog_broker.testing.forgetful import ForgetfulFileSystem
+from seglog_broker.testing.offload import InlineOffload
+from seglog_protocol.batch_builder import encode_batch
+from seglog_protocol.compression import Codec
+from seglog_protocol.frames import Frame, FrameReader, encode_frame
+from seglog_protocol.messages import (
+    Ack,
+    AppendPartition,
+    AppendRequest,
+    CreateTopicRequest,
+    FetchPartition,
+    FetchRequest,
+    OffsetsPartition,
+    OffsetsRequest,
+    Request,
+    request_header,
+)
+from tests.broker.listeners.fake_broker import serving
+from tests.logs import ManualClock
+from tests.support import examples
+
+NOW: Final = 1_700_000_000_000
+TOPICS: Final[dict[str, dict[str, Any]]] = {
+    "plain": {"segment.bytes": 3000, "index.interval.bytes": 300},
+    "wide": {},
+    "full": {"segment.index.bytes": 48, "index.interval.bytes": 0},
+    "aged": {"segment.ms": 5_000, "index.interval.bytes": 100},
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "keyed": {"cleanup.policy": "compact"},
+    "small": {"max.message.bytes": 400},
+}
+
+
+@dataclass
+class Script:
+    """Frames of requests, and what their producers have sent so far."""
+
+    frames: list[bytes] = field(default_factory=list)
+    sequences: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    last: dict[tuple[int, str, int], bytes] = field(default_factory=dict)
+
+    def add(self, request: Request, payload: bytes = b"") -> None:
+        self.frames.append(encode_frame(request_header(len(self.frames) + 1, request), [payload]))
+
+    def batch(self, topic: str, partition: int, what: str, dice: random.Random) -> bytes:
+        timestamp = {"late": NOW + 10**11, "none": -1}.get(what, NOW - dice.randrange(20_000))
+        size = dice.choice([5, 20, 200, 600])
+        records = [
+            (timestamp + n * (timestamp >= 0), None if what == "keyless" else b"key", bytes(size), ())
+            for n in range(dice.randrange(1, 4))
+        ]
+        if what in {"next", "again", "gap", "old epoch"}:
+            key = dice.randrange(2), topic, partition
+            if what == "again" and key in self.last:
+                return self.last[key]
+            sequence = self.sequences.get(key, 0) + (3 if what == "gap" else 0)
+            epoch = 0 if what == "old epoch" else 1
+            data = encode_batch(records, producer_id=key[0] + 5, producer_epoch=epoch, base_sequence=sequence)
+            if what == "next":
+                self.sequences[key], self.last[key] = sequence + len(records), data
+            return data
+        codec = dice.choice([Codec.LZ4, Codec.ZSTD]) if what == "packed" else Codec.NONE
+        data = encode_batch(records, codec=codec)
+        if what == "corrupt":
+            return data[:-1] + bytes([data[-1] ^ 1])
+        return data[: len(data) // 2] if what == "cut" else data
+
+    def append(self, items: Sequence[tuple[str, int, str]], ack: Ack, seed: int, *, lies: bool) -> None:
+        dice = random.Random(seed)
+        batches = [self.batch(*item, dice) for item in items]
+        parts = [
+            AppendPartition(topic, partition, len(data))
+            for (topic, partition, _), data in zip(items, batches, strict=True)
+        ]
+        self.add(AppendRequest(parts, ack, create=True), b"".join(batches) + b"!" * lies)
+
+
+USUAL: Final = ["plain batch", "next"]
+KINDS: Final = [*USUAL, "again", "gap", "old epoch", "packed", "none", "late", "keyless", "corrupt", "cut"]
+NAMES: Final = [*TOPICS, "unknown"]
+ITEMS: Final = st.tuples(st.sampled_from(NAMES), st.integers(0, 2), st.sampled_from(KINDS))
+SEEDS: Final = st.integers(0, 1 << 20)
+STEPS: Final = st.one_of(
+    st.tuples(st.just("row"), ITEMS, st.sampled_from(["os", "disk"]), st.integers(1, 12), SEEDS),
+    st.tuples(st.just("append"), st.lists(ITEMS, min_size=1, max_size=4), st.sampled_from(["os", "disk"]), SEEDS),
+    st.tuples(st.sampled_from(["fetch", "offsets", "large", "lie", "no ack", "unknown api"]), SEEDS),
+)
+
+
+def script_of(steps: Sequence[tuple[Any, ...]], *, ends_badly: bool) -> list[bytes]:
+    script = Script()
+    for step in steps:
+        match step:
+            case ("row", (topic, partition, kind), ack, count, seed):
+                for number in range(count):  # one unusual batch somewhere in a row of usual ones
+                    usual = USUAL[seed % 2]
+                    kinds = kind if number == seed % count else usual
+                    script.append([(topic, partition, kinds)], ack, seed + number, lies=False)
+            case ("append", items, ack, seed):
+                script.append(items, ack, seed, lies=False)
+            case ("large", seed):
+                data = encode_batch([(NOW, b"key", random.Random(seed).randbytes(90_000 + seed % 100_000), ())])
+                script.add(AppendRequest([AppendPartition("wide", seed % 3, len(data))], "os"), data)
+            case ("lie", seed):
+                script.append([("plain", 0, "next")], "disk", seed, lies=True)
+            case ("no ack", seed):
+                script.append([("plain", seed % 3, KINDS[seed % 6])], "none", seed, lies=False)
+            case ("fetch", seed):
+                topic = NAMES[seed % len(NAMES)]
+                script.add(
+                    FetchRequest([FetchPartition(topic, number, 0) for number in range(1 + seed % 3)], max_wait_ms=0)
+                )
+            case ("offsets", seed):
+                topic = NAMES[seed % len(NAMES)]
+                script.add(
+                    OffsetsRequest([OffsetsPartition(topic, 0), OffsetsPartition(topic, 1, NOW - seed % 20_000)])
+                )
+            case _:
+                script.frames.append(encode_frame({"id": len(script.frames) + 1, "api": "nonsense", "v": 1}))
+    if ends_badly:
+        script.frames.append(b"\0\0\0\x08\0\0\0\x04\xc1\xc1\xc1\xc1")
+    return script.frames
+
+
+@asynccontextmanager
+async def broker_on(fs: ForgetfulFileSystem) -> AsyncIterator[Broker]:
+    config, _ = load_config(None, "", {}, ["log.dir=/data"])
+    broker = Broker.open(config, fs, ManualClock(NOW), InlineOffload())
+    for topic, settings_ in TOPICS.items():
+        await broker.create_topic(CreateTopicRequest(topic, 3, {k: str(v) for k, v in settings_.items()}))
+    async with trio.open_nursery() as tasks:
+        await tasks.start(broker.purgatory.run)
+        yield broker
+        tasks.cancel_scope.cancel()
+    broker.close()
+    assert fs.open_files == []
+
+
+def what_was_said(data: bytes) -> tuple[list[tuple[Any, Any, bytes]], list[Any]]:
+    """The replies by id, and the ids of those to appends in order.
+
+    How far a partition is durable is left out: that depends on when a round of syncs ends.
+    """
+    reader = FrameReader()
+    reader.receive_data(data)
+    frames: list[Frame] = []
+    while (frame := reader.next_frame() or reader.next_frame()) is not None:
+        frames.append(frame)
+    assert reader.is_idle
+    said, order = [], []
+    for frame in frames:
+        header = frame.header
+        results = header.get("partitions", [])
+        if results and "ack" in str(results):
+            order.append(header["id"])
+        header.pop("topic_ids", None)  # drawn by each broker
+        for result in results:
+            result.pop("durable", None)
+        said.append((header.pop("id"), header, bytes(frame.payload)))
+    return sorted(said, key=lambda reply: (reply[0] is None, reply[0])), order
+
+
+async def outcome(pieces: Sequence[bytes], clients: int = 1) -> tuple[Any, dict[str, bytes]]:
+    """What a broker replies to these bytes, and the files of its partitions afterwards."""
+    fs = ForgetfulFileSystem()
+    received = bytearray()
+    async with broker_on(fs) as broker, serving(broker) as served:
+        peer = await served.greeted()
+
+        async def receive() -> None:
+            received.extend(await peer.rest())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            for piece in pieces:
+                try:
+                    await peer.stream.send_all(piece)
+                except trio.BrokenResourceError:
+                    break  # the broker has closed it
+                await wait_all_tasks_blocked(0.0005)
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await peer.stream.send_eof()
+    files = {
+        path: content
+        for path, content in fs.snapshot().items()
+        if path.count("/") == 3 and "checkpoint" not in path and "partition.metadata" not in path
+    }
+    return what_was_said(bytes(received)), files
+
+
+def pieces_of(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[begin:end] for begin, end in pairwise(places)]
+
+
+ROW: Final = ("row", ("plain", 0, "again"), "os", 12, 1)
+
+
+@given(st.lists(STEPS, min_size=1, max_size=8), st.lists(st.integers(0, 1 << 24), max_size=5), st.booleans())
+@example([ROW, ("row", ("full", 1, "gap"), "disk", 12, 3), ("no ack", 5), ROW], [], False)
+@example([ROW, ("row", ("aged", 1, "none"), "disk", 12, 4), ("fetch", 0)], [700], True)
+@settings(max_examples=examples(150), deadline=None)
+def test_requests_have_the_results_that_they_have_one_at_a_time(
+    steps: list[tuple[Any, ...]], cuts: list[int], ends_badly: bool
+) -> None:
+    frames = script_of(steps, ends_badly=ends_badly)
+    one_by_one, files_one_by_one = trio.run(outcome, frames)
+    together, files = trio.run(outcome, pieces_of(b"".join(frames), cuts))
+    assert together == one_by_one
+    assert files == files_one_by_one
